@@ -1,0 +1,136 @@
+//! `Finding`: the only thing that analyses produce and reports (and repairs) read. Its serialised form is the JSON contract.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    MissingFlush,
+    MissingFence,
+    RedundantFlush,
+    FlushUnmodified,
+    RedundantFence,
+    TransientData,
+    /// Store in a transaction to memory of an object of it that no snapshot covers.
+    TxStoreNotSnapshotted,
+    /// The same range is snapshotted twice in one transaction (redundant undo log).
+    TxSnapshotTwice,
+    /// Store, outside any transaction, to a range that is modified transactionally.
+    TxStoreOutside,
+    /// Rule `must-persist-before` of crashproof.toml violated.
+    RuleOrder,
+    /// Rule `must-be-in-transaction` of crashproof.toml violated.
+    RuleTransaction,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    Error,
+    Warning,
+    Note,
+}
+
+/// A source position with its function; `None` where the debug info has nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Frame {
+    pub function: Option<String>,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub column: Option<u32>,
+    /// The module's path, and the address in it.
+    pub module: Option<String>,
+    pub address: u64,
+    /// Inlined into the next frame.
+    #[serde(default)]
+    pub inlined: bool,
+}
+
+/// A range of a PM file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    pub file: String,
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// The event by which a store had to be durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableBy {
+    pub kind: DurableByKind,
+    pub stack: Vec<Frame>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DurableByKind {
+    Fence,
+    TxEnd,
+    Unmap,
+    Exit,
+}
+
+/// Another place that explains the finding ("flushed first here").
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Related {
+    pub message: String,
+    pub stack: Vec<Frame>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub kind: Kind,
+    pub severity: Severity,
+    /// Position: that of the store for missing-*, of the flush or fence for redundant ones; the innermost frame with
+    /// debug info.
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub column: Option<u32>,
+    pub function: Option<String>,
+    /// How often it happened with this stack.
+    pub count: u64,
+    pub message: String,
+    pub address: Option<Address>,
+    pub stack: Vec<Frame>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durable_by: Option<DurableBy>,
+    /// The optimiser merged several source lines into this instruction; the line is the nearest known one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub approximate: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub related: Vec<Related>,
+    /// What the user should know beside the message (for example: locked instructions on volatile memory are not seen).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+}
+
+/// What `--json` writes and every other rendering starts from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub version: u32,
+    pub program: Program,
+    pub trace: TraceSummary,
+    pub findings: Vec<Finding>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    pub status: Option<i32>,
+    pub signal: Option<i32>,
+    #[serde(default)]
+    pub command: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TraceSummary {
+    pub stores: u64,
+    pub flushes: u64,
+    pub fences: u64,
+    pub complete: bool,
+    /// Why it is not complete.
+    #[serde(default)]
+    pub incomplete: Vec<String>,
+}

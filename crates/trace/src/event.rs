@@ -1,0 +1,169 @@
+//! What a trace says happened: the vocabulary that recorders write and analyses read.
+//!
+//! Ids are dense and small, so analyses index vectors by them. Addresses are (file, offset): a trace does not depend on
+//! where a file was mapped.
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+id!(/// A thread of any process of the recorded tree.
+    ThreadId);
+id!(/// A process of the recorded tree.
+    ProcessId);
+id!(/// A PM file.
+    FileId);
+id!(/// A call stack, deduplicated. `StackId(0)` is the unknown stack, without frames.
+    StackId);
+id!(/// A loaded module (executable or library) at an address, in one address space.
+    ModuleId);
+
+/// A byte in a PM file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PmAddress {
+    pub file: FileId,
+    pub offset: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushKind {
+    Clwb,
+    Clflushopt,
+    Clflush,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceKind {
+    Sfence,
+    Mfence,
+    /// A locked read-modify-write on volatile memory (only recorded on request).
+    Locked,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreFlags {
+    pub nontemporal: bool,
+    /// A locked read-modify-write on PM: also a full fence of its thread, before and after the store.
+    pub locked: bool,
+    /// Done by the kernel on behalf of a system call (read into PM).
+    pub syscall: bool,
+}
+
+/// What PMDK says of itself through pmemcheck's client requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// The range is volatile by design or persisted by other means: its stores so far need no flush.
+    SetClean,
+    TxBegin,
+    TxEnd,
+    /// The range is snapshotted or newly allocated in the transaction.
+    TxAdd,
+    TxRemove,
+    /// Stores to the range are right outside transactions.
+    TxIgnore,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// `None`: code outside every known module.
+    pub module: Option<ModuleId>,
+    /// Address relative to the module's load bias (what debug info speaks of), else the absolute address. The innermost
+    /// frame has the address of the instruction, the others the return address.
+    pub address: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    pub path: String,
+    pub build_id: Vec<u8>,
+    /// Locked read-modify-write instructions in its code; they fence unseen unless recorded on request.
+    pub locked_sites: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PmFile {
+    pub path: String,
+    /// Size when first mapped.
+    pub size: u64,
+}
+
+/// One event, borrowed from the reader's block buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// Position in the total order, counted from 0 over all events of the trace.
+    pub seq: u64,
+    pub thread: ThreadId,
+    pub stack: StackId,
+    pub kind: EventKind<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventKind<'a> {
+    /// At most 64 bytes, so at most two lines.
+    Store { at: PmAddress, data: &'a [u8], flags: StoreFlags },
+    /// Of the whole line that holds `at`.
+    Flush { at: PmAddress, kind: FlushKind },
+    Fence { kind: FenceKind },
+    Map { file: FileId, address: u64, offset: u64, len: u64, writable: bool },
+    Unmap { file: FileId, offset: u64, len: u64 },
+    /// Growth or truncation.
+    Resize { file: FileId, size: u64 },
+    /// By write(2) and friends, not through a mapping.
+    FileWrite { at: PmAddress, data: &'a [u8] },
+    /// `None`: unlinked.
+    Rename { file: FileId, path: Option<&'a str> },
+    /// msync, fsync: all of the range is durable now.
+    Sync { file: FileId, offset: u64, len: u64 },
+    Output { fd: u32, data: &'a [u8] },
+    /// Call of a known library function (`pmemobj_tx_*`), with the six register arguments.
+    Call { name: &'a str, arguments: [u64; 6] },
+    Request { request: Request, transaction: u64, range: Option<(PmAddress, u64)> },
+    ThreadStart { process: ProcessId, os_id: u32 },
+    ProcessStart { process: ProcessId, pid: u32, parent: Option<ProcessId>, executable: &'a str },
+    /// The process ended (in order, or its death was noticed): what it had mapped is unmapped.
+    ProcessEnd { process: ProcessId },
+}
+
+/// Why a trace may not hold everything that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incomplete {
+    pub reason: IncompleteReason,
+    pub detail: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncompleteReason {
+    /// Bytes that could be a flush or fence and could not be verified to be code.
+    UnverifiedCode,
+    /// Something that the recorder cannot follow.
+    Unsupported,
+    /// A fixed limit of the recorder was reached.
+    Limit,
+    /// What the log replays to differs from what the file holds.
+    Mismatch,
+    /// The disk was full, or the trace could not be written for another reason.
+    WriteFailed,
+    /// The trace ends without its end record (recorder killed, file truncated).
+    Truncated,
+    /// A process died within an event.
+    Lost,
+}
+
+/// How the recorded command ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramEnd {
+    pub status: Option<i32>,
+    pub signal: Option<i32>,
+    /// Ended by the user's Ctrl-C at the recorder.
+    pub interrupted: bool,
+}

@@ -1,0 +1,179 @@
+//! The records in the ring. Hot records start with [`Access`]; all others are little-endian fields written with
+//! [`Fields`] and read with [`Reader`], in the order that the constant's comment gives.
+
+/// Body: [`Access`], then `len` data bytes.
+pub const STORE: u8 = 1;
+/// Body: [`Access`]; `flags` is a `FLUSH_*`, `len` 0, `place` any byte of the line.
+pub const FLUSH: u8 = 2;
+/// Body: [`Access`]; `flags` is a `FENCE_*`, `place` 0.
+pub const FENCE: u8 = 3;
+/// address_space u32, stack u64, then one u64 per frame, innermost first: the exact address of the instruction, then
+/// return addresses. A stack is announced before it is used.
+pub const STACK: u8 = 4;
+/// process u32, pid u32, parent process u32 (`NONE` for the root), address_space u32, executable path (bytes)
+pub const PROCESS_START: u8 = 5;
+/// thread u32, process u32, os thread id u32
+pub const THREAD_START: u8 = 6;
+/// address_space u32, load bias u64, start u64, end u64, locked read-modify-writes found u32, build id (bytes), path (bytes)
+pub const MODULE: u8 = 7;
+/// file u32, size u64, dev u64, ino u64, path (bytes). Announced once by the process that first maps it.
+pub const FILE: u8 = 8;
+/// thread u32, stack u64, file u32, address u64, offset u64, len u64, protection u32
+pub const MAP: u8 = 9;
+/// thread u32, stack u64, file u32, offset u64, len u64
+pub const UNMAP: u8 = 10;
+/// file u32, offset u64, data (bytes): content when first mapped; what is not announced is zero.
+pub const INITIAL: u8 = 11;
+/// thread u32, stack u64, file u32, new size u64
+pub const RESIZE: u8 = 12;
+/// thread u32, stack u64, file u32, offset u64, data (bytes): write(2) and friends on the PM file.
+pub const FILE_WRITE: u8 = 13;
+/// thread u32, stack u64, file u32, new path (bytes; empty = unlinked)
+pub const RENAME: u8 = 14;
+/// thread u32, stack u64, file u32, offset u64, len u64: msync, fsync, fdatasync. All of the range is durable now.
+pub const SYNC: u8 = 15;
+/// thread u32, fd u32, data (bytes)
+pub const OUTPUT: u8 = 16;
+/// thread u32, stack u64, six argument words u64, name (bytes): call of a known library function (pmemobj_tx_*).
+pub const CALL: u8 = 17;
+/// thread u32, stack u64, `REQUEST_*` u32, argument u64 (transaction number), file u32 (`NONE`), offset u64, len u64
+pub const REQUEST: u8 = 18;
+/// file u32, offset u64, data (bytes): what the file holds here now, to compare with what the log replays to.
+pub const VERIFY: u8 = 19;
+/// process u32
+pub const PROCESS_END: u8 = 20;
+/// reason u32 (`INCOMPLETE_*`), text (bytes)
+pub const INCOMPLETE: u8 = 21;
+
+pub const NONE: u32 = u32::MAX;
+
+pub const STORE_NONTEMPORAL: u8 = 1;
+/// A locked read-modify-write: the store is also a full fence, before and after.
+pub const STORE_LOCKED: u8 = 2;
+/// Done by the kernel on behalf of a system call.
+pub const STORE_SYSCALL: u8 = 4;
+
+pub const FLUSH_CLWB: u8 = 0;
+pub const FLUSH_CLFLUSHOPT: u8 = 1;
+pub const FLUSH_CLFLUSH: u8 = 2;
+
+pub const FENCE_SFENCE: u8 = 0;
+pub const FENCE_MFENCE: u8 = 1;
+pub const FENCE_LOCKED: u8 = 2;
+
+pub const REQUEST_SET_CLEAN: u32 = 0;
+pub const REQUEST_TX_BEGIN: u32 = 1;
+pub const REQUEST_TX_END: u32 = 2;
+pub const REQUEST_TX_ADD: u32 = 3;
+pub const REQUEST_TX_REMOVE: u32 = 4;
+pub const REQUEST_TX_IGNORE: u32 = 5;
+
+pub const INCOMPLETE_UNVERIFIED_CODE: u32 = 0;
+pub const INCOMPLETE_UNSUPPORTED: u32 = 1;
+pub const INCOMPLETE_LIMIT: u32 = 2;
+
+/// A PM address in one word: the file's id above, the byte offset in it below.
+pub const fn place(file: u32, offset: u64) -> u64 {
+    (file as u64) << 48 | offset
+}
+
+pub const fn place_file(place: u64) -> u32 {
+    (place >> 48) as u32
+}
+
+pub const fn place_offset(place: u64) -> u64 {
+    place & 0xffff_ffff_ffff
+}
+
+/// With at most 32 bytes of data, a store fits in one slot.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Access {
+    pub stack: u64,
+    pub place: u64,
+    pub thread: u32,
+    pub flags: u8,
+    pub reserved: u8,
+    pub len: u16,
+}
+
+impl Access {
+    pub const SIZE: usize = size_of::<Access>();
+
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: repr(C) without padding (8 + 8 + 4 + 1 + 1 + 2 = 24 bytes).
+        unsafe { core::slice::from_raw_parts((self as *const Access).cast(), Access::SIZE) }
+    }
+
+    pub fn parse(body: &[u8]) -> Option<(Access, &[u8])> {
+        let (head, data) = body.split_at_checked(Access::SIZE)?;
+        // SAFETY: any bit pattern is an Access; read_unaligned needs no alignment.
+        let access = unsafe { head.as_ptr().cast::<Access>().read_unaligned() };
+        Some((access, data))
+    }
+}
+
+const _: () = assert!(Access::SIZE == 24);
+
+/// Little-endian fields in a buffer on the stack; variable data goes last, as a part of its own or with [`Fields::bytes`].
+pub struct Fields<const N: usize> {
+    buffer: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Default for Fields<N> {
+    fn default() -> Self {
+        Fields { buffer: [0; N], len: 0 }
+    }
+}
+
+impl<const N: usize> Fields<N> {
+    pub fn u32(self, v: u32) -> Self {
+        self.raw(&v.to_le_bytes())
+    }
+
+    pub fn u64(self, v: u64) -> Self {
+        self.raw(&v.to_le_bytes())
+    }
+
+    /// A length (u32) and the bytes, cut to what fits.
+    pub fn bytes(self, v: &[u8]) -> Self {
+        let n = v.len().min(N.saturating_sub(self.len + 4));
+        self.u32(n as u32).raw(&v[..n])
+    }
+
+    fn raw(mut self, v: &[u8]) -> Self {
+        self.buffer[self.len..self.len + v.len()].copy_from_slice(v);
+        self.len += v.len();
+        self
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+}
+
+/// Reads what [`Fields`] wrote. The last `data (bytes)` field of INITIAL, FILE_WRITE, OUTPUT and VERIFY, and the frames of
+/// STACK, have no length of their own: they are the rest.
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn u32(&mut self) -> Option<u32> {
+        let (v, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*v))
+    }
+
+    pub fn u64(&mut self) -> Option<u64> {
+        let (v, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*v))
+    }
+
+    pub fn bytes(&mut self) -> Option<&'a [u8]> {
+        let n = self.u32()? as usize;
+        let (v, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(v)
+    }
+}
