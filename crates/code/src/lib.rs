@@ -1,0 +1,1 @@
+//! The code of a running process.

@@ -1,0 +1,1 @@
+//! Decodes an instruction that writes memory and performs it elsewhere.
