@@ -1,1 +1,87 @@
-//! 
+//! Checks a trace: which stores are not persistent when they have to be, which flushes and fences do nothing, which
+//! transactions and rules of the program are broken.
+//!
+//! One pass ([`pass`]) runs the persistency model over the events and shows them to the oracles ([`oracle`]); what they
+//! emit is deduplicated by kind and stack ([`findings`]), symbolised and put into words ([`render`]).
+//!
+//! Architecture invariant: reads traces and makes findings; knows neither recorders nor how a finding is shown.
+#![forbid(unsafe_code)]
+
+mod config;
+mod findings;
+mod mappings;
+mod oracle;
+mod pass;
+mod ranges;
+mod render;
+mod stacks;
+mod tag;
+#[cfg(test)]
+mod tests;
+mod transactions;
+
+pub use config::{Config, ConfigError, Ignore, Rule, Selector};
+pub use crashproof_model::Model;
+
+use crashproof_report::{Program, Report, TraceSummary};
+use crashproof_trace::{Item, ReadError, TraceReader};
+
+#[derive(Clone, Debug, Default)]
+pub struct CheckOptions {
+    pub model: Model,
+    pub config: Config,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// Progress is told every so many events.
+const PROGRESS_EVENTS: u64 = 1 << 16;
+
+/// Checks all of the trace. `progress` gets how many bytes of how many have been read.
+pub fn check(
+    reader: &mut TraceReader,
+    options: &CheckOptions,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<Report, CheckError> {
+    let mut pass = pass::Pass::new(options.model, &options.config.rules);
+    let mut until_progress = PROGRESS_EVENTS;
+    while let Some((item, tables)) = reader.next_with_tables()? {
+        if let Item::Event(event) = item {
+            pass.event(&event, tables);
+        }
+        until_progress -= 1;
+        if until_progress == 0 {
+            until_progress = PROGRESS_EVENTS;
+            progress(reader.position(), reader.len());
+        }
+    }
+    progress(reader.len(), reader.len());
+    let outcome = pass.finish(reader.tables());
+    let context = render::Context {
+        model: options.model,
+        config: &options.config,
+        header: reader.header(),
+        tables: reader.tables(),
+        end: reader.end(),
+    };
+    let (findings, warnings) = render::render(outcome, &context);
+    let counts = reader.counts();
+    let end = reader.end().unwrap_or_default();
+    Ok(Report {
+        version: 1,
+        program: Program { status: end.status, signal: end.signal, command: reader.header().command.clone() },
+        trace: TraceSummary {
+            stores: counts.stores,
+            flushes: counts.flushes,
+            fences: counts.fences,
+            complete: reader.incomplete().is_empty(),
+            incomplete: reader.incomplete().iter().map(|incomplete| incomplete.detail.clone()).collect(),
+        },
+        findings,
+        warnings,
+    })
+}

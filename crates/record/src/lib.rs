@@ -1,1 +1,188 @@
-//! 
+//! The recorder: runs a program under the runtime and writes its trace.
+//!
+//! [`record`] makes the session (`session`), starts the program with the runtime preloaded, drains the ring while it runs
+//! (`drain`, over `ring` and `watch`), translates records to the trace (`translate`, `output`), and verifies that the log
+//! holds everything (`verify`, `image`).
+//!
+//! Architecture invariant: knows what records mean for the trace, not what findings are; never stops the program, not
+//! when the disk is full either. `unsafe` only where it touches shared memory and system calls.
+
+mod drain;
+mod error;
+pub mod executable;
+mod image;
+mod output;
+mod pattern;
+mod ring;
+mod session;
+mod signals;
+#[cfg(test)]
+mod tests;
+mod translate;
+mod verify;
+mod watch;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
+
+use crashproof_trace::{Counts, Header, Incomplete, Options, ProgramEnd, WriteError};
+use crashproof_wire::SESSION_ENV;
+
+use drain::Recording;
+use output::Output;
+use session::{SessionFile, SessionOptions};
+use signals::Signals;
+use verify::Images;
+
+pub use error::RecordError;
+
+#[derive(Clone, Debug)]
+pub struct RecordOptions {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Where the trace goes.
+    pub output: PathBuf,
+    /// Globs of the files that are PM; none: every shared, writable file mapping.
+    pub pm: Vec<String>,
+    /// Answer pmemcheck's client requests.
+    pub client_requests: bool,
+    /// Record locked read-modify-writes on volatile memory as fences.
+    pub locked_rmw: bool,
+    /// The shared object to preload.
+    pub runtime: PathBuf,
+}
+
+/// A recording that was made.
+#[derive(Debug)]
+pub struct Recorded {
+    /// How the program ended.
+    pub end: ProgramEnd,
+    /// What the program did, also where the trace does not hold it.
+    pub counts: Counts,
+    /// Why the trace does not hold everything; the trace says the same.
+    pub incomplete: Vec<Incomplete>,
+    /// The trace could not be written to its end. The program was not disturbed.
+    pub write_failure: Option<WriteError>,
+}
+
+/// Signal dispositions belong to the process: one recording at a time.
+static RECORDING: Mutex<()> = Mutex::new(());
+
+/// Runs the command to its end and writes its trace.
+pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
+    let _one_at_a_time = RECORDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let [program, arguments @ ..] = &options.command[..] else {
+        return Err(RecordError::NoCommand);
+    };
+    executable::check(program)?;
+    let runtime_error = |source| RecordError::Runtime {
+        path: options.runtime.clone(),
+        source,
+    };
+    let runtime = options.runtime.canonicalize().map_err(runtime_error)?;
+    // First, so that they are the last to go: no signal may end us before the session is removed.
+    let signals = Signals::install();
+    let mut session = SessionFile::create(&SessionOptions {
+        pm: options.pm.clone(),
+        client_requests: options.client_requests,
+        locked_rmw: options.locked_rmw,
+    })?;
+    let runtime = session.preloadable(&runtime).map_err(runtime_error)?;
+    let output = Output::create(&options.output, &header(options))?;
+    let mut recording = Recording::new(&session, output, Images::new(&options.output));
+
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env(SESSION_ENV, session.path())
+        .env("LD_PRELOAD", preload(&runtime));
+    if std::env::var_os("PMEM_IS_PMEM_FORCE").is_none() {
+        // libpmem then flushes, as on PM, instead of calling msync.
+        command.env("PMEM_IS_PMEM_FORCE", "1");
+    }
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(source) => {
+            drop(recording);
+            discard(&options.output);
+            return Err(RecordError::spawn(program.clone(), source));
+        }
+    };
+    signals.program_started(child.id());
+    let status = recording.run(|| reap(&mut child, &signals));
+    let status = status.map_err(|source| RecordError::Wait {
+        command: program.clone(),
+        source,
+    })?;
+    let end = ProgramEnd {
+        status: status.code(),
+        signal: status.signal(),
+        interrupted: signals.interrupted(),
+    };
+    if !recording.saw_runtime() {
+        drop(recording);
+        discard(&options.output);
+        return Err(RecordError::NoRuntime {
+            command: program.clone(),
+            end,
+        });
+    }
+    let counts = recording.counts();
+    let written = recording.finish(end);
+    Ok(Recorded {
+        end,
+        counts,
+        incomplete: written.incomplete,
+        write_failure: written.failure,
+    })
+}
+
+fn header(options: &RecordOptions) -> Header {
+    Header {
+        command: options
+            .command
+            .iter()
+            .map(|a| a.to_string_lossy().into_owned())
+            .collect(),
+        options: Options {
+            client_requests: options.client_requests,
+            locked_rmw: options.locked_rmw,
+            pm: options.pm.clone(),
+        },
+    }
+}
+
+/// The runtime first, then what the user preloads.
+fn preload(runtime: &Path) -> OsString {
+    let mut preload = runtime.as_os_str().to_owned();
+    if let Some(existing) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+        preload.push(OsStr::new(":"));
+        preload.push(existing);
+    }
+    preload
+}
+
+/// The program's status once it has ended.
+fn reap(child: &mut Child, signals: &Signals) -> Option<std::io::Result<ExitStatus>> {
+    // SAFETY: an all-zero siginfo is valid, and waitid fills it. WNOWAIT: the number stays the program's until signals are
+    // no longer passed on to it.
+    let ended = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        libc::waitid(libc::P_PID, child.id(), &mut info, flags) != 0 || info.si_pid() != 0
+    };
+    ended.then(|| {
+        signals.program_ended();
+        child.wait()
+    })
+}
+
+/// Removes a trace that holds nothing. What is no file (`/dev/null`) stays.
+fn discard(trace: &Path) {
+    if trace.symlink_metadata().is_ok_and(|m| m.is_file()) {
+        let _ = std::fs::remove_file(trace);
+    }
+}

@@ -23,7 +23,7 @@ pub enum Kind {
     RuleTransaction,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     Error,
@@ -114,6 +114,9 @@ pub struct Report {
     pub program: Program,
     pub trace: TraceSummary,
     pub findings: Vec<Finding>,
+    /// What the user should know of the check as a whole (an `[[ignore]]` that matched nothing, missing debug info).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

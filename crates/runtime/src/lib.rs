@@ -1,1 +1,135 @@
-//! 
+//! The runtime: a shared object preloaded into the program under test, which records every change of PM, every flush and
+//! every fence, and otherwise leaves the program as it is.
+//!
+//! - [`files`], [`pm`]: PM mappings get a read-only view and a writable alias;
+//! - [`handler`]: a store to a view faults, a flush or fence hits a breakpoint, and both are performed and logged;
+//! - [`code_map`]: which code is loaded, where its flushes and fences are, whose call stack this is;
+//! - [`signals`], [`threads`], [`syscalls`]: what is ours and what is the program's;
+//! - [`log`]: the records, into the ring that `crashproof-wire` describes.
+//!
+//! Architecture invariant: knows the wire, not the trace. Nothing here may allocate with the program's allocator, hold a
+//! lock while the program's code runs, or leave a file descriptor open.
+
+mod alloc;
+mod calls;
+mod code_map;
+mod files;
+mod handler;
+mod log;
+mod pm;
+mod real;
+mod requests;
+mod signals;
+mod spin;
+mod sys;
+mod syscalls;
+mod threads;
+
+use libc::{c_char, c_int};
+use std::ffi::CStr;
+
+#[global_allocator]
+static ALLOCATOR: alloc::Allocator = alloc::Allocator::new();
+
+/// Run by the loader before every other constructor (`-z initfirst`).
+#[used]
+#[unsafe(link_section = ".init_array")]
+static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
+
+/// Run by the loader after every other destructor.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FINISH: extern "C" fn() = finish;
+
+extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    // libc has not set `environ` yet, so the loader's own argument is read.
+    let Some(path) = variable(environment, crashproof_wire::SESSION_ENV.as_bytes()) else { return };
+    if !log::open(path) {
+        return;
+    }
+    threads::init();
+    signals::adopt_mask();
+    sys::without_signals(|| {
+        real::resolve();
+        crashproof_instruction::init();
+        let mut path = [0u8; 4096];
+        log::start_process(code_map::executable(&mut path), code_map::init());
+        signals::install();
+        code_map::modules_changed();
+        if syscalls::install().is_err() {
+            log::incomplete(
+                crashproof_wire::record::INCOMPLETE_UNSUPPORTED,
+                b"seccomp is not available: what libc itself reads into PM, and the program's output, is not recorded",
+            );
+        }
+        // SAFETY: plain functions that live as long as the process.
+        unsafe {
+            libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
+            at_quick_exit(finish);
+        }
+    });
+}
+
+unsafe extern "C" {
+    fn at_quick_exit(function: extern "C" fn()) -> c_int;
+}
+
+extern "C" fn finish() {
+    if log::session().is_some() {
+        handler::finish();
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn _exit(status: c_int) -> ! {
+    finish();
+    loop {
+        // SAFETY: ends the process.
+        let _ = unsafe { sys::syscall(libc::SYS_exit_group, [status as u64, 0, 0, 0, 0, 0]) };
+    }
+}
+
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+extern "C" fn _Exit(status: c_int) -> ! {
+    _exit(status)
+}
+
+/// The value of an environment variable in the block that the loader passes.
+fn variable<'a>(mut environment: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
+    // SAFETY: a NULL-terminated array of NUL-terminated strings that lives as long as the process.
+    unsafe {
+        while !(*environment).is_null() {
+            let entry = CStr::from_ptr(*environment).to_bytes();
+            if let Some(value) = entry.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
+                return Some(value);
+            }
+            environment = environment.add(1);
+        }
+    }
+    None
+}
+
+/// The child must not inherit a lock that a thread of the parent holds.
+extern "C" fn before_fork() {
+    std::mem::forget(ALLOCATOR.lock.lock());
+}
+
+extern "C" fn after_fork_in_parent() {
+    ALLOCATOR.lock.reset();
+}
+
+extern "C" fn after_fork_in_child() {
+    ALLOCATOR.lock.reset();
+    if log::session().is_none() {
+        return;
+    }
+    sys::without_signals(|| {
+        pm::after_fork();
+        threads::reset_after_fork();
+        code_map::after_fork();
+        let mut path = [0u8; 4096];
+        log::start_process(code_map::executable(&mut path), code_map::address_space());
+        files::after_fork();
+    });
+}

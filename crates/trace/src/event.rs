@@ -73,7 +73,7 @@ pub enum Request {
     TxIgnore,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// `None`: code outside every known module.
     pub module: Option<ModuleId>,
@@ -82,7 +82,7 @@ pub struct Frame {
     pub address: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Module {
     pub path: String,
     pub build_id: Vec<u8>,
@@ -110,28 +110,80 @@ pub struct Event<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind<'a> {
     /// At most 64 bytes, so at most two lines.
-    Store { at: PmAddress, data: &'a [u8], flags: StoreFlags },
+    Store {
+        at: PmAddress,
+        data: &'a [u8],
+        flags: StoreFlags,
+    },
     /// Of the whole line that holds `at`.
-    Flush { at: PmAddress, kind: FlushKind },
-    Fence { kind: FenceKind },
-    Map { file: FileId, address: u64, offset: u64, len: u64, writable: bool },
-    Unmap { file: FileId, offset: u64, len: u64 },
+    Flush {
+        at: PmAddress,
+        kind: FlushKind,
+    },
+    Fence {
+        kind: FenceKind,
+    },
+    Map {
+        file: FileId,
+        address: u64,
+        offset: u64,
+        len: u64,
+        writable: bool,
+    },
+    Unmap {
+        file: FileId,
+        offset: u64,
+        len: u64,
+    },
     /// Growth or truncation.
-    Resize { file: FileId, size: u64 },
+    Resize {
+        file: FileId,
+        size: u64,
+    },
     /// By write(2) and friends, not through a mapping.
-    FileWrite { at: PmAddress, data: &'a [u8] },
+    FileWrite {
+        at: PmAddress,
+        data: &'a [u8],
+    },
     /// `None`: unlinked.
-    Rename { file: FileId, path: Option<&'a str> },
+    Rename {
+        file: FileId,
+        path: Option<&'a str>,
+    },
     /// msync, fsync: all of the range is durable now.
-    Sync { file: FileId, offset: u64, len: u64 },
-    Output { fd: u32, data: &'a [u8] },
+    Sync {
+        file: FileId,
+        offset: u64,
+        len: u64,
+    },
+    Output {
+        fd: u32,
+        data: &'a [u8],
+    },
     /// Call of a known library function (`pmemobj_tx_*`), with the six register arguments.
-    Call { name: &'a str, arguments: [u64; 6] },
-    Request { request: Request, transaction: u64, range: Option<(PmAddress, u64)> },
-    ThreadStart { process: ProcessId, os_id: u32 },
-    ProcessStart { process: ProcessId, pid: u32, parent: Option<ProcessId>, executable: &'a str },
+    Call {
+        name: &'a str,
+        arguments: [u64; 6],
+    },
+    Request {
+        request: Request,
+        transaction: u64,
+        range: Option<(PmAddress, u64)>,
+    },
+    ThreadStart {
+        process: ProcessId,
+        os_id: u32,
+    },
+    ProcessStart {
+        process: ProcessId,
+        pid: u32,
+        parent: Option<ProcessId>,
+        executable: &'a str,
+    },
     /// The process ended (in order, or its death was noticed): what it had mapped is unmapped.
-    ProcessEnd { process: ProcessId },
+    ProcessEnd {
+        process: ProcessId,
+    },
 }
 
 /// Why a trace may not hold everything that happened.
@@ -166,4 +218,12 @@ pub struct ProgramEnd {
     pub signal: Option<i32>,
     /// Ended by the user's Ctrl-C at the recorder.
     pub interrupted: bool,
+}
+
+/// How much of what is in a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub stores: u64,
+    pub flushes: u64,
+    pub fences: u64,
 }

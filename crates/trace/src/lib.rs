@@ -1,7 +1,21 @@
 //! The trace: the only thing that recorders produce and analyses read.
 //!
+//! [`TraceWriter`] and [`TraceReader`] stream it to and from disk ([`format`] has the bytes), [`Tables`] hold what events
+//! refer to by id, [`symbols`] turns code addresses into source positions and [`dump`] makes one line of text of an item.
+//!
 //! Architecture invariant: knows neither recorders nor analyses.
+#![forbid(unsafe_code)]
 
+pub mod dump;
 pub mod event;
+pub mod format;
+mod reader;
+pub mod symbols;
+mod tables;
+mod writer;
 
 pub use event::*;
+pub use format::{Header, Options};
+pub use reader::{Item, ReadError, TraceReader};
+pub use tables::{Process, Tables};
+pub use writer::{Storage, TraceWriter, WriteError};

@@ -70,6 +70,8 @@ pub struct ProcessSlot {
     pub pid: AtomicU32,
     /// 1 = running, 2 = ended in order.
     pub state: AtomicU32,
+    /// Its id in the records: an exec keeps the pid and starts a new process in this sense.
+    pub process: AtomicU32,
 }
 
 #[repr(C, align(64))]
@@ -106,6 +108,10 @@ pub const MAX_FILES: usize = 4096;
 pub struct FileSlot {
     pub dev: AtomicU64,
     pub ino: AtomicU64,
+    /// Time of birth: an inode number that is used again is another file.
+    pub born: AtomicU64,
+    /// Mappings of it in all processes; when the first comes back, its content is announced again.
+    pub mappings: AtomicU32,
 }
 
 #[repr(C, align(64))]

@@ -22,7 +22,8 @@ pub const FILE: u8 = 8;
 pub const MAP: u8 = 9;
 /// thread u32, stack u64, file u32, offset u64, len u64
 pub const UNMAP: u8 = 10;
-/// file u32, offset u64, data (bytes): content when first mapped; what is not announced is zero.
+/// file u32, offset u64, data (bytes): content when first mapped; what is not announced is zero. Announced again when the
+/// file is mapped after nobody had it mapped: where it differs from what is known, it was changed unseen meanwhile.
 pub const INITIAL: u8 = 11;
 /// thread u32, stack u64, file u32, new size u64
 pub const RESIZE: u8 = 12;

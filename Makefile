@@ -1,0 +1,45 @@
+# make build   the crashproof binary and its runtime, side by side in target/release
+# make demo    a program that forgets a flush, checked; then its fixed twin
+# make test    everything: formatting, lints, tests, corpus
+# make bench   the measurements that the README quotes
+#
+# The targets install apt packages that are missing (tools/deps.sh says which).
+
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+CRASHPROOF := $(TARGET)/release/crashproof
+DEMO := $(TARGET)/demo
+
+.PHONY: build demo test bench build-deps test-deps
+
+build: build-deps
+	$(CARGO) build --release -p crashproof -p crashproof-runtime
+	@echo "built $(CRASHPROOF) and $(TARGET)/release/libcrashproof_runtime.so"
+
+demo: build
+	@mkdir -p $(DEMO)
+	@for program in event_log event_log_fixed; do \
+	    gcc -g -O1 -Wall -mclwb -o $(DEMO)/$$program examples/demo/$$program.c || exit 2; \
+	done
+	@echo; echo "\$$ crashproof check -- ./event_log events.log"
+	@$(CRASHPROOF) check --pm $(DEMO)/events.log -- $(DEMO)/event_log $(DEMO)/events.log; \
+	    status=$$?; echo "(exit status $$status)"; test $$status -eq 1
+	@echo; echo "\$$ crashproof check -- ./event_log_fixed events.log"
+	@$(CRASHPROOF) check --pm $(DEMO)/events.log -- $(DEMO)/event_log_fixed $(DEMO)/events.log; \
+	    status=$$?; echo "(exit status $$status)"; test $$status -eq 0
+
+# The runtime that the tests preload is the one that was just built.
+test: test-deps build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --workspace
+	@echo "make test: everything passed"
+
+bench: test-deps build
+	$(CARGO) run --release -p crashproof-bench
+
+build-deps:
+	@tools/deps.sh build
+
+test-deps:
+	@tools/deps.sh test

@@ -1,0 +1,122 @@
+//! Prints the ratios that the README quotes, each measured side by side in this one run:
+//! recording against native (and against pmemcheck, if `PMEMCHECK` names a valgrind that has it), checking in events per
+//! second, and the memory of checking a long trace. Run it with `make bench`.
+
+mod measure;
+mod synthetic;
+
+use measure::{Measured, fastest};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const EXAMPLES: &str = "/usr/share/doc/libpmemobj-dev/examples";
+const REPEATS: usize = 5;
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let tool = root.join("target/release/crashproof");
+    assert!(tool.exists(), "{} is missing: run `make bench`", tool.display());
+    let folder = tempfile::Builder::new().prefix("crashproof-bench").tempdir().expect("a temporary folder");
+    println!("recording (seconds, fastest of {REPEATS})");
+    println!("{:<34}{:>9}{:>10}{:>9}{:>11}{:>9}", "", "native", "recorded", "ratio", "pmemcheck", "ratio");
+    let raw = build_raw(&root, folder.path());
+    recording(&tool, "raw stores (64 Ki, 8 per fence)", &raw, &["POOL", "1"], folder.path());
+    recording(&tool, "raw stores (512 Ki, 8 per fence)", &raw, &["POOL", "8"], folder.path());
+    let maps = build_maps(&root, folder.path());
+    for map in ["btree", "hashmap_tx", "rbtree"] {
+        recording(&tool, &format!("libpmemobj {map}, 2,000 operations"), &maps, &[map, "POOL", "2000"], folder.path());
+    }
+    checking(&tool, folder.path());
+}
+
+fn build_raw(root: &Path, folder: &Path) -> PathBuf {
+    let program = folder.join("raw_stores");
+    compile(Command::new("gcc").args(["-O2", "-g", "-mclwb"]).arg(root.join("bench/raw_stores.c")), &program);
+    program
+}
+
+fn build_maps(root: &Path, folder: &Path) -> PathBuf {
+    let program = folder.join("map_driver");
+    let here = root.join("crates/cli/tests/pmdk");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-g", "-w"]).arg("-I").arg(&here).arg(here.join("map_driver.c"));
+    for sources in ["map", "tree_map", "hashmap", "list_map"] {
+        let path = Path::new(EXAMPLES).join(sources);
+        gcc.arg("-I").arg(&path);
+        let entries = std::fs::read_dir(&path).expect("libpmemobj-dev is installed");
+        let names = entries.map(|e| e.expect("a readable folder").path());
+        let programs = ["mapcli.c", "data_store.c", "kv_server.c"];
+        gcc.args(names.filter(|p| {
+            p.extension().is_some_and(|e| e == "c") && !programs.iter().any(|program| p.ends_with(program))
+        }));
+    }
+    compile(gcc.arg("-lpmemobj"), &program);
+    program
+}
+
+fn compile(command: &mut Command, output: &Path) {
+    let done = command.arg("-o").arg(output).status().expect("gcc is installed");
+    assert!(done.success(), "{command:?} failed");
+}
+
+fn recording(tool: &Path, name: &str, program: &Path, arguments: &[&str], folder: &Path) {
+    let pool = folder.join("pool");
+    let run = |before: &[&std::ffi::OsStr], flags: &[&str]| -> Measured {
+        fastest(REPEATS, || {
+            let _ = std::fs::remove_file(&pool);
+            let mut words = before.iter().map(|w| w.to_os_string()).chain(flags.iter().map(|f| (*f).into()));
+            let mut command = match words.next() {
+                Some(first) => Command::new(first),
+                None => Command::new(program),
+            };
+            command.args(words).env("PMEM_IS_PMEM_FORCE", "1");
+            if !before.is_empty() {
+                command.arg(program);
+            }
+            for argument in arguments {
+                command.arg(if *argument == "POOL" { pool.as_os_str() } else { argument.as_ref() });
+            }
+            command
+        })
+    };
+    let native = run(&[], &[]);
+    let trace = folder.join("trace");
+    let recorded = run(&[tool.as_os_str(), "record".as_ref(), "-o".as_ref(), trace.as_os_str(), "--".as_ref()], &[]);
+    let ratio = recorded.seconds / native.seconds;
+    print!("{name:<34}{:>9.3}{:>10.3}{ratio:>8.1}x", native.seconds, recorded.seconds);
+    match std::env::var_os("PMEMCHECK") {
+        None => println!("{:>11}", "-"),
+        Some(valgrind) => {
+            let log = format!("--log-file={}", folder.join("pmemcheck.log").display());
+            let flags = ["--tool=pmemcheck", "--log-stores=yes", "--log-stores-stacktraces=yes", "-q", &log];
+            let checked = run(&[valgrind.as_os_str()], &flags);
+            println!("{:>11.3}{:>8.1}x", checked.seconds, checked.seconds / recorded.seconds);
+        }
+    }
+}
+
+fn checking(tool: &Path, folder: &Path) {
+    println!("\nchecking");
+    println!("{:<34}{:>12}{:>10}{:>12}{:>12}", "", "events", "GB", "events/s", "memory MB");
+    for (name, events, random) in [
+        ("short", 1_000_000, false),
+        ("log-like stores", 50_000_000, false),
+        ("random places", 50_000_000, true),
+        ("long, random places", 200_000_000, true),
+    ] {
+        let trace = folder.join("synthetic.trace");
+        synthetic::write(&trace, events, random);
+        let bytes = std::fs::metadata(&trace).map_or(0, |m| m.len());
+        let checked = fastest(1, || {
+            let mut command = Command::new(tool);
+            command.arg("check").arg(&trace).stderr(std::process::Stdio::null());
+            command
+        });
+        println!(
+            "{name:<34}{events:>12}{:>10.2}{:>12.0}{:>12.0}",
+            bytes as f64 / 1e9,
+            events as f64 / checked.seconds,
+            checked.peak_bytes as f64 / 1e6
+        );
+    }
+}

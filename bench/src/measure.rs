@@ -1,0 +1,31 @@
+//! Wall time and peak memory of a command.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+pub struct Measured {
+    pub seconds: f64,
+    /// Peak resident memory of the command's own process.
+    pub peak_bytes: u64,
+}
+
+/// The fastest of several runs.
+pub fn fastest(repeats: usize, mut command: impl FnMut() -> Command) -> Measured {
+    (0..repeats).map(|_| once(command())).min_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("at least one run")
+}
+
+fn once(mut command: Command) -> Measured {
+    let start = Instant::now();
+    let child = command.stdout(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    // SAFETY: all-zero is a valid rusage; wait4 fills both out parameters.
+    let (usage, status) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        let mut status = 0;
+        libc::wait4(child.id() as i32, &mut status, 0, &mut usage);
+        (usage, ExitStatus::from_raw(status))
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    assert!(status.code().is_some_and(|c| c < 2), "{command:?} ended with {status}");
+    Measured { seconds, peak_bytes: usage.ru_maxrss as u64 * 1024 }
+}

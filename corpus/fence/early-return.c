@@ -1,0 +1,27 @@
+// The short path returns between flush and fence.
+#include "../pm.h"
+
+struct log {
+    volatile uint64_t count;
+    char pad[56];
+    volatile uint64_t entries[8];
+};
+
+static void append(struct log *log, uint64_t value) {
+    log->entries[log->count] = value;
+    PM_CLWB(&log->entries[log->count]);
+    PM_SFENCE();
+    log->count++; //~ missing-fence x1
+    PM_CLWB(&log->count);
+    if (log->count == 3)
+        return;
+    PM_SFENCE();
+}
+
+int main(int argc, char **argv) {
+    struct log *log = pm_map(argv[argc - 1], PAGE);
+    for (uint64_t i = 0; i < 3; i++)
+        append(log, i + 10);
+    printf("%lu entries\n", (unsigned long)log->count);
+    return 0;
+}

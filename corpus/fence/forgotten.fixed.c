@@ -1,0 +1,12 @@
+// Flushed and never fenced.
+// build: gcc clang
+#include "../pm.h"
+
+int main(int argc, char **argv) {
+    uint64_t *value = pm_map(argv[argc - 1], PAGE);
+    *value = 42;
+    PM_CLWB(value);
+    PM_SFENCE();
+    printf("stored %lu\n", *value);
+    return 0;
+}

@@ -1,0 +1,16 @@
+// The pointer is flushed instead of what it points to.
+#include "../pm.h"
+
+struct list {
+    volatile uint64_t *head;
+};
+
+int main(int argc, char **argv) {
+    uint64_t *pm = pm_map(argv[argc - 1], PAGE);
+    struct list list = {pm + 16};
+    *list.head = 99; //~ missing-flush
+    PM_CLWB(&list.head);
+    PM_SFENCE(); //~? redundant-fence
+    printf("%lu\n", (unsigned long)*list.head);
+    return 0;
+}

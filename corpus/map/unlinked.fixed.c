@@ -1,0 +1,13 @@
+// The file is unlinked while it is mapped.
+#include "../pm.h"
+
+int main(int argc, char **argv) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.gone", argv[argc - 1]);
+    volatile char *pm = pm_map(path, PAGE);
+    unlink(path);
+    pm[0] = 1;
+    pm_persist((void *)pm, 1);
+    printf("%d\n", pm[0]);
+    return 0;
+}

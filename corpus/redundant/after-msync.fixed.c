@@ -1,0 +1,11 @@
+// msync has made the page durable already.
+#include "../pm.h"
+
+int main(int argc, char **argv) {
+    volatile uint64_t *value = pm_map(argv[argc - 1], PAGE);
+    *value = 3;
+    PM_CLWB(value);
+    PM_SFENCE();
+    printf("%lu\n", (unsigned long)*value);
+    return 0;
+}

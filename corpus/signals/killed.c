@@ -1,0 +1,16 @@
+// The program is killed outright.
+// expect-signal: 9
+#include "../pm.h"
+#include <signal.h>
+
+int main(int argc, char **argv) {
+    volatile uint64_t *pm = pm_map(argv[argc - 1], PAGE);
+    pm[0] = 1; //~ missing-flush
+    pm[8] = 2;
+    pm_persist((void *)&pm[8], 8);
+    printf("%lu\n", (unsigned long)pm[0]);
+    fflush(stdout);
+    kill(getpid(), SIGKILL);
+    pause();
+    return 0;
+}

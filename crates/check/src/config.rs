@@ -1,0 +1,269 @@
+//! `crashproof.toml`: rules of the program at hand, and findings that its author has judged. See docs/rules.md.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use crashproof_report::{Finding, Kind};
+use globset::{Glob, GlobMatcher};
+use serde::Deserialize;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read the configuration {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("the configuration {} is wrong: {source}see docs/rules.md for what it may hold", path.display())]
+    Parse { path: PathBuf, source: Box<toml::de::Error> },
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+    #[serde(default, rename = "ignore")]
+    pub ignores: Vec<Ignore>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Rule {
+    /// Every store that `before` selects is persistent when a later one that `after` selects is made.
+    MustPersistBefore { before: Selector, after: Selector },
+    /// Every store that `stores` selects is made in a transaction of its thread.
+    MustBeInTransaction { stores: Selector },
+}
+
+/// Findings to leave out: those that all given fields match.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "RawIgnore")]
+pub struct Ignore {
+    pub kind: Option<Kind>,
+    pub function: Option<Pattern>,
+    pub file: Option<PathPattern>,
+    pub reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawIgnore {
+    kind: Option<Kind>,
+    function: Option<Pattern>,
+    file: Option<PathPattern>,
+    reason: String,
+}
+
+impl TryFrom<RawIgnore> for Ignore {
+    type Error = &'static str;
+
+    fn try_from(raw: RawIgnore) -> Result<Self, Self::Error> {
+        let RawIgnore { kind, function, file, reason } = raw;
+        if kind.is_none() && function.is_none() && file.is_none() {
+            return Err("an [[ignore]] needs at least one of `kind`, `function` and `file`");
+        }
+        Ok(Ignore { kind, function, file, reason })
+    }
+}
+
+impl Ignore {
+    pub fn matches(&self, finding: &Finding) -> bool {
+        self.kind.is_none_or(|kind| kind == finding.kind)
+            && self.function.as_ref().is_none_or(|p| finding.function.as_deref().is_some_and(|f| p.matches_function(f)))
+            && self.file.as_ref().is_none_or(|p| finding.file.as_deref().is_some_and(|f| p.matches(f)))
+    }
+
+    /// As a user would name it.
+    pub fn describe(&self) -> String {
+        let mut parts = Vec::new();
+        if let Some(kind) = self.kind {
+            parts.push(format!("kind \"{kind}\""));
+        }
+        if let Some(function) = &self.function {
+            parts.push(format!("function \"{}\"", function.0.glob()));
+        }
+        if let Some(file) = &self.file {
+            parts.push(format!("file \"{}\"", file.text));
+        }
+        parts.join(", ")
+    }
+}
+
+/// A glob on a function's name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Pattern(GlobMatcher);
+
+impl TryFrom<String> for Pattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Ok(Pattern(glob(&text)?))
+    }
+}
+
+impl Pattern {
+    /// With or without the parameters that a C++ name carries.
+    pub fn matches_function(&self, name: &str) -> bool {
+        self.0.is_match(name) || name.split_once('(').is_some_and(|(bare, _)| self.0.is_match(bare))
+    }
+}
+
+/// A glob on a path: the whole of it, or its last components.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PathPattern {
+    text: String,
+    whole: GlobMatcher,
+    end: GlobMatcher,
+}
+
+impl TryFrom<String> for PathPattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Ok(PathPattern { whole: glob(&text)?, end: glob(&format!("**/{text}"))?, text })
+    }
+}
+
+impl PathPattern {
+    pub fn matches(&self, path: &str) -> bool {
+        self.whole.is_match(path) || self.end.is_match(path)
+    }
+}
+
+fn glob(text: &str) -> Result<GlobMatcher, String> {
+    Glob::new(text).map(|glob| glob.compile_matcher()).map_err(|error| format!("bad pattern `{text}`: {}", error.kind()))
+}
+
+/// Which stores a rule speaks of.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Selector {
+    text: String,
+    pub selects: Selects,
+}
+
+impl std::fmt::Display for Selector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Selects {
+    /// Made in a function, or in one that it calls.
+    Function(Pattern),
+    /// Made by code of these source lines, or called from there.
+    Source { file: PathPattern, lines: RangeInclusive<u32> },
+    /// To these bytes of a PM file.
+    Pm { file: PathPattern, bytes: RangeInclusive<u64> },
+}
+
+impl TryFrom<String> for Selector {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Ok(Selector { selects: parse_selector(&text)?, text })
+    }
+}
+
+fn parse_selector(text: &str) -> Result<Selects, String> {
+    if let Some((file, bytes)) = text.rsplit_once('@') {
+        let bytes = parse_range(bytes).ok_or_else(|| {
+            format!("bad bytes `{bytes}` in selector `{text}`: write `FILE@FIRST-LAST`, as in `data.pm@0x40-0x7f`")
+        })?;
+        return Ok(Selects::Pm { file: file.to_owned().try_into()?, bytes });
+    }
+    if let Some((file, lines)) = text.rsplit_once(':')
+        && let Some(lines) = parse_range(lines)
+    {
+        let line = |n| u32::try_from(n).map_err(|_| format!("line number {n} in selector `{text}` is too large"));
+        let lines = line(*lines.start())?..=line(*lines.end())?;
+        return Ok(Selects::Source { file: file.to_owned().try_into()?, lines });
+    }
+    if text.is_empty() {
+        return Err("a selector is empty: write a function, `FILE:LINE-LINE` or `FILE@FIRST-LAST`".to_owned());
+    }
+    Ok(Selects::Function(text.to_owned().try_into()?))
+}
+
+/// `N` or `N-M`, decimal or 0x.
+fn parse_range(text: &str) -> Option<RangeInclusive<u64>> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range = number(first)?..=number(last)?;
+    (!range.is_empty()).then_some(range)
+}
+
+impl Config {
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_path_buf(), source })?;
+        Config::parse(&text, path)
+    }
+
+    /// `path` is for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+        toml::from_str(text)
+            .map_err(|source| ConfigError::Parse { path: path.to_path_buf(), source: Box::new(source) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(text, Path::new("crashproof.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn rules_and_ignores() {
+        let config = parse(
+            r#"
+            [[rule]]
+            kind = "must-persist-before"
+            before = "log_append*"
+            after = "log.c:10-20"
+
+            [[rule]]
+            kind = "must-be-in-transaction"
+            stores = "pool*@0x40-0x7f"
+
+            [[ignore]]
+            kind = "redundant-flush"
+            function = "legacy::*"
+            file = "src/*.c"
+            reason = "kept for old machines"
+            "#,
+        )
+        .unwrap();
+        let [Rule::MustPersistBefore { before, after }, Rule::MustBeInTransaction { stores }] = &config.rules[..] else {
+            panic!("{config:?}");
+        };
+        assert!(matches!(&before.selects, Selects::Function(p) if p.matches_function("log_append_entry")));
+        assert!(matches!(&after.selects, Selects::Source { file, lines } if file.matches("/x/log.c") && *lines == (10..=20)));
+        assert!(matches!(&stores.selects, Selects::Pm { file, bytes } if file.matches("/mnt/pool1") && *bytes == (0x40..=0x7f)));
+        let ignore = &config.ignores[0];
+        assert_eq!(ignore.describe(), r#"kind "redundant-flush", function "legacy::*", file "src/*.c""#);
+        assert!(ignore.function.as_ref().unwrap().matches_function("legacy::put(int)"));
+        assert!(ignore.file.as_ref().unwrap().matches("/home/x/src/a.c"));
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        let error = parse("[[ignore]]\nkind = \"no-such-kind\"\nreason = \"\"\n").unwrap_err();
+        assert!(error.contains("line") && error.contains("no-such-kind"), "{error}");
+        let error = parse("[[ignore]]\nreason = \"x\"\n").unwrap_err();
+        assert!(error.contains("at least one"), "{error}");
+        let error = parse("[[rule]]\nkind = \"must-persist-before\"\nbefore = \"f@x\"\nafter = \"g\"\n").unwrap_err();
+        assert!(error.contains("FILE@FIRST-LAST") && error.contains("line"), "{error}");
+        let error = parse("[[rule]]\nkind = \"must-persist-before\"\nbefore = \"f\"\n").unwrap_err();
+        assert!(error.contains("after"), "{error}");
+        let error = parse("[[rules]]\n").unwrap_err();
+        assert!(error.contains("rules"), "{error}");
+        assert!(parse("[[ignore]]\nfunction = \"a{\"\nreason = \"x\"").unwrap_err().contains("bad pattern"));
+    }
+}

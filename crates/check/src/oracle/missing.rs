@@ -1,0 +1,69 @@
+//! `missing-flush`, `missing-fence` and `transient-data`: what is not persistent when its memory goes away (Agamotto §4.2.1,
+//! the unflushed bug oracle).
+//!
+//! Deviations: a byte that was stored several times counts for its last store only; pending is per thread, so a flush that
+//! only another thread fences is a missing fence; data that is rewritten across fences and that nothing ever persists is
+//! volatile by all evidence and gets a class of its own.
+
+use crashproof_model::{LINE, Unpersisted};
+use crashproof_report::{DurableByKind, Kind};
+use crashproof_trace::{FileId, PmAddress, StackId};
+use rustc_hash::FxHashMap;
+
+use super::{Gone, Oracle, Step, World};
+use crate::findings::{Detail, Findings, RawFinding, Relation};
+use crate::tag::StoreTag;
+use crate::transactions::Change;
+
+/// So many rewrites across fences are evidence of volatile data.
+const TRANSIENT_REWRITES: u16 = 3;
+
+#[derive(Default)]
+pub struct Missing {
+    /// Where transactions that began at one place ended last.
+    transaction_ends: FxHashMap<StackId, StackId>,
+}
+
+impl Oracle for Missing {
+    fn transaction(&mut self, step: Step, change: Change, _: &mut World) {
+        if let Change::Ended { begin: Some(begin) } = change {
+            self.transaction_ends.insert(begin, step.stack);
+        }
+    }
+
+    fn unpersisted(&mut self, lost: &Unpersisted<'_, StoreTag>, gone: Gone, findings: &mut Findings) {
+        let tag = &lost.store.tag;
+        let flushed = lost.store.nontemporal || lost.flushed.is_some();
+        let transient = !flushed && !lost.line_persisted && tag.rewrites >= TRANSIENT_REWRITES;
+        let kind = match (flushed, transient) {
+            (true, _) => Kind::MissingFence,
+            (false, true) => Kind::TransientData,
+            (false, false) => Kind::MissingFlush,
+        };
+        let transaction_end = tag.transaction.get().and_then(|begin| self.transaction_ends.get(&begin));
+        let durable_by = match (kind, transaction_end, tag.fence.get()) {
+            (Kind::TransientData, ..) => None,
+            (_, Some(&end), _) => Some((DurableByKind::TxEnd, end)),
+            (Kind::MissingFlush, None, Some(fence)) => Some((DurableByKind::Fence, fence)),
+            _ => Some((gone.by, gone.stack)),
+        };
+        findings.awaited_fences.extend(tag.fence.get());
+        let bytes = lost.store.bytes;
+        let at = PmAddress { file: FileId(lost.at.file), offset: lost.at.line * LINE + bytes.first() };
+        findings.add_lowest(RawFinding {
+            durable_by,
+            related: lost.flushed.map(|flush| (Relation::FlushedHere, StackId(flush))),
+            detail: if lost.store.nontemporal { Detail::Nontemporal } else { Detail::None },
+            count: u64::from(tag.count),
+            in_flight: gone.by == DurableByKind::Exit && tag.fence.get().is_none() && !tag.repeated,
+            ..RawFinding::new(kind, tag.stack).at(at, bytes.span())
+        });
+    }
+
+    fn finish(&mut self, world: &mut World) {
+        for finding in world.findings.iter_mut() {
+            // Only the second halves of stores that cross a line were lost: they count for no store of their own.
+            finding.count = finding.count.max(1);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Oracles: small types that look at events in order and emit findings.
+//!
+//! The pass ([`crate::pass`]) runs the persistency model once for all of them. A store is shown to the oracles before it
+//! takes effect, a flush with what it did, a fence before it takes effect, and at unmap, exit and the end of the trace
+//! every store that is not persistent.
+//!
+//! Agamotto §4.2 calls the first two universal and the rest custom oracles; docs/oracles.md has the exact definitions.
+
+use crashproof_model::{Flush, Memory, Model, Unpersisted};
+use crashproof_report::DurableByKind;
+use crashproof_trace::{FenceKind, PmAddress, ProcessId, StackId, StoreFlags, Tables};
+
+use crate::findings::Findings;
+use crate::stacks::Stacks;
+use crate::tag::StoreTag;
+use crate::transactions::{Change, Transactions};
+
+pub mod missing;
+pub mod redundant_fence;
+pub mod redundant_flush;
+pub mod rules;
+pub mod transaction;
+
+/// Who did something, and where in the code.
+#[derive(Clone, Copy)]
+pub struct Step {
+    pub thread: u32,
+    pub process: ProcessId,
+    pub stack: StackId,
+}
+
+/// What an oracle may look at and write to.
+pub struct World<'a> {
+    pub model: Model,
+    pub memory: &'a mut Memory<StoreTag>,
+    pub transactions: &'a Transactions,
+    pub stacks: &'a mut Stacks,
+    pub tables: &'a Tables,
+    pub findings: &'a mut Findings,
+}
+
+#[derive(Clone, Copy)]
+pub struct StoreAccess {
+    pub at: PmAddress,
+    pub len: u64,
+    pub flags: StoreFlags,
+}
+
+/// Why a range of PM is no longer there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// [`DurableByKind::Unmap`] or [`DurableByKind::Exit`].
+    pub by: DurableByKind,
+    pub stack: StackId,
+}
+
+pub trait Oracle {
+    /// Whether it wants to see stores: most oracles do not, and stores are the most frequent events.
+    fn wants_stores(&self) -> bool {
+        false
+    }
+
+    fn store(&mut self, _step: Step, _store: StoreAccess, _world: &mut World) {}
+
+    fn flush(&mut self, _step: Step, _at: PmAddress, _outcome: Flush<u32>, _world: &mut World) {}
+
+    fn fence(&mut self, _step: Step, _kind: FenceKind, _world: &mut World) {}
+
+    fn transaction(&mut self, _step: Step, _change: Change, _world: &mut World) {}
+
+    /// The range needs no flush for what was stored to it; PMDK says so of memory that it frees, too.
+    fn clean(&mut self, _at: PmAddress, _len: u64) {}
+
+    /// Some mappings of the process (of every process, if not given) go away now.
+    fn before_gone(&mut self, _process: Option<ProcessId>, _world: &mut World) {}
+
+    /// A store that was not persistent when the last mapping of its line went away.
+    fn unpersisted(&mut self, _store: &Unpersisted<'_, StoreTag>, _gone: Gone, _findings: &mut Findings) {}
+
+    /// After the last event.
+    fn finish(&mut self, _world: &mut World) {}
+}

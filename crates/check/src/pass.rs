@@ -1,0 +1,225 @@
+//! The one pass over a trace: runs the persistency model, keeps track of mappings and transactions, and shows every event
+//! to the oracles.
+//!
+//! Memory stays bounded whatever the trace's length: the model holds only lines that are not persistent, findings are
+//! one per kind and stack.
+
+use crashproof_model::{Keep, LINE, LineAddress, Memory, Model, Store, pieces};
+use crashproof_report::DurableByKind;
+use crashproof_trace::{Event, EventKind, FileId, FlushKind, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables};
+
+use crate::config::Rule;
+use crate::findings::Findings;
+use crate::mappings::Mappings;
+use crate::oracle::missing::Missing;
+use crate::oracle::redundant_fence::RedundantFence;
+use crate::oracle::redundant_flush::RedundantFlush;
+use crate::oracle::transaction::TransactionOracle;
+use crate::oracle::{Gone, Oracle, Step, StoreAccess, World, rules};
+use crate::stacks::{Origin, Stacks};
+use crate::tag::{OptionalStack, StoreTag};
+use crate::transactions::{Change, Transactions};
+
+pub struct Pass {
+    model: Model,
+    memory: Memory<StoreTag>,
+    mappings: Mappings,
+    transactions: Transactions,
+    stacks: Stacks,
+    findings: Findings,
+    oracles: Vec<Box<dyn Oracle>>,
+    /// Those of them that want to see stores.
+    store_oracles: Vec<usize>,
+    /// Fences of all threads.
+    fences: u32,
+    /// Whether some process had several threads.
+    threads: bool,
+    /// Processes that have a thread.
+    processes: Vec<ProcessId>,
+}
+
+/// What the pass leaves to be put into words.
+pub struct Outcome {
+    pub findings: Findings,
+    pub stacks: Stacks,
+    /// Whether some process had several threads.
+    pub threads: bool,
+}
+
+/// The world of an oracle, borrowed from the fields beside the oracles.
+macro_rules! world {
+    ($pass:ident, $tables:expr) => {
+        &mut World {
+            model: $pass.model,
+            memory: &mut $pass.memory,
+            transactions: &$pass.transactions,
+            stacks: &mut $pass.stacks,
+            tables: $tables,
+            findings: &mut $pass.findings,
+        }
+    };
+}
+
+impl Pass {
+    pub fn new(model: Model, config_rules: &[Rule]) -> Self {
+        let mut oracles: Vec<Box<dyn Oracle>> = vec![
+            Box::new(Missing::default()),
+            Box::new(RedundantFlush::default()),
+            Box::new(RedundantFence::default()),
+            Box::new(TransactionOracle::default()),
+        ];
+        oracles.extend(config_rules.iter().enumerate().map(|(index, rule)| rules::oracle(index, rule)));
+        let store_oracles = (0..oracles.len()).filter(|&i| oracles[i].wants_stores()).collect();
+        Pass {
+            model,
+            memory: Memory::new(model, Keep::Last),
+            mappings: Mappings::default(),
+            transactions: Transactions::default(),
+            stacks: Stacks::default(),
+            findings: Findings::default(),
+            oracles,
+            store_oracles,
+            fences: 0,
+            threads: false,
+            processes: Vec::new(),
+        }
+    }
+
+    /// `tables` hold at least what the event refers to.
+    pub fn event(&mut self, event: &Event<'_>, tables: &Tables) {
+        let process = tables.process_of(event.thread).unwrap_or(ProcessId(0));
+        let step = Step { thread: event.thread.0, process, stack: event.stack };
+        match event.kind {
+            EventKind::Store { at, data, flags } => self.store(step, at, data.len() as u64, flags, tables),
+            EventKind::Flush { at, kind } => {
+                let line = LineAddress { file: at.file.0, line: at.offset / LINE };
+                let outcome = self.memory.flush(line, step.thread, kind == FlushKind::Clflush, step.stack.0);
+                for oracle in &mut self.oracles {
+                    oracle.flush(step, at, outcome, world!(self, tables));
+                }
+            }
+            EventKind::Fence { kind } => {
+                for oracle in &mut self.oracles {
+                    oracle.fence(step, kind, world!(self, tables));
+                }
+                self.fence(step);
+            }
+            EventKind::Map { file, address, offset, len, .. } => {
+                self.mappings.map(process, file, offset, len, address);
+            }
+            EventKind::Unmap { file, offset, len } => {
+                self.before_gone(Some(process), tables);
+                for range in self.mappings.unmap(process, file, offset, len) {
+                    let gone = Gone { by: DurableByKind::Unmap, stack: step.stack };
+                    self.drain(file, range.start, range.end - range.start, gone);
+                }
+            }
+            // What lay beyond is gone, and nobody misses it.
+            EventKind::Resize { file, size } => self.memory.drain(file.0, size, u64::MAX - size, |_| {}),
+            EventKind::FileWrite { at, data } => self.memory.written(at.file.0, at.offset, data.len() as u64),
+            EventKind::Sync { file, offset, len } => self.memory.sync(file.0, offset, len),
+            EventKind::Request { request, range, .. } => {
+                if let (Request::SetClean, Some((at, len))) = (request, range) {
+                    self.memory.set_clean(at.file.0, at.offset, len);
+                    self.oracles.iter_mut().for_each(|oracle| oracle.clean(at, len));
+                }
+                let change = self.transactions.request(step.thread, step.stack, request, range);
+                self.transaction(step, change, tables);
+            }
+            EventKind::Call { name, ref arguments } => {
+                // libpmemobj calls itself by the same names.
+                if self.stacks.origin(step.stack, tables) == Origin::Program {
+                    let change =
+                        self.transactions.call(step.thread, process, step.stack, name, arguments, &self.mappings);
+                    self.transaction(step, change, tables);
+                }
+            }
+            EventKind::ThreadStart { process, .. } => {
+                self.threads |= self.processes.contains(&process);
+                self.processes.push(process);
+            }
+            EventKind::ProcessStart { process, parent, .. } => {
+                if let Some(parent) = parent {
+                    self.mappings.inherit(process, parent);
+                }
+            }
+            EventKind::ProcessEnd { process } => {
+                self.before_gone(Some(process), tables);
+                for (file, range) in self.mappings.end(process) {
+                    let gone = Gone { by: DurableByKind::Exit, stack: step.stack };
+                    self.drain(file, range.start, range.end - range.start, gone);
+                }
+            }
+            EventKind::Rename { .. } | EventKind::Output { .. } => {}
+        }
+    }
+
+    fn store(&mut self, step: Step, at: PmAddress, len: u64, flags: StoreFlags, tables: &Tables) {
+        if len == 0 {
+            return;
+        }
+        for &index in &self.store_oracles {
+            self.oracles[index].store(step, StoreAccess { at, len, flags }, world!(self, tables));
+        }
+        if flags.locked {
+            self.fence(step);
+        }
+        let transaction = self.transactions.of(step.thread).and_then(|t| t.begin());
+        let mut tag = StoreTag {
+            stack: step.stack,
+            transaction: transaction.into(),
+            fence: OptionalStack::default(),
+            fences: self.fences,
+            rewrites: 0,
+            repeated: false,
+            count: 1,
+        };
+        for piece in pieces(at.offset, len, LINE) {
+            let line = LineAddress { file: at.file.0, line: piece.line };
+            let store = Store { bytes: piece.bytes, thread: step.thread, nontemporal: flags.nontemporal, tag };
+            self.memory.store(line, store);
+            tag.count = 0;
+        }
+    }
+
+    fn fence(&mut self, step: Step) {
+        self.fences = self.fences.wrapping_add(1);
+        self.memory.fence(step.thread, step.stack.0);
+    }
+
+    fn transaction(&mut self, step: Step, change: Change, tables: &Tables) {
+        if change != Change::None {
+            for oracle in &mut self.oracles {
+                oracle.transaction(step, change, world!(self, tables));
+            }
+        }
+    }
+
+    fn before_gone(&mut self, process: Option<ProcessId>, tables: &Tables) {
+        for oracle in &mut self.oracles {
+            oracle.before_gone(process, world!(self, tables));
+        }
+    }
+
+    fn drain(&mut self, file: FileId, offset: u64, len: u64, gone: Gone) {
+        let Pass { memory, oracles, findings, .. } = self;
+        memory.drain(file.0, offset, len, |lost| {
+            for oracle in oracles.iter_mut() {
+                oracle.unpersisted(&lost, gone, findings);
+            }
+        });
+    }
+
+    /// After the last event: whatever is still mapped goes away with the program.
+    pub fn finish(mut self, tables: &Tables) -> Outcome {
+        self.before_gone(None, tables);
+        for file in 0..tables.files.len() as u32 {
+            let gone = Gone { by: DurableByKind::Exit, stack: StackId(0) };
+            self.drain(FileId(file), 0, u64::MAX, gone);
+        }
+        for oracle in &mut self.oracles {
+            oracle.finish(world!(self, tables));
+        }
+        Outcome { findings: self.findings, stacks: self.stacks, threads: self.threads }
+    }
+}

@@ -1,0 +1,160 @@
+//! Sets of bytes of PM files: exact ranges for one transaction, a bitmap of words for a whole run.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+/// Disjoint, non-adjacent ranges of files.
+#[derive(Default)]
+pub struct RangeSet {
+    /// (file, start) → end
+    ranges: BTreeMap<(u32, u64), u64>,
+}
+
+impl RangeSet {
+    pub fn insert(&mut self, file: u32, mut start: u64, mut end: u64) {
+        if start >= end {
+            return;
+        }
+        while let Some((&(f, s), &e)) = self.ranges.range(..=(file, end)).next_back()
+            && f == file
+            && e >= start
+        {
+            self.ranges.remove(&(f, s));
+            start = start.min(s);
+            end = end.max(e);
+        }
+        self.ranges.insert((file, start), end);
+    }
+
+    pub fn remove(&mut self, file: u32, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        while let Some((&(f, s), &e)) = self.ranges.range(..(file, end)).next_back()
+            && f == file
+            && e > start
+        {
+            self.ranges.remove(&(f, s));
+            if s < start {
+                self.ranges.insert((f, s), start);
+            }
+            if end < e {
+                self.ranges.insert((f, end), e);
+            }
+        }
+    }
+
+    pub fn covers(&self, file: u32, start: u64, end: u64) -> bool {
+        self.ranges.range(..=(file, start)).next_back().is_some_and(|(&(f, _), &e)| f == file && e >= end)
+    }
+
+    pub fn touches(&self, file: u32, start: u64, end: u64) -> bool {
+        self.ranges.range(..(file, end)).next_back().is_some_and(|(&(f, _), &e)| f == file && e > start)
+    }
+
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+    }
+}
+
+const WORD: u64 = 8;
+const PAGE_WORDS: u64 = 512;
+/// Pages (of 4 KiB) that a [`WordSet`] holds at most: 32 MB of bitmaps.
+const MAX_PAGES: usize = 1 << 18;
+
+/// A set of 8-byte words. It is evidence only: when it is full, more is not taken in.
+#[derive(Default)]
+pub struct WordSet {
+    pages: FxHashMap<(u32, u64), Box<[u64; 8]>>,
+}
+
+impl WordSet {
+    pub fn insert(&mut self, file: u32, start: u64, end: u64) {
+        for (page, index, mask) in masks(start, end) {
+            if self.pages.len() < MAX_PAGES || self.pages.contains_key(&(file, page)) {
+                self.pages.entry((file, page)).or_default()[index] |= mask;
+            }
+        }
+    }
+
+    pub fn remove(&mut self, file: u32, start: u64, end: u64) {
+        if (end.saturating_sub(start)) / (PAGE_WORDS * WORD) > self.pages.len() as u64 {
+            // Longer than what there is: look through that instead. Pages at the ends go whole, which loses evidence only.
+            let pages = start / (PAGE_WORDS * WORD)..=end / (PAGE_WORDS * WORD);
+            self.pages.retain(|(f, page), _| *f != file || !pages.contains(page));
+            return;
+        }
+        for (page, index, mask) in masks(start, end) {
+            if let Some(bits) = self.pages.get_mut(&(file, page)) {
+                bits[index] &= !mask;
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    pub fn contains_any(&self, file: u32, start: u64, end: u64) -> bool {
+        !self.pages.is_empty()
+            && masks(start, end)
+                .any(|(page, index, mask)| self.pages.get(&(file, page)).is_some_and(|bits| bits[index] & mask != 0))
+    }
+}
+
+/// The words that the range touches, as masks of 64 words each: (page, index in it, mask).
+fn masks(start: u64, end: u64) -> impl Iterator<Item = (u64, usize, u64)> {
+    let (mut word, end) = (start / WORD, end.div_ceil(WORD));
+    std::iter::from_fn(move || {
+        if word >= end {
+            return None;
+        }
+        let (group, bit) = (word / 64, word % 64);
+        let count = (end - word).min(64 - bit);
+        word += count;
+        Some((group / 8, (group % 8) as usize, (!0 >> (64 - count)) << bit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn range_set_is_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0..2u32, 0..40u64, 0..20u64), 0..30)) {
+            let mut set = RangeSet::default();
+            let mut bytes = std::collections::BTreeSet::new();
+            for (insert, file, start, len) in steps {
+                if insert {
+                    set.insert(file, start, start + len);
+                    bytes.extend((start..start + len).map(|b| (file, b)));
+                } else {
+                    set.remove(file, start, start + len);
+                    bytes.retain(|&(f, b)| f != file || b < start || b >= start + len);
+                }
+                for file in 0..2 {
+                    for s in 0..62 {
+                        prop_assert_eq!(set.touches(file, s, s + 1), bytes.contains(&(file, s)));
+                        let all = (s..s + 5).all(|b| bytes.contains(&(file, b)));
+                        prop_assert_eq!(set.covers(file, s, s + 5), all);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words() {
+        let mut set = WordSet::default();
+        set.insert(0, 4090, 4100);
+        assert!(set.contains_any(0, 4088, 4089) && set.contains_any(0, 4103, 4104) && !set.contains_any(0, 4104, 9000));
+        assert!(!set.contains_any(1, 0, 9000));
+        set.remove(0, 4096, 4104);
+        assert!(!set.contains_any(0, 4096, 9000) && set.contains_any(0, 0, 4096));
+        set.remove(0, 0, 1 << 40);
+        assert!(!set.contains_any(0, 0, 9000));
+    }
+}

@@ -1,0 +1,245 @@
+//! Findings put into words: symbolised, filtered, sorted.
+
+use crashproof_model::Model;
+use crashproof_report::{Address, DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity, innermost_position};
+use crashproof_trace::{Header, ProgramEnd, StackId, Tables};
+
+use crate::config::{Config, Rule};
+use crate::findings::{Detail, RawFinding, Relation};
+use crate::pass::Outcome;
+use crate::stacks::{Entry, Stacks, Symbolized, file_name, is_c_runtime};
+
+pub struct Context<'a> {
+    pub model: Model,
+    pub config: &'a Config,
+    pub header: &'a Header,
+    pub tables: &'a Tables,
+    /// `None`: the trace ends without saying how.
+    pub end: Option<ProgramEnd>,
+}
+
+/// The findings to report, and warnings about the check as a whole.
+pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>) {
+    let Outcome { findings: raw, mut stacks, threads } = outcome;
+    let unseen_fences = unseen_fences(context, threads);
+    let mut findings = Vec::new();
+    for finding in raw.iter() {
+        // One mistake, one finding: the transaction's says more.
+        let transactional = [Kind::TxStoreNotSnapshotted, Kind::TxStoreOutside];
+        let explained = finding.kind == Kind::MissingFlush
+            && transactional.iter().any(|&kind| raw.get(kind, finding.stack).is_some());
+        if explained || finding.in_flight && ended_early(context.end) {
+            continue;
+        }
+        let entry = stacks.entry(finding.stack, context.tables);
+        if is_library_internal(finding.kind, entry.as_ref(), context.header) {
+            continue;
+        }
+        findings.push(put_into_words(finding, entry.as_ref(), unseen_fences, &mut stacks, context));
+    }
+    let warnings = apply_ignores(&mut findings, context.config);
+    findings.sort_by_cached_key(|f| {
+        (f.severity, f.file.is_none(), f.file.clone(), f.line, f.column, f.kind, f.stack.iter().map(|f| f.address).collect::<Vec<_>>())
+    });
+    let warnings = warnings.into_iter().chain(stacks.warnings().iter().cloned()).collect();
+    (findings, warnings)
+}
+
+/// Killed, or nobody knows: what was under way then is no evidence of a mistake.
+fn ended_early(end: Option<ProgramEnd>) -> bool {
+    end.is_none_or(|end| end.signal.is_some() || end.interrupted)
+}
+
+/// Whether the program may have fenced with locked instructions that the trace does not have.
+fn unseen_fences(context: &Context, threads: bool) -> bool {
+    let own_locked = context.tables.modules.iter().any(|module| {
+        let name = file_name(&module.path);
+        // libpmem itself has some, none of them after a flush.
+        module.locked_sites > 0 && !is_c_runtime(name) && !name.starts_with("libpmem.so")
+    });
+    !context.header.options.locked_rmw && (threads || own_locked)
+}
+
+/// What a library of PMDK does on its own account is not the program's to mend.
+fn is_library_internal(kind: Kind, entry: Option<&Entry>, header: &Header) -> bool {
+    let Some(entry) = entry else {
+        return false;
+    };
+    match kind {
+        Kind::RedundantFlush | Kind::FlushUnmodified | Kind::RedundantFence => !entry.is_persist_primitive(),
+        // Without the client requests nobody says which fields of the pool it leaves unflushed by design.
+        Kind::MissingFlush | Kind::MissingFence | Kind::TransientData => {
+            !header.options.client_requests && entry.library.starts_with("libpmemobj") && !entry.is_copy()
+        }
+        _ => false,
+    }
+}
+
+fn put_into_words(
+    raw: &RawFinding,
+    entry: Option<&Entry>,
+    unseen_fences: bool,
+    stacks: &mut Stacks,
+    context: &Context,
+) -> Finding {
+    let Symbolized { frames, approximate } = stacks.symbolize(raw.stack, context.tables);
+    let position = innermost_position(&frames).or(frames.first());
+    let index = position.and_then(|p| frames.iter().position(|f| std::ptr::eq(f, p)));
+    let position = position.cloned().unwrap_or_default();
+    let mut symbolize = |stack: StackId| stacks.symbolize(stack, context.tables).frames;
+    let maybe_fenced = raw.kind == Kind::MissingFence && unseen_fences;
+    let mut notes = Vec::new();
+    if maybe_fenced {
+        notes.push(
+            "locked instructions on ordinary memory fence too and are not in the trace; record with `--locked-rmw` to see \
+             whether one follows"
+                .to_owned(),
+        );
+    }
+    notes.extend(library_note(raw.kind, &frames, index));
+    if let (Some(reason), Kind::MissingFlush | Kind::MissingFence) = (death(context.end), raw.kind)
+        && raw.durable_by.is_some_and(|(kind, _)| kind == DurableByKind::Exit)
+    {
+        notes.push(reason);
+    }
+    Finding {
+        kind: raw.kind,
+        severity: if maybe_fenced { Severity::Warning } else { raw.kind.severity() },
+        message: message(raw, entry, context),
+        file: position.file.clone(),
+        line: position.line,
+        column: position.column,
+        function: position.function.clone(),
+        count: raw.count,
+        address: raw.at.map(|(at, length)| Address {
+            file: context.tables.file(at.file).map_or_else(String::new, |file| file.path.clone()),
+            offset: at.offset,
+            length,
+        }),
+        durable_by: raw.durable_by.map(|(kind, stack)| DurableBy { kind, stack: symbolize(stack) }),
+        approximate: index.is_some_and(|index| approximate[index]),
+        related: raw
+            .related
+            .into_iter()
+            .map(|(relation, stack)| Related { message: relation.words().to_owned(), stack: symbolize(stack) })
+            .collect(),
+        stack: frames,
+        notes,
+        help: None,
+    }
+}
+
+impl Relation {
+    fn words(self) -> &'static str {
+        match self {
+            Relation::FlushedHere => "flushed here",
+            Relation::FlushedFirst => "flushed first here, and not fenced since",
+            Relation::MustPersistFirst => "this store must be durable first, and is not",
+            Relation::SnapshottedFirst => "snapshotted first here",
+        }
+    }
+}
+
+fn death(end: Option<ProgramEnd>) -> Option<String> {
+    let signal = end?.signal?;
+    Some(format!("the program was ended by signal {signal}"))
+}
+
+/// Names the library when the event is in one without debug info and the position is that of its caller.
+fn library_note(kind: Kind, frames: &[Frame], index: Option<usize>) -> Option<String> {
+    let inner = frames.first()?;
+    if index == Some(0) || inner.has_position() {
+        return None;
+    }
+    let what = match kind {
+        Kind::RedundantFlush | Kind::FlushUnmodified => "flush",
+        Kind::RedundantFence => "fence",
+        Kind::TxSnapshotTwice => return None,
+        _ => "store",
+    };
+    let library = inner.module_name()?;
+    Some(match &inner.function {
+        Some(function) => format!("the {what} itself is in `{function}` of {library}"),
+        None => format!("the {what} itself is in {library}, at {:#x}", inner.address),
+    })
+}
+
+fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String {
+    let place = raw.at.map_or_else(String::new, |(at, length)| {
+        let file = context.tables.file(at.file).map_or("", |file| file_name(&file.path));
+        let bytes = if length == 1 { "byte" } else { "bytes" };
+        format!("{length} {bytes} at offset {:#x} of {file}", at.offset)
+    });
+    let line = raw.at.map_or_else(String::new, |(at, _)| {
+        format!("line {:#x} of {}", at.offset, context.tables.file(at.file).map_or("", |file| file_name(&file.path)))
+    });
+    let via = entry.and_then(|e| e.function.as_ref()).map_or_else(String::new, |f| format!(", called as `{f}`,"));
+    let some_of = |what: &str| match raw.out_of {
+        Some(all) if all > 1 => format!(" ({} of {all} {what} here)", raw.count),
+        _ => String::new(),
+    };
+    match raw.kind {
+        Kind::MissingFlush => format!("store of {place} is never flushed"),
+        Kind::MissingFence if raw.detail == Detail::Nontemporal => {
+            format!("non-temporal store of {place} is never fenced by its thread")
+        }
+        Kind::MissingFence => format!("store of {place} is flushed, and its flush is never fenced by the same thread"),
+        Kind::RedundantFlush if context.model == Model::Eadr => {
+            format!("flush{via} of {line} is unnecessary: with eADR the cache is persistent{}", some_of("flushes"))
+        }
+        Kind::RedundantFlush if raw.detail == Detail::Pending => {
+            format!("flush{via} of {line}, which this thread flushed already{}", some_of("flushes"))
+        }
+        Kind::RedundantFlush => format!("flush{via} of {line}, which is persistent already{}", some_of("flushes")),
+        Kind::FlushUnmodified => {
+            format!("flush{via} of {line}, which was not stored to since it was mapped{}", some_of("flushes"))
+        }
+        Kind::RedundantFence => {
+            format!("fence{via} with no flush and no non-temporal store before it to wait for{}", some_of("fences"))
+        }
+        Kind::TransientData => format!("{place} are rewritten again and again, and nothing ever persists them"),
+        Kind::TxStoreNotSnapshotted => format!("store of {place} in a transaction that has not snapshotted it"),
+        Kind::TxSnapshotTwice => format!("{place} are snapshotted again in the same transaction"),
+        Kind::TxStoreOutside => {
+            format!("store of {place} outside any transaction, though transactions change it under a snapshot")
+        }
+        Kind::RuleOrder | Kind::RuleTransaction => {
+            let rule = match raw.detail {
+                Detail::Rule(index) => context.config.rules.get(index).map(describe_rule),
+                _ => None,
+            };
+            format!("store of {place} violates the rule that {}", rule.unwrap_or_default())
+        }
+    }
+}
+
+fn describe_rule(rule: &Rule) -> String {
+    match rule {
+        Rule::MustPersistBefore { before, after } => {
+            format!("stores of `{before}` persist before stores of `{after}`")
+        }
+        Rule::MustBeInTransaction { stores } => format!("stores of `{stores}` are made in transactions"),
+    }
+}
+
+/// Drops the findings that an entry matches; says which entries matched none.
+fn apply_ignores(findings: &mut Vec<Finding>, config: &Config) -> Vec<String> {
+    let mut used = vec![false; config.ignores.len()];
+    findings.retain(|finding| {
+        let mut keep = true;
+        for (ignore, used) in config.ignores.iter().zip(&mut used) {
+            if ignore.matches(finding) {
+                *used = true;
+                keep = false;
+            }
+        }
+        keep
+    });
+    config
+        .ignores
+        .iter()
+        .zip(used)
+        .filter(|(_, used)| !used)
+        .map(|(ignore, _)| format!("an [[ignore]] of crashproof.toml matches no finding: {}", ignore.describe()))
+        .collect()
+}

@@ -1,0 +1,185 @@
+//! What a call stack says: whose code it is, which function of PMDK the program called, where in the source it is.
+//!
+//! Everything is found out on first use and kept per stack: a trace has millions of events and thousands of stacks.
+
+use crashproof_report as report;
+use crashproof_trace::symbols::{SourceFrame, Symbolizer};
+use crashproof_trace::{Frame, Module, ModuleId, StackId, Tables};
+use rustc_hash::FxHashMap;
+
+/// Whose code made an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Program,
+    /// A library of PMDK, on its own account or asked by the program.
+    Pmdk,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ModuleKind {
+    Program,
+    Pmdk,
+    /// memcpy and its like: the caller is who stores.
+    CRuntime,
+}
+
+fn module_kind(module: Option<&Module>) -> ModuleKind {
+    let Some(name) = module.map(|m| file_name(&m.path)) else {
+        return ModuleKind::Program;
+    };
+    if name.starts_with("libpmem") {
+        ModuleKind::Pmdk
+    } else if is_c_runtime(name) {
+        ModuleKind::CRuntime
+    } else {
+        ModuleKind::Program
+    }
+}
+
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+pub fn is_c_runtime(name: &str) -> bool {
+    const PREFIXES: [&str; 8] =
+        ["libc.so", "libc-", "ld-linux", "ld-musl", "libpthread", "libm.so", "libgcc_s", "libcrashproof_runtime"];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || name.starts_with("libstdc++") || name.contains("vdso")
+}
+
+/// The function of PMDK that the program called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub function: Option<String>,
+    pub library: String,
+}
+
+impl Entry {
+    /// Whether it does what the program asked and nothing else, so that the event is the program's: pmem_persist and its
+    /// like. All other functions flush and fence on their own account.
+    pub fn is_persist_primitive(&self) -> bool {
+        const PRIMITIVES: [&str; 8] = [
+            "pmem_persist",
+            "pmem_flush",
+            "pmem_drain",
+            "pmemobj_persist",
+            "pmemobj_flush",
+            "pmemobj_drain",
+            "pmemobj_xpersist",
+            "pmemobj_xflush",
+        ];
+        match &self.function {
+            Some(function) => PRIMITIVES.contains(&function.as_str()),
+            // libpmem2 hands out pointers to functions without a name.
+            None => self.library.starts_with("libpmem2"),
+        }
+    }
+
+    /// Whether it copies what the program asked it to copy.
+    pub fn is_copy(&self) -> bool {
+        self.function.as_ref().is_some_and(|function| {
+            function.strip_prefix("pmem").is_some_and(|rest| {
+                let rest = rest.strip_prefix("obj").unwrap_or(rest);
+                ["_memcpy", "_memmove", "_memset"].iter().any(|name| rest.starts_with(name))
+            })
+        })
+    }
+}
+
+/// A stack with source positions.
+#[derive(Clone, Debug, Default)]
+pub struct Symbolized {
+    pub frames: Vec<report::Frame>,
+    /// Which of them have no line of their own, only a nearest one.
+    pub approximate: Vec<bool>,
+}
+
+#[derive(Default)]
+pub struct Stacks {
+    symbolizer: Symbolizer,
+    origins: Vec<Option<Origin>>,
+    symbols: FxHashMap<(Option<ModuleId>, u64, bool), Vec<SourceFrame>>,
+}
+
+impl Stacks {
+    #[inline]
+    pub fn origin(&mut self, stack: StackId, tables: &Tables) -> Origin {
+        match self.origins.get(stack.index()) {
+            Some(Some(origin)) => *origin,
+            _ => self.find_origin(stack, tables),
+        }
+    }
+
+    #[cold]
+    fn find_origin(&mut self, stack: StackId, tables: &Tables) -> Origin {
+        let kind = tables
+            .frames(stack)
+            .iter()
+            .map(|frame| module_kind(frame.module.and_then(|id| tables.module(id))))
+            .find(|kind| *kind != ModuleKind::CRuntime);
+        let origin = if kind == Some(ModuleKind::Pmdk) { Origin::Pmdk } else { Origin::Program };
+        if self.origins.len() <= stack.index() {
+            self.origins.resize(stack.index() + 1, None);
+        }
+        self.origins[stack.index()] = Some(origin);
+        origin
+    }
+
+    /// The function of PMDK that the program called and within which this happened.
+    pub fn entry(&mut self, stack: StackId, tables: &Tables) -> Option<Entry> {
+        let mut entry = None;
+        for (depth, frame) in tables.frames(stack).iter().enumerate() {
+            match module_kind(frame.module.and_then(|id| tables.module(id))) {
+                ModuleKind::Program => break,
+                ModuleKind::CRuntime => {}
+                ModuleKind::Pmdk => entry = Some((depth, *frame)),
+            }
+        }
+        let (depth, frame) = entry?;
+        let module = tables.module(frame.module?)?;
+        let library = file_name(&module.path).to_owned();
+        let function = self.symbols(frame, depth > 0, tables).last().and_then(|f| f.function.clone());
+        Some(Entry { function, library })
+    }
+
+    /// The source frames of one code address, innermost first.
+    pub fn symbols(&mut self, frame: Frame, is_return_address: bool, tables: &Tables) -> &[SourceFrame] {
+        let Stacks { symbolizer, symbols, .. } = self;
+        symbols.entry((frame.module, frame.address, is_return_address)).or_insert_with(|| {
+            match frame.module.and_then(|id| tables.module(id)) {
+                Some(module) => symbolizer.frames(module, frame.address, is_return_address),
+                None => Vec::new(),
+            }
+        })
+    }
+
+    pub fn symbolize(&mut self, stack: StackId, tables: &Tables) -> Symbolized {
+        let mut out = Symbolized::default();
+        for (depth, &frame) in tables.frames(stack).iter().enumerate() {
+            let module = frame.module.and_then(|id| tables.module(id)).map(|m| m.path.clone());
+            let symbols = self.symbols(frame, depth > 0, tables);
+            if symbols.is_empty() {
+                out.frames.push(report::Frame { module, address: frame.address, ..Default::default() });
+                out.approximate.push(false);
+                continue;
+            }
+            for symbol in symbols {
+                out.frames.push(report::Frame {
+                    function: symbol.function.clone(),
+                    file: symbol.file.clone(),
+                    line: symbol.line,
+                    column: symbol.column,
+                    module: module.clone(),
+                    address: frame.address,
+                    inlined: symbol.inlined,
+                });
+                out.approximate.push(symbol.approximate);
+            }
+        }
+        out
+    }
+
+    /// What the symbolizer could not do.
+    pub fn warnings(&self) -> &[String] {
+        self.symbolizer.warnings()
+    }
+}

@@ -1,0 +1,187 @@
+//! PMDK transactions as they go on: which thread is in one, what it covers.
+//!
+//! Two sources, used side by side: pmemcheck's client requests, which libpmemobj makes for every transaction, snapshot and
+//! new object, and the program's calls of `pmemobj_tx_*`, which say what the program asked for. libpmemobj makes no
+//! request for a snapshot that it has already, so asking twice shows in the calls only; it says of a new object only in a
+//! request.
+
+use crashproof_trace::{PmAddress, ProcessId, Request, StackId};
+
+use crate::mappings::Mappings;
+use crate::ranges::RangeSet;
+
+/// The transaction of a thread, with all that are nested in it: libpmemobj keeps one set of ranges for them.
+#[derive(Default)]
+pub struct Transaction {
+    /// For each nesting level whether it is still at work: after its commit or abort the program is in its `TX_ONCOMMIT`,
+    /// `TX_ONABORT` or `TX_FINALLY` part.
+    levels: Vec<bool>,
+    begin: Option<StackId>,
+    /// Snapshots and new objects.
+    pub covered: RangeSet,
+    /// What the program asked to snapshot.
+    pub asked: RangeSet,
+    /// From the start of an object to the end of what of it was asked for.
+    pub objects: RangeSet,
+    /// The pool, where it is mapped, as given to `pmemobj_tx_begin`.
+    pool: u64,
+}
+
+impl Transaction {
+    pub fn is_active(&self) -> bool {
+        !self.levels.is_empty()
+    }
+
+    /// Whether stores made now belong to the transaction's work.
+    pub fn is_working(&self) -> bool {
+        self.levels.last() == Some(&true)
+    }
+
+    /// Where the outermost one began.
+    pub fn begin(&self) -> Option<StackId> {
+        self.begin.filter(|_| self.is_active())
+    }
+
+    fn begin_level(&mut self, stack: StackId) {
+        if self.levels.is_empty() {
+            self.begin = Some(stack);
+            self.covered.clear();
+            self.asked.clear();
+            self.objects.clear();
+        }
+        self.levels.push(true);
+    }
+
+    /// Whether that was the outermost one.
+    fn end_level(&mut self) -> bool {
+        self.levels.pop().is_some() && self.levels.is_empty()
+    }
+
+    fn leave_work(&mut self) {
+        if let Some(level) = self.levels.last_mut() {
+            *level = false;
+        }
+    }
+}
+
+/// What a request or call did, for the oracles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The thread's outermost transaction ended; it began here.
+    Ended { begin: Option<StackId> },
+    /// The program asked to snapshot a range.
+    Asked { at: PmAddress, len: u64, already_asked: bool },
+    /// libpmemobj announced a snapshot or a new object.
+    Added { at: PmAddress, len: u64, already_covered: bool },
+    /// Something else.
+    None,
+}
+
+#[derive(Default)]
+pub struct Transactions {
+    threads: Vec<Transaction>,
+    /// Ranges to which stores are right outside transactions.
+    pub ignored: RangeSet,
+    /// The trace has client requests of transactions, so calls do not open and close them.
+    pub requests: bool,
+    /// The trace has calls, so what the program asked for is known.
+    pub calls: bool,
+}
+
+impl Transactions {
+    pub fn of(&self, thread: u32) -> Option<&Transaction> {
+        self.threads.get(thread as usize).filter(|t| t.is_active())
+    }
+
+    fn thread(&mut self, thread: u32) -> &mut Transaction {
+        let index = thread as usize;
+        if index >= self.threads.len() {
+            self.threads.resize_with(index + 1, Transaction::default);
+        }
+        &mut self.threads[index]
+    }
+
+    pub fn request(&mut self, thread: u32, stack: StackId, request: Request, range: Option<(PmAddress, u64)>) -> Change {
+        match (request, range) {
+            (Request::TxBegin, _) => {
+                self.requests = true;
+                self.thread(thread).begin_level(stack);
+            }
+            (Request::TxEnd, _) => return self.end(thread),
+            (Request::TxAdd, Some((at, len))) => {
+                let t = self.thread(thread);
+                if t.is_active() {
+                    let (file, end) = (at.file.0, at.offset.saturating_add(len));
+                    let already_covered = t.covered.covers(file, at.offset, end);
+                    t.covered.insert(file, at.offset, end);
+                    return Change::Added { at, len, already_covered };
+                }
+            }
+            (Request::TxRemove, Some((at, len))) => {
+                self.thread(thread).covered.remove(at.file.0, at.offset, at.offset.saturating_add(len));
+            }
+            (Request::TxIgnore, Some((at, len))) => {
+                self.ignored.insert(at.file.0, at.offset, at.offset.saturating_add(len));
+            }
+            _ => {}
+        }
+        Change::None
+    }
+
+    /// A call of libpmemobj by the program.
+    pub fn call(
+        &mut self,
+        thread: u32,
+        process: ProcessId,
+        stack: StackId,
+        name: &str,
+        arguments: &[u64; 6],
+        mappings: &Mappings,
+    ) -> Change {
+        self.calls = true;
+        let requests = self.requests;
+        let t = self.thread(thread);
+        let [first, second, third, fourth, ..] = *arguments;
+        match name {
+            "pmemobj_tx_begin" => {
+                t.pool = first;
+                if !requests {
+                    t.begin_level(stack);
+                }
+            }
+            "pmemobj_tx_end" if !requests => return self.end(thread),
+            "pmemobj_tx_commit" | "pmemobj_tx_abort" | "pmemobj_tx_process" => t.leave_work(),
+            "pmemobj_tx_add_range_direct" | "pmemobj_tx_xadd_range_direct" => {
+                return t.ask(mappings.resolve(process, first), 0, second);
+            }
+            // PMEMoid is passed in two registers: the pool's id and the offset in it.
+            "pmemobj_tx_add_range" | "pmemobj_tx_xadd_range" => {
+                let object = mappings.resolve(process, t.pool.wrapping_add(second));
+                return t.ask(object, third, fourth);
+            }
+            _ => {}
+        }
+        Change::None
+    }
+
+    fn end(&mut self, thread: u32) -> Change {
+        let t = self.thread(thread);
+        let begin = t.begin;
+        if t.end_level() { Change::Ended { begin } } else { Change::None }
+    }
+}
+
+impl Transaction {
+    fn ask(&mut self, object: Option<PmAddress>, offset: u64, len: u64) -> Change {
+        let Some(object) = object.filter(|_| self.is_active() && len > 0) else {
+            return Change::None;
+        };
+        let file = object.file.0;
+        let at = PmAddress { offset: object.offset.saturating_add(offset), ..object };
+        let end = at.offset.saturating_add(len);
+        let already_asked = self.asked.covers(file, at.offset, end);
+        self.asked.insert(file, at.offset, end);
+        self.objects.insert(file, object.offset, end);
+        Change::Asked { at, len, already_asked }
+    }
+}

@@ -1,0 +1,261 @@
+//! The command line, as clap knows it. The texts here are also the man pages and the completions.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+
+use crate::commands::dump::{EventClass, OffsetRange};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "crashproof",
+    version,
+    about,
+    long_about = "Finds the bugs that lose data when power fails under a program that keeps its data in persistent memory.\n\n\
+                  The program is an ordinary x86-64 Linux binary: no annotations, no special build, no persistent-memory hardware. \
+                  Compile it with -g to get source lines.",
+    after_help = "Examples:\n  crashproof check -- ./app args…     run ./app and say what is wrong\n  \
+                  crashproof doctor                   say what this machine lacks\n\n\
+                  `crashproof help COMMAND` says more.",
+    max_term_width = 100
+)]
+pub struct Arguments {
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Record(RecordArguments),
+    Check(CheckArguments),
+    Dump(DumpArguments),
+    Doctor,
+    Completions(CompletionsArguments),
+    Man(ManArguments),
+    /// What `doctor` records to see that recording works.
+    #[command(hide = true)]
+    SelfTest(SelfTestArguments),
+}
+
+/// Options of a recording.
+#[derive(Debug, Args)]
+pub struct RecordingOptions {
+    /// Files whose path matches are persistent memory (repeatable)
+    ///
+    /// Without it, every file that the program maps shared and writable is. `*` matches any text, `/` too; a pattern
+    /// without `/` is compared with the file's name alone.
+    #[arg(long, value_name = "GLOB")]
+    pub pm: Vec<String>,
+
+    /// Answer pmemcheck's client requests
+    ///
+    /// The stock libpmem and libpmemobj then announce their transactions, snapshots and the fields that they never flush
+    /// by design. It also makes PMDK take a few other code paths.
+    #[arg(long, value_name = "WHEN", default_value = "on")]
+    pub client_requests: Switch,
+
+    /// Record locked instructions on ordinary memory as the fences that they are
+    ///
+    /// Slow. Without it a fence that only such an instruction makes is not seen, and a missing-fence that depends on it
+    /// is a warning that says so.
+    #[arg(long)]
+    pub locked_rmw: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+/// Run a program and write what it does to persistent memory into a trace
+///
+/// The program keeps its stdin, stdout and stderr; crashproof exits as the program did. Static and setuid programs cannot
+/// be recorded.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  crashproof record -o app.trace -- ./app args…\n  \
+                        crashproof record -o app.trace --pm '/mnt/pmem/*' -- ./app args…\n  \
+                        crashproof check app.trace")]
+pub struct RecordArguments {
+    /// The trace to write
+    #[arg(short, long, value_name = "TRACE")]
+    pub output: PathBuf,
+
+    #[command(flatten)]
+    pub recording: RecordingOptions,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}
+
+/// Say what is wrong with a program, or with a trace of one
+///
+/// Runs the program, then reports on stderr: stores that are never flushed or fenced, flushes and fences that do nothing,
+/// volatile data in persistent memory, and misuse of PMDK transactions. Rules and ignore lists are read from
+/// crashproof.toml.
+///
+/// Exit status: 0 clean, 1 findings, 2 it could not be done (also when nothing was found and the trace is incomplete, since
+/// that does not mean clean). The program's own status is in the report and in the JSON.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "crashproof check [OPTIONS] -- PROGRAM [ARGS]...\n       crashproof check [OPTIONS] TRACE",
+    after_help = "Examples:\n  crashproof check -- ./app args…\n  \
+                  crashproof check --pm '/mnt/pmem/*' --json findings.json -- ./app args…\n  \
+                  crashproof check --model eadr app.trace"
+)]
+pub struct CheckArguments {
+    /// Write the findings as JSON (`-`: to stdout)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write the findings as SARIF 2.1.0 (`-`: to stdout)
+    #[arg(long, value_name = "FILE")]
+    pub sarif: Option<PathBuf>,
+
+    /// What the hardware promises
+    #[arg(long, value_name = "MODEL", default_value = "px86")]
+    pub model: Model,
+
+    /// Rules and ignore lists [default: crashproof.toml in the current folder, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Keep the trace of the program in this file
+    #[arg(long, value_name = "FILE")]
+    pub keep_trace: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub recording: RecordingOptions,
+
+    /// A trace that `crashproof record` wrote
+    #[arg(value_name = "TRACE", conflicts_with_all = ["pm", "client_requests", "locked_rmw", "keep_trace", "command"])]
+    pub trace: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(last = true, required_unless_present = "trace", value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Model {
+    /// Caches are lost: a store is durable once flushed and fenced
+    Px86,
+    /// Caches survive: a store is durable once visible; non-temporal stores still need a fence
+    Eadr,
+}
+
+/// Show the events of a trace, one per line
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  crashproof dump app.trace | less\n  \
+                        crashproof dump --kind store,flush --range 0x40..0x80 --stacks app.trace\n  \
+                        crashproof dump --function append --from 1000 --to 2000 app.trace")]
+pub struct DumpArguments {
+    /// Only events of these kinds (repeatable, or separated by commas)
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub kind: Vec<EventClass>,
+
+    /// Only events of this thread (the number after T)
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+
+    /// Only events on persistent-memory files whose path contains this
+    #[arg(long, value_name = "TEXT")]
+    pub file: Option<String>,
+
+    /// Only events that touch these offsets of a file: FROM..TO or FROM+LENGTH, decimal or 0x…
+    #[arg(long, value_name = "RANGE")]
+    pub range: Option<OffsetRange>,
+
+    /// Only events with this function in their call path
+    #[arg(long, value_name = "NAME")]
+    pub function: Option<String>,
+
+    /// Only events from this number on
+    #[arg(long, value_name = "N")]
+    pub from: Option<u64>,
+
+    /// Only events up to this number
+    #[arg(long, value_name = "N")]
+    pub to: Option<u64>,
+
+    /// Show the call path of each event
+    #[arg(long)]
+    pub stacks: bool,
+
+    /// The trace
+    pub trace: PathBuf,
+}
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  crashproof completions bash > ~/.local/share/bash-completion/completions/crashproof"
+)]
+pub struct CompletionsArguments {
+    pub shell: clap_complete::Shell,
+}
+
+/// Print the man page, or write one per command into a folder
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  crashproof man ~/.local/share/man/man1")]
+pub struct ManArguments {
+    pub folder: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct SelfTestArguments {
+    pub file: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn check_takes_a_trace_or_a_program() {
+        assert!(parse("crashproof check").is_err());
+        assert!(parse("crashproof check a.trace -- ./app").is_err());
+        assert!(parse("crashproof check --pm x a.trace").is_err());
+        assert!(parse("crashproof check --client-requests off a.trace").is_err());
+        assert!(parse("crashproof check a.trace").is_ok());
+        let Command::Check(check) = parse("crashproof check --pm a --pm b -- ./app --json x -- y")
+            .unwrap()
+            .command
+        else {
+            panic!("not check");
+        };
+        assert_eq!(check.command, ["./app", "--json", "x", "--", "y"]);
+        assert_eq!(check.recording.pm, ["a", "b"]);
+        assert_eq!(check.json, None);
+        assert_eq!(check.recording.client_requests, Switch::On);
+    }
+
+    #[test]
+    fn record_needs_an_output_and_a_program() {
+        assert!(parse("crashproof record -- ./app").is_err());
+        assert!(parse("crashproof record -o t").is_err());
+        assert!(parse("crashproof record -o t -- ./app").is_ok());
+    }
+
+    #[test]
+    fn wrong_use_exits_with_2() {
+        assert_eq!(parse("crashproof check").unwrap_err().exit_code(), 2);
+        assert_eq!(parse("crashproof --help").unwrap_err().exit_code(), 0);
+    }
+}

@@ -1,0 +1,39 @@
+//! `crashproof record`.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crashproof_record::{RecordOptions, Recorded};
+
+use super::Result;
+use crate::arguments::{RecordArguments, RecordingOptions, Switch};
+use crate::exit::Exit;
+use crate::{runtime, terminal};
+
+pub fn run(arguments: &RecordArguments) -> Result {
+    let recorded = record(&arguments.command, &arguments.output, &arguments.recording)?;
+    for incomplete in &recorded.incomplete {
+        terminal::warning(&format_args!("the trace is incomplete: {}", incomplete.detail));
+    }
+    Ok(match (recorded.end.signal, recorded.end.status) {
+        (Some(signal), _) => Exit::Signal(signal),
+        (None, Some(status)) => Exit::Status(status),
+        (None, None) => Exit::Failed,
+    })
+}
+
+/// Runs the program and writes its trace.
+pub fn record(
+    command: &[OsString],
+    output: &Path,
+    options: &RecordingOptions,
+) -> std::result::Result<Recorded, Box<dyn std::error::Error>> {
+    Ok(crashproof_record::record(&RecordOptions {
+        command: command.to_vec(),
+        output: output.to_owned(),
+        pm: options.pm.clone(),
+        client_requests: options.client_requests == Switch::On,
+        locked_rmw: options.locked_rmw,
+        runtime: runtime::find()?,
+    })?)
+}

@@ -1,0 +1,122 @@
+//! Compiles the programs, and keeps what it compiled until a source or a flag changes.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::case::Case;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compiler {
+    Gcc,
+    Clang,
+}
+
+impl Compiler {
+    pub fn name(self) -> &'static str {
+        match self {
+            Compiler::Gcc => "gcc",
+            Compiler::Clang => "clang",
+        }
+    }
+
+    fn command(self, cxx: bool) -> &'static str {
+        match (self, cxx) {
+            (Compiler::Gcc, false) => "gcc",
+            (Compiler::Gcc, true) => "g++",
+            (Compiler::Clang, false) => "clang-19",
+            (Compiler::Clang, true) => "clang++-19",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    pub compiler: Compiler,
+    pub optimise: bool,
+}
+
+impl Variant {
+    pub fn flag(self) -> &'static str {
+        if self.optimise { "-O2" } else { "-O0" }
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.compiler.name(), self.flag())
+    }
+}
+
+pub struct Built {
+    /// Where it runs; holds nothing but this program.
+    pub folder: PathBuf,
+    pub program: PathBuf,
+}
+
+pub fn build(case: &Case, variant: Variant) -> Result<Built, String> {
+    let directives = &case.directives;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("corpus")
+        .join(format!("{}{}", case.name, variant.flag()));
+    let folder = folder.join(variant.compiler.name());
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+
+    let program = folder.join("program");
+    let mut command = Command::new(variant.compiler.command(case.is_cxx()));
+    command.args([
+        "-g",
+        variant.flag(),
+        if case.is_cxx() { "-std=gnu++17" } else { "-std=gnu11" },
+    ]);
+    command.args(if directives.no_pie {
+        ["-fno-pie", "-no-pie"]
+    } else {
+        ["-fpie", "-pie"]
+    });
+    command
+        .args(&directives.cflags)
+        .arg(&case.source)
+        .args(&directives.link)
+        .arg("-lpthread");
+    let mut inputs = vec![case.source.clone(), header(case)];
+    compile(command, &program, &inputs)?;
+
+    if let Some((source, flags)) = &directives.library {
+        let source = case.source.with_file_name("").join(source);
+        let library = folder.join(source.file_stem().unwrap_or_default()).with_extension("so");
+        let mut command = Command::new(variant.compiler.command(false));
+        command.args(["-shared", "-fPIC"]).args(flags).arg(&source);
+        inputs.push(source);
+        compile(command, &library, &inputs)?;
+    }
+    Ok(Built { folder, program })
+}
+
+fn header(case: &Case) -> PathBuf {
+    case.source.with_file_name("").join("../pm.h")
+}
+
+fn compile(mut command: Command, output: &Path, inputs: &[PathBuf]) -> Result<(), String> {
+    command.arg("-o").arg(output);
+    let mut hasher = DefaultHasher::new();
+    format!("{command:?}").hash(&mut hasher);
+    for input in inputs {
+        std::fs::read(input)
+            .map_err(|error| format!("{}: {error}", input.display()))?
+            .hash(&mut hasher);
+    }
+    let key = format!("{:016x}", hasher.finish());
+    let key_file = output.with_extension("key");
+    if output.exists() && std::fs::read_to_string(&key_file).is_ok_and(|old| old == key) {
+        return Ok(());
+    }
+    let result = command
+        .output()
+        .map_err(|error| format!("{command:?}: {error}; tools/deps.sh installs the compilers"))?;
+    if !result.status.success() {
+        return Err(format!("{command:?}\n{}", String::from_utf8_lossy(&result.stderr)));
+    }
+    std::fs::write(&key_file, key).map_err(|error| format!("{}: {error}", key_file.display()))
+}

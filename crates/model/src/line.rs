@@ -1,0 +1,352 @@
+//! The state machine of one cache line (Agamotto §4.1 gives a line dirty, pending and clean; this is the exact form).
+//!
+//! The line knows the stores that are not guaranteed persistent, in execution order, and for each thread how many of the
+//! cached ones it has flushed and not yet fenced. What is guaranteed persistent is dropped: the floor is always the
+//! front. A fence raises it to what its thread had pending, `clflush` at once.
+//!
+//! Deviation from Agamotto: pending is kept per thread, because a fence only waits for the flushes of its own thread, and
+//! a non-temporal store is not a store and a flush: it says nothing of the plain stores before it.
+
+use crate::{Bytes, Model};
+
+/// A thread, as the caller numbers them (densely: [`crate::Memory`] indexes by it).
+pub type Thread = u32;
+
+/// What a caller keeps with each store. All methods have a do-nothing default.
+pub trait Tag: Clone {
+    /// What it keeps with each flush and fence.
+    type Site: Copy;
+
+    /// The first fence of the store's thread after it passed and left it unflushed. Called again, with a later fence, only
+    /// if the thread touched the line in between.
+    fn left_behind(&mut self, _fence: Self::Site) {}
+
+    /// This store overwrote bytes of an older one that is not persistent yet.
+    fn overwrote(&mut self, _older: &Self) {}
+
+    /// Whether `next`, by the same thread and of the same kind with nothing in between, can be kept as one store with this
+    /// one; then it has been taken in.
+    fn merge(&mut self, _next: &Self) -> bool {
+        false
+    }
+}
+
+impl Tag for () {
+    type Site = ();
+}
+
+impl Tag for u32 {
+    type Site = u32;
+}
+
+/// How much of the past a line keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Every store that is not persistent: what crash states need.
+    All,
+    /// For each byte the last store only, so a line never holds more than 64 stores.
+    Last,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store<T> {
+    /// What of it counts still: bytes that a later store overwrote for good are taken out.
+    pub bytes: Bytes,
+    pub thread: Thread,
+    pub nontemporal: bool,
+    pub tag: T,
+}
+
+/// What a flush did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush<S> {
+    /// It covers a store that its thread had not flushed.
+    Useful,
+    /// Its thread flushed all of it before, at the site given, and has not fenced since.
+    AlreadyPending(S),
+    /// There was nothing to flush: no cached store, or all of them persistent.
+    Clean,
+    /// There was nothing to flush, but threads share the line: one has overwritten or persisted what another had stored,
+    /// so whoever flushes its own store could not know. Only [`crate::Memory`] knows.
+    Covered,
+    /// There was never a store to the line. Only [`crate::Memory`] knows.
+    Unmodified,
+}
+
+#[derive(Clone, Debug)]
+struct Flushed<S> {
+    thread: Thread,
+    /// The cached stores among the first `upto` stores are pending.
+    upto: usize,
+    site: S,
+}
+
+#[derive(Clone, Debug)]
+pub struct Line<T: Tag> {
+    stores: Vec<Store<T>>,
+    flushed: Vec<Flushed<T::Site>>,
+    /// A store was overwritten or persisted by another thread than its own.
+    shared: bool,
+}
+
+impl<T: Tag> Default for Line<T> {
+    fn default() -> Self {
+        Line { stores: Vec::new(), flushed: Vec::new(), shared: false }
+    }
+}
+
+impl<T: Tag> Line<T> {
+    /// The stores that are not guaranteed persistent, in execution order.
+    pub fn stores(&self) -> &[Store<T>] {
+        &self.stores
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.stores.is_empty()
+    }
+
+    /// Where the store at `index` was flushed, if some thread has it pending.
+    pub fn flushed_at(&self, index: usize) -> Option<T::Site> {
+        if self.stores[index].nontemporal {
+            return None;
+        }
+        self.flushed.iter().find(|f| index < f.upto).map(|f| f.site)
+    }
+
+    pub fn store(&mut self, model: Model, keep: Keep, mut store: Store<T>) {
+        let persistent = model == Model::Eadr && !store.nontemporal;
+        if keep == Keep::Last || persistent {
+            let mut emptied = false;
+            for older in &mut self.stores {
+                if older.bytes.intersects(store.bytes) {
+                    self.shared |= older.thread != store.thread;
+                    store.tag.overwrote(&older.tag);
+                    older.bytes = older.bytes.without(store.bytes);
+                    emptied |= older.bytes.is_empty();
+                }
+            }
+            if emptied {
+                self.drop_empty();
+            }
+        }
+        if persistent {
+            return;
+        }
+        let len = self.stores.len();
+        if keep == Keep::Last
+            && let Some(last) = self.stores.last_mut()
+            && last.thread == store.thread
+            && last.nontemporal == store.nontemporal
+            && self.flushed.iter().all(|f| f.upto < len)
+            && last.tag.merge(&store.tag)
+        {
+            last.bytes = last.bytes.union(store.bytes);
+            return;
+        }
+        self.stores.push(store);
+    }
+
+    /// `clwb` or `clflushopt`: what the line holds is pending for `thread`.
+    pub fn flush(&mut self, thread: Thread, site: T::Site) -> Flush<T::Site> {
+        let Some(last) = self.stores.iter().rposition(|s| !s.nontemporal) else {
+            return Flush::Clean;
+        };
+        let upto = last + 1;
+        match self.flushed.iter_mut().find(|f| f.thread == thread) {
+            Some(f) if f.upto >= upto => Flush::AlreadyPending(f.site),
+            Some(f) => {
+                *f = Flushed { thread, upto, site };
+                Flush::Useful
+            }
+            None => {
+                self.flushed.push(Flushed { thread, upto, site });
+                Flush::Useful
+            }
+        }
+    }
+
+    /// `clflush`: like [`Line::flush`], and persistent at once.
+    pub fn flush_now(&mut self, thread: Thread, site: T::Site) -> Flush<T::Site> {
+        let outcome = self.flush(thread, site);
+        if !matches!(outcome, Flush::Clean) {
+            self.persist(thread, |_, store| !store.nontemporal);
+        }
+        outcome
+    }
+
+    /// `sfence`, `mfence` or a locked read-modify-write of `thread`: persists what it flushed and its non-temporal stores.
+    /// Whether that was anything.
+    pub fn fence(&mut self, thread: Thread) -> bool {
+        let upto = match self.flushed.iter().position(|f| f.thread == thread) {
+            Some(position) => self.flushed.swap_remove(position).upto,
+            None => 0,
+        };
+        self.persist(thread, |index, store| if store.nontemporal { store.thread == thread } else { index < upto })
+    }
+
+    /// After a fence of `thread`: tells its stores that stay unflushed.
+    pub(crate) fn leave_behind(&mut self, thread: Thread, fence: T::Site) {
+        let flushed = self.flushed.iter().map(|f| f.upto).max().unwrap_or(0);
+        for store in self.stores.iter_mut().skip(flushed).filter(|s| s.thread == thread) {
+            store.tag.left_behind(fence);
+        }
+    }
+
+    /// Whether, since last asked, a store was overwritten or persisted by another thread than its own.
+    pub(crate) fn take_shared(&mut self) -> bool {
+        std::mem::take(&mut self.shared)
+    }
+
+    /// msync and the like: everything is persistent.
+    pub fn sync(&mut self) {
+        self.stores.clear();
+        self.flushed.clear();
+    }
+
+    /// These bytes need no persistence: as if they had never been stored to.
+    pub fn set_clean(&mut self, bytes: Bytes) {
+        for store in &mut self.stores {
+            store.bytes = store.bytes.without(bytes);
+        }
+        self.drop_empty();
+    }
+
+    /// Drops what is persistent now. An older store that stays loses the bytes that a newer persistent one overwrote:
+    /// whether it persists or not, they hold the newer value.
+    fn persist(&mut self, thread: Thread, persistent: impl Fn(usize, &Store<T>) -> bool) -> bool {
+        let mut overwritten = Bytes(0);
+        let mut any = false;
+        for (index, store) in self.stores.iter_mut().enumerate().rev() {
+            if persistent(index, store) {
+                overwritten = overwritten.union(store.bytes);
+                store.bytes = Bytes(0);
+                self.shared |= store.thread != thread;
+                any = true;
+            } else {
+                store.bytes = store.bytes.without(overwritten);
+            }
+        }
+        if any {
+            self.drop_empty();
+        }
+        any
+    }
+
+    fn drop_empty(&mut self) {
+        for f in &mut self.flushed {
+            f.upto = self.stores[..f.upto].iter().filter(|store| !store.bytes.is_empty()).count();
+        }
+        self.flushed.retain(|f| f.upto > 0);
+        self.stores.retain(|store| !store.bytes.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(start: u64, len: u64, thread: Thread, tag: u32) -> Store<u32> {
+        Store { bytes: Bytes::range(start, len), thread, nontemporal: false, tag }
+    }
+
+    fn nt(start: u64, len: u64, thread: Thread, tag: u32) -> Store<u32> {
+        Store { nontemporal: true, ..store(start, len, thread, tag) }
+    }
+
+    fn line(stores: &[Store<u32>]) -> Line<u32> {
+        let mut line = Line::default();
+        for s in stores {
+            line.store(Model::Px86, Keep::All, s.clone());
+        }
+        line
+    }
+
+    fn tags(line: &Line<u32>) -> Vec<u32> {
+        line.stores().iter().map(|s| s.tag).collect()
+    }
+
+    #[test]
+    fn a_flush_covers_what_the_line_holds() {
+        let mut l = line(&[store(0, 8, 0, 1)]);
+        assert_eq!(l.flush(0, 10), Flush::Useful);
+        l.store(Model::Px86, Keep::All, store(8, 8, 0, 2));
+        assert!(l.fence(0));
+        assert_eq!(tags(&l), [2]);
+        assert!(!l.fence(0));
+    }
+
+    #[test]
+    fn a_flush_again() {
+        let mut l = line(&[store(0, 8, 0, 1)]);
+        assert_eq!(l.flush(0, 10), Flush::Useful);
+        assert_eq!(l.flush(0, 11), Flush::AlreadyPending(10));
+        assert_eq!(l.flush(1, 12), Flush::Useful);
+        assert!(l.fence(1));
+        assert_eq!(l.flush(0, 13), Flush::Clean);
+    }
+
+    #[test]
+    fn only_the_flushing_thread_fences() {
+        let mut l = line(&[store(0, 8, 0, 1)]);
+        l.flush(0, 10);
+        assert!(!l.fence(1));
+        assert_eq!(l.flushed_at(0), Some(10));
+        assert!(l.fence(0));
+        assert!(l.is_clean());
+    }
+
+    #[test]
+    fn clflush_is_immediate() {
+        let mut l = line(&[store(0, 8, 0, 1), nt(16, 8, 0, 2)]);
+        assert_eq!(l.flush_now(1, 10), Flush::Useful);
+        assert_eq!(tags(&l), [2]);
+        assert_eq!(l.flush_now(1, 10), Flush::Clean);
+    }
+
+    #[test]
+    fn a_fence_persists_the_nontemporal_store_and_not_the_plain_one_before_it() {
+        let mut l = line(&[store(0, 8, 0, 1), nt(4, 8, 0, 2)]);
+        assert!(l.fence(0));
+        assert_eq!(tags(&l), [1]);
+        assert_eq!(l.stores()[0].bytes, Bytes::range(0, 4));
+    }
+
+    #[test]
+    fn keep_last_drops_what_is_overwritten() {
+        let mut l = Line::default();
+        for tag in 0..1000 {
+            l.store(Model::Px86, Keep::Last, store(0, 8, 0, tag));
+        }
+        assert_eq!(tags(&l), [999]);
+        l.flush(0, 1);
+        l.store(Model::Px86, Keep::Last, store(4, 8, 0, 1000));
+        assert_eq!(tags(&l), [999, 1000]);
+        assert!(l.fence(0));
+        assert_eq!(tags(&l), [1000]);
+    }
+
+    #[test]
+    fn eadr_needs_a_fence_for_nontemporal_stores_only() {
+        let mut l = Line::default();
+        l.store(Model::Eadr, Keep::All, store(0, 8, 0, 1));
+        assert!(l.is_clean());
+        l.store(Model::Eadr, Keep::All, nt(0, 8, 0, 2));
+        assert_eq!(l.flush(0, 1), Flush::Clean);
+        assert_eq!(tags(&l), [2]);
+        assert!(l.fence(0));
+        assert!(l.is_clean());
+    }
+
+    #[test]
+    fn clean_bytes_are_forgotten() {
+        let mut l = line(&[store(0, 16, 0, 1), store(32, 8, 0, 2)]);
+        l.flush(0, 1);
+        l.set_clean(Bytes::range(0, 8));
+        assert_eq!(l.stores()[0].bytes, Bytes::range(8, 8));
+        l.set_clean(Bytes::range(8, 8));
+        assert_eq!(tags(&l), [2]);
+        assert_eq!(l.flush(0, 2), Flush::AlreadyPending(1));
+        l.sync();
+        assert!(l.is_clean());
+    }
+}

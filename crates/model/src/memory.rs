@@ -1,0 +1,522 @@
+//! All lines of all PM files, laid out for one fast pass over a long trace.
+//!
+//! - A fence costs a counter: each thread counts its fences, a line notes at which count a thread touched it, and the
+//!   fences that have passed since are applied when the line is looked at next. Nothing happens to a line in between, so
+//!   the result is that of applying them at once.
+//! - A line has state only while it may hold a store that is not persistent. Of other lines two bits remain: stored to,
+//!   and ever persisted. A sweep, run whenever the number of lines with state has doubled, finds those that have become
+//!   persistent unseen.
+//! - Lines are found through tables of a page each, with a small direct-mapped cache before the hash map.
+
+use rustc_hash::FxHashMap;
+
+use crate::line::{Flush, Keep, Line, Store, Tag, Thread};
+use crate::{Bytes, LINE, Model, pieces};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LineAddress {
+    pub file: u32,
+    /// Number of the line in the file.
+    pub line: u64,
+}
+
+/// A store that was not persistent when its line was [drained](Memory::drain).
+#[derive(Debug)]
+pub struct Unpersisted<'a, T: Tag> {
+    pub at: LineAddress,
+    pub store: &'a Store<T>,
+    /// Where it was flushed, if a thread has it pending.
+    pub flushed: Option<T::Site>,
+    /// Whether any store to the line has been persisted since the line was first stored to.
+    pub line_persisted: bool,
+}
+
+const PAGE_LINES: u64 = 64;
+const PAGE_BYTES: u64 = PAGE_LINES * LINE;
+const CHUNK_PAGES: u64 = 512;
+const CACHE: usize = 1024;
+const SWEEP_LINES: usize = 1 << 16;
+const SWEEP_PAGES: usize = 1 << 14;
+const SWEEP_FENCES: usize = 1 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct PageAddress {
+    file: u32,
+    page: u64,
+}
+
+impl PageAddress {
+    fn of(at: LineAddress) -> (PageAddress, usize) {
+        (PageAddress { file: at.file, page: at.line / PAGE_LINES }, (at.line % PAGE_LINES) as usize)
+    }
+
+    fn line(self, index: usize) -> LineAddress {
+        LineAddress { file: self.file, line: self.page * PAGE_LINES + index as u64 }
+    }
+
+    fn cache_index(self) -> usize {
+        (self.page as usize ^ (self.file as usize).wrapping_mul(0x9e37)) % CACHE
+    }
+}
+
+/// Bit n: of the page's line n.
+#[derive(Clone, Copy, Default)]
+struct Past {
+    modified: u64,
+    persisted: u64,
+    /// Another thread than the storing one has once overwritten or persisted a store.
+    shared: u64,
+}
+
+struct Page {
+    at: PageAddress,
+    past: Past,
+    /// 1 + index in `Memory::lines`, 0 for a line without state.
+    lines: [u32; PAGE_LINES as usize],
+}
+
+/// A thread that touched a line when it had fenced `fences` times.
+#[derive(Clone, Copy)]
+struct Touched {
+    thread: Thread,
+    fences: u64,
+}
+
+struct LineState<T: Tag> {
+    line: Line<T>,
+    touched: Vec<Touched>,
+}
+
+struct ThreadState<S> {
+    fences: u64,
+    /// Sites of the last fences, as far back as a line may need them.
+    sites: Vec<S>,
+}
+
+impl<S> Default for ThreadState<S> {
+    fn default() -> Self {
+        ThreadState { fences: 0, sites: Vec::new() }
+    }
+}
+
+impl<S: Copy> ThreadState<S> {
+    /// Site of the first fence after `fences` of them, if there was one.
+    fn fence_after(&self, fences: u64) -> Option<S> {
+        let passed = usize::try_from(self.fences - fences).ok()?;
+        self.sites.len().checked_sub(passed).and_then(|index| self.sites.get(index)).copied()
+    }
+}
+
+pub struct Memory<T: Tag> {
+    model: Model,
+    keep: Keep,
+    page_index: FxHashMap<PageAddress, u32>,
+    cache: Box<[(PageAddress, u32)]>,
+    pages: Vec<Page>,
+    lines: Vec<LineState<T>>,
+    free_lines: Vec<u32>,
+    threads: Vec<ThreadState<T::Site>>,
+    logged_fences: usize,
+    /// The bits of pages that have no table.
+    past: FxHashMap<PageAddress, Box<[Past; CHUNK_PAGES as usize]>>,
+    sweep_lines: usize,
+    sweep_pages: usize,
+}
+
+impl<T: Tag> Memory<T> {
+    pub fn new(model: Model, keep: Keep) -> Self {
+        Memory {
+            model,
+            keep,
+            page_index: FxHashMap::default(),
+            cache: vec![(PageAddress { file: 0, page: 0 }, u32::MAX); CACHE].into(),
+            pages: Vec::new(),
+            lines: Vec::new(),
+            free_lines: Vec::new(),
+            threads: Vec::new(),
+            logged_fences: 0,
+            past: FxHashMap::default(),
+            sweep_lines: SWEEP_LINES,
+            sweep_pages: SWEEP_PAGES,
+        }
+    }
+
+    /// A locked read-modify-write is a [`Memory::fence`] followed by a store.
+    pub fn store(&mut self, at: LineAddress, store: Store<T>) {
+        let (page, index) = self.page(at);
+        let past = &mut self.pages[page].past;
+        past.modified |= 1 << index;
+        let thread = store.thread;
+        let persistent = self.model == Model::Eadr && !store.nontemporal;
+        if persistent {
+            past.persisted |= 1 << index;
+            if self.pages[page].lines[index] == 0 {
+                return;
+            }
+        }
+        let slot = self.settled_or_new(page, index);
+        let state = &mut self.lines[slot];
+        state.line.store(self.model, self.keep, store);
+        touch(&mut state.touched, thread, &mut self.threads);
+        self.note_shared(page, index);
+    }
+
+    /// A flush of the line: `clflush` if `at_once`, else `clwb` or `clflushopt`.
+    pub fn flush(&mut self, at: LineAddress, thread: Thread, at_once: bool, site: T::Site) -> Flush<T::Site> {
+        let (page, index) = self.page(at);
+        if self.pages[page].past.modified & 1 << index == 0 {
+            return Flush::Unmodified;
+        }
+        let outcome = match self.settled(page, index) {
+            None => Flush::Clean,
+            Some(slot) if at_once => {
+                let outcome = self.lines[slot].line.flush_now(thread, site);
+                if !matches!(outcome, Flush::Clean) {
+                    self.pages[page].past.persisted |= 1 << index;
+                }
+                self.free_if_clean(page, index);
+                outcome
+            }
+            Some(slot) => {
+                let state = &mut self.lines[slot];
+                touch(&mut state.touched, thread, &mut self.threads);
+                state.line.flush(thread, site)
+            }
+        };
+        match outcome {
+            Flush::Clean if self.pages[page].past.shared & 1 << index != 0 => Flush::Covered,
+            outcome => outcome,
+        }
+    }
+
+    /// The range was written by other means than stores, and needs no flush; one is no surprise either.
+    pub fn written(&mut self, file: u32, offset: u64, len: u64) {
+        for piece in pieces(offset, len, LINE) {
+            let (page, index) = self.page(LineAddress { file, line: piece.line });
+            let past = &mut self.pages[page].past;
+            past.modified |= 1 << index;
+            past.shared |= 1 << index;
+        }
+    }
+
+    /// `sfence`, `mfence` or a locked read-modify-write.
+    pub fn fence(&mut self, thread: Thread, site: T::Site) {
+        let state = thread_state(&mut self.threads, thread);
+        state.fences += 1;
+        state.sites.push(site);
+        self.logged_fences += 1;
+        if self.logged_fences >= SWEEP_FENCES {
+            self.sweep();
+        }
+    }
+
+    /// msync and the like: all of the range is persistent.
+    pub fn sync(&mut self, file: u32, offset: u64, len: u64) {
+        self.for_each_line(file, offset, len, |memory, page, index, bytes| {
+            // Part of a line only at the range's ends: what the system call wrote back was the whole page.
+            if bytes == Bytes::ALL {
+                memory.lines[memory.pages[page].lines[index] as usize - 1].line.sync();
+            } else {
+                memory.lines[memory.pages[page].lines[index] as usize - 1].line.set_clean(bytes);
+            }
+            memory.pages[page].past.persisted |= 1 << index;
+        });
+    }
+
+    /// The stores to the range so far need no flush.
+    pub fn set_clean(&mut self, file: u32, offset: u64, len: u64) {
+        self.for_each_line(file, offset, len, |memory, page, index, bytes| {
+            memory.lines[memory.pages[page].lines[index] as usize - 1].line.set_clean(bytes);
+        });
+    }
+
+    /// The state of a line that may hold stores that are not persistent.
+    pub fn line(&mut self, at: LineAddress) -> Option<&Line<T>> {
+        let (page, index) = self.page(at);
+        self.settled(page, index).map(|slot| &self.lines[slot].line)
+    }
+
+    /// Forgets the range, as at unmap or truncation, and hands over the stores in it that are not persistent, in no
+    /// particular order of lines.
+    pub fn drain(&mut self, file: u32, offset: u64, len: u64, mut each: impl FnMut(Unpersisted<'_, T>)) {
+        self.for_each_line(file, offset, len, |memory, page, index, bytes| {
+            let Page { at, past, lines } = &memory.pages[page];
+            let state = &mut memory.lines[lines[index] as usize - 1];
+            for (i, store) in state.line.stores().iter().enumerate().filter(|(_, s)| s.bytes.intersects(bytes)) {
+                each(Unpersisted {
+                    at: at.line(index),
+                    store,
+                    flushed: state.line.flushed_at(i),
+                    line_persisted: past.persisted & 1 << index != 0,
+                });
+            }
+            state.line.set_clean(bytes);
+        });
+        self.forget_past(file, offset, len);
+    }
+
+    /// How many lines have state, for tests and measurements of memory use.
+    pub fn lines_with_state(&self) -> usize {
+        self.lines.len() - self.free_lines.len()
+    }
+
+    /// Index of the page's table, and of the line in it.
+    fn page(&mut self, at: LineAddress) -> (usize, usize) {
+        let (address, index) = PageAddress::of(at);
+        let cached = &mut self.cache[address.cache_index()];
+        if cached.0 == address && cached.1 != u32::MAX {
+            return (cached.1 as usize, index);
+        }
+        let page = match self.page_index.get(&address) {
+            Some(&page) => page,
+            None => {
+                if self.pages.len() >= self.sweep_pages || self.lines_with_state() >= self.sweep_lines {
+                    self.sweep();
+                }
+                let chunk = PageAddress { page: address.page / CHUNK_PAGES, ..address };
+                let past = self.past.get(&chunk).map_or(Past::default(), |c| c[(address.page % CHUNK_PAGES) as usize]);
+                let page = self.pages.len() as u32;
+                self.pages.push(Page { at: address, past, lines: [0; PAGE_LINES as usize] });
+                self.page_index.insert(address, page);
+                page
+            }
+        };
+        self.cache[address.cache_index()] = (address, page);
+        (page as usize, index)
+    }
+
+    /// Slot of the line with all passed fences applied, if it holds anything then.
+    fn settled(&mut self, page: usize, index: usize) -> Option<usize> {
+        let slot = (self.pages[page].lines[index] as usize).checked_sub(1)?;
+        if settle(&mut self.lines[slot], &self.threads) {
+            self.pages[page].past.persisted |= 1 << index;
+        }
+        if self.free_if_clean(page, index) { None } else { Some(slot) }
+    }
+
+    fn note_shared(&mut self, page: usize, index: usize) {
+        let Page { lines, past, .. } = &mut self.pages[page];
+        if self.lines[lines[index] as usize - 1].line.take_shared() {
+            past.shared |= 1 << index;
+        }
+    }
+
+    fn settled_or_new(&mut self, page: usize, index: usize) -> usize {
+        if let Some(slot) = self.pages[page].lines[index].checked_sub(1) {
+            let slot = slot as usize;
+            if settle(&mut self.lines[slot], &self.threads) {
+                self.pages[page].past.persisted |= 1 << index;
+            }
+            return slot;
+        }
+        let slot = self.free_lines.pop().unwrap_or_else(|| {
+            self.lines.push(LineState { line: Line::default(), touched: Vec::new() });
+            self.lines.len() as u32 - 1
+        });
+        self.pages[page].lines[index] = slot + 1;
+        slot as usize
+    }
+
+    fn free_if_clean(&mut self, page: usize, index: usize) -> bool {
+        self.note_shared(page, index);
+        let entry = &mut self.pages[page].lines[index];
+        let slot = *entry - 1;
+        let state = &mut self.lines[slot as usize];
+        let clean = state.line.is_clean();
+        if clean {
+            state.touched.clear();
+            *entry = 0;
+            self.free_lines.push(slot);
+        }
+        clean
+    }
+
+    /// Calls `each` for every line with state in the range, settled, with the bytes of it that are in the range.
+    fn for_each_line(
+        &mut self,
+        file: u32,
+        offset: u64,
+        len: u64,
+        mut each: impl FnMut(&mut Self, usize, usize, Bytes),
+    ) {
+        let end = offset.saturating_add(len);
+        for page in self.pages_in(file, offset, end) {
+            let base = self.pages[page].at.page * PAGE_BYTES;
+            let start = offset.max(base);
+            for piece in pieces(start, end.min(base.saturating_add(PAGE_BYTES)) - start, LINE) {
+                let index = (piece.line % PAGE_LINES) as usize;
+                if self.settled(page, index).is_some() {
+                    each(self, page, index, piece.bytes);
+                    self.free_if_clean(page, index);
+                }
+            }
+        }
+    }
+
+    /// Tables of the pages that `[offset, end)` touches, found by whichever way is shorter.
+    fn pages_in(&self, file: u32, offset: u64, end: u64) -> Vec<usize> {
+        let range = offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES);
+        if end <= offset {
+            Vec::new()
+        } else if range.end - range.start < self.pages.len() as u64 {
+            range.filter_map(|page| self.page_index.get(&PageAddress { file, page })).map(|&page| page as usize).collect()
+        } else {
+            let inside = |page: &Page| page.at.file == file && range.contains(&page.at.page);
+            (0..self.pages.len()).filter(|&page| inside(&self.pages[page])).collect()
+        }
+    }
+
+    /// Clears the bits of all lines that lie within the range.
+    fn forget_past(&mut self, file: u32, offset: u64, len: u64) {
+        let (first, end) = (offset.div_ceil(LINE), offset.saturating_add(len) / LINE);
+        // Bits of the lines of the page that lie within.
+        let within = |page: u64| {
+            let base = page * PAGE_LINES;
+            let from = first.saturating_sub(base).min(PAGE_LINES);
+            let to = end.saturating_sub(base).min(PAGE_LINES);
+            Bytes::range(from, to.saturating_sub(from)).0
+        };
+        let clear = |past: &mut Past, page: u64| {
+            past.modified &= !within(page);
+            past.persisted &= !within(page);
+            past.shared &= !within(page);
+        };
+        for page in self.pages_in(file, offset, offset.saturating_add(len)) {
+            let Page { at, past, .. } = &mut self.pages[page];
+            clear(past, at.page);
+        }
+        let chunks = first / PAGE_LINES / CHUNK_PAGES..end.div_ceil(PAGE_LINES * CHUNK_PAGES);
+        for (at, chunk) in self.past.iter_mut().filter(|(at, _)| at.file == file && chunks.contains(&at.page)) {
+            for (i, past) in chunk.iter_mut().enumerate() {
+                clear(past, at.page * CHUNK_PAGES + i as u64);
+            }
+        }
+        self.past.retain(|_, chunk| chunk.iter().any(|past| past.modified != 0));
+    }
+
+    /// Frees the lines that have become persistent, and the tables of pages without a line that has state.
+    fn sweep(&mut self) {
+        for page in 0..self.pages.len() {
+            for index in 0..PAGE_LINES as usize {
+                self.settled(page, index);
+            }
+        }
+        let past = &mut self.past;
+        self.pages.retain(|page| {
+            let keep = page.lines.iter().any(|&line| line != 0);
+            if !keep && page.past.modified != 0 {
+                let chunk = PageAddress { page: page.at.page / CHUNK_PAGES, ..page.at };
+                let chunk = past.entry(chunk).or_insert_with(|| Box::new([Past::default(); CHUNK_PAGES as usize]));
+                chunk[(page.at.page % CHUNK_PAGES) as usize] = page.past;
+            }
+            keep
+        });
+        self.page_index = self.pages.iter().enumerate().map(|(i, page)| (page.at, i as u32)).collect();
+        self.cache.fill((PageAddress { file: 0, page: 0 }, u32::MAX));
+        // Every fence has been applied to every line: none will ask for a fence of the past.
+        for thread in &mut self.threads {
+            thread.sites.clear();
+        }
+        self.logged_fences = 0;
+        self.sweep_lines = SWEEP_LINES.max(2 * self.lines_with_state());
+        self.sweep_pages = SWEEP_PAGES.max(2 * self.pages.len());
+    }
+}
+
+/// Applies the fences that have passed since the line was touched. Whether they persisted anything.
+fn settle<T: Tag>(state: &mut LineState<T>, threads: &[ThreadState<T::Site>]) -> bool {
+    let LineState { line, touched } = state;
+    let mut persisted = false;
+    touched.retain(|t| {
+        let Some(fence) = threads[t.thread as usize].fence_after(t.fences) else {
+            return true;
+        };
+        persisted |= line.fence(t.thread);
+        line.leave_behind(t.thread, fence);
+        false
+    });
+    persisted
+}
+
+fn touch<S>(touched: &mut Vec<Touched>, thread: Thread, threads: &mut Vec<ThreadState<S>>) {
+    if touched.iter().all(|t| t.thread != thread) {
+        touched.push(Touched { thread, fences: thread_state(threads, thread).fences });
+    }
+}
+
+fn thread_state<S>(threads: &mut Vec<ThreadState<S>>, thread: Thread) -> &mut ThreadState<S> {
+    let index = thread as usize;
+    if index >= threads.len() {
+        threads.resize_with(index + 1, ThreadState::default);
+    }
+    &mut threads[index]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(line: u64) -> LineAddress {
+        LineAddress { file: 0, line }
+    }
+
+    fn store(thread: Thread, tag: u32) -> Store<u32> {
+        Store { bytes: Bytes::range(0, 8), thread, nontemporal: false, tag }
+    }
+
+    fn drained(memory: &mut Memory<u32>, len: u64) -> Vec<(u64, u32, Option<u32>, bool)> {
+        let mut out = Vec::new();
+        memory.drain(0, 0, len, |u| out.push((u.at.line, u.store.tag, u.flushed, u.line_persisted)));
+        out.sort();
+        out
+    }
+
+    #[test]
+    fn persists_lazily() {
+        let mut m = Memory::new(Model::Px86, Keep::Last);
+        for line in 0..3 {
+            m.store(at(line), store(0, line as u32));
+        }
+        assert_eq!(m.flush(at(0), 0, false, 7), Flush::Useful);
+        assert_eq!(m.flush(at(1), 0, false, 8), Flush::Useful);
+        m.fence(0, 9);
+        assert_eq!(m.flush(at(0), 0, false, 7), Flush::Clean);
+        m.store(at(1), store(0, 11));
+        assert_eq!(m.flush(at(1), 0, false, 8), Flush::Useful);
+        assert_eq!(m.flush(at(5), 0, false, 8), Flush::Unmodified);
+        assert_eq!(drained(&mut m, 64 * 64), [(1, 11, Some(8), true), (2, 2, None, false)]);
+        assert_eq!(m.flush(at(0), 0, false, 7), Flush::Unmodified);
+        assert_eq!(m.lines_with_state(), 0);
+    }
+
+    #[test]
+    fn sweeps_keep_what_is_not_persistent_and_remember_the_rest() {
+        let mut m = Memory::new(Model::Px86, Keep::Last);
+        let lines = 40 * SWEEP_LINES as u64;
+        for line in 0..lines {
+            m.store(at(line), store(0, 1));
+            if line % 1000 != 0 {
+                m.flush(at(line), 0, false, 2);
+                m.fence(0, 3);
+            }
+        }
+        assert!(m.lines_with_state() < 3 * SWEEP_LINES, "{}", m.lines_with_state());
+        assert_eq!(m.flush(at(1), 0, false, 2), Flush::Clean);
+        assert_eq!(m.flush(at(lines), 0, false, 2), Flush::Unmodified);
+        assert_eq!(drained(&mut m, lines * LINE).len() as u64, lines / 1000 + 1);
+        assert_eq!(m.flush(at(1), 0, false, 2), Flush::Unmodified);
+        assert!(m.past.is_empty());
+    }
+
+    #[test]
+    fn ranges_cut_lines() {
+        let mut m = Memory::new(Model::Px86, Keep::Last);
+        m.store(at(0), Store { bytes: Bytes::ALL, ..store(0, 1) });
+        m.store(at(1), Store { bytes: Bytes::ALL, ..store(0, 2) });
+        m.set_clean(0, 0, 60);
+        assert_eq!(m.line(at(0)).unwrap().stores()[0].bytes, Bytes::range(60, 4));
+        m.sync(0, 0, 64);
+        assert!(m.line(at(0)).is_none());
+        assert_eq!(drained(&mut m, u64::MAX), [(1, 2, None, false)]);
+    }
+}

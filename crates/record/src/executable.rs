@@ -1,0 +1,310 @@
+//! Looks at a program before it runs: can the dynamic loader load the runtime into it at all?
+//!
+//! A program that cannot be recorded would run to its end with nothing recorded; it is better to say so, and why, before.
+//! What cannot be read or found is not judged here: starting it gives the exact reason.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A script may name a script as its interpreter; the kernel follows so many.
+const MAX_INTERPRETERS: usize = 5;
+/// The kernel reads no more of a `#!` line.
+const MAX_SHEBANG: usize = 256;
+
+const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
+const CLASS_32: u8 = 1;
+const MACHINE_X86_64: u16 = 62;
+const PT_INTERP: u32 = 3;
+
+/// Why the runtime cannot be loaded into a program.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Unrecordable {
+    #[error(
+        "cannot record {}: it is statically linked, and the runtime is loaded by the dynamic loader; link it dynamically \
+         (without -static)",
+        path.display()
+    )]
+    Static { path: PathBuf },
+    #[error("cannot record {}: it is a 32-bit program, and only x86-64 is supported; build it with -m64", path.display())]
+    ThirtyTwoBit { path: PathBuf },
+    #[error(
+        "cannot record {}: it is built for another processor (ELF machine {machine}), and only x86-64 is supported",
+        path.display()
+    )]
+    OtherMachine { path: PathBuf, machine: u16 },
+    #[error(
+        "cannot record {}: its C library is {}, and the runtime needs glibc; build it against glibc",
+        path.display(),
+        loader.display()
+    )]
+    OtherLibc { path: PathBuf, loader: PathBuf },
+    #[error(
+        "cannot record {}: it gains privileges ({how}), and then the dynamic loader ignores LD_PRELOAD; record a copy \
+         without them (cp drops them), or as the user that it runs as",
+        path.display()
+    )]
+    Privileged { path: PathBuf, how: &'static str },
+}
+
+/// Whether the program, found as the shell would find it, can be recorded.
+pub fn check(program: &OsStr) -> Result<(), Unrecordable> {
+    match find(program, std::env::var_os("PATH").as_deref()) {
+        Some(path) => check_file(&path, MAX_INTERPRETERS),
+        None => Ok(()),
+    }
+}
+
+/// The file that a name stands for: itself with a `/` in it, else the first match in the search path.
+fn find(program: &OsStr, search_path: Option<&OsStr>) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    std::env::split_paths(search_path?)
+        .map(|folder| folder.join(program))
+        .find(|path| {
+            path.metadata()
+                .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        })
+}
+
+fn check_file(path: &Path, interpreters_left: usize) -> Result<(), Unrecordable> {
+    let Ok(mut file) = File::open(path) else { return Ok(()) };
+    if let Some(how) = file
+        .metadata()
+        .ok()
+        .and_then(|metadata| gained_privilege(path, &metadata))
+    {
+        return Err(Unrecordable::Privileged { path: path.into(), how });
+    }
+    let mut start = [0; MAX_SHEBANG];
+    let Ok(len) = read_up_to(&mut file, &mut start) else {
+        return Ok(());
+    };
+    let start = &start[..len];
+    if let Some(interpreter) = shebang(start) {
+        return match interpreters_left {
+            0 => Ok(()),
+            left => check_file(&interpreter, left - 1),
+        };
+    }
+    if start.starts_with(&ELF_MAGIC) {
+        check_elf(path, &mut file, start)
+    } else {
+        Ok(())
+    }
+}
+
+fn check_elf(path: &Path, file: &mut File, header: &[u8]) -> Result<(), Unrecordable> {
+    let path = || path.to_owned();
+    let (Some(&class), Some(machine)) = (header.get(4), u16_at(header, 18)) else {
+        return Ok(());
+    };
+    // A 32-bit x86 program runs here, one for another processor does not, unless an emulator is registered.
+    if class == CLASS_32 {
+        return Err(Unrecordable::ThirtyTwoBit { path: path() });
+    }
+    if machine != MACHINE_X86_64 {
+        return Err(Unrecordable::OtherMachine { path: path(), machine });
+    }
+    // The loader may be called as a program (`ld.so ./app`); it names no loader of its own and does load the runtime.
+    let is_loader = path()
+        .file_name()
+        .is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"));
+    match loader(file, header) {
+        Ok(Some(loader)) if loader.as_os_str().as_bytes().windows(4).any(|part| part == b"musl") => {
+            Err(Unrecordable::OtherLibc { path: path(), loader })
+        }
+        Ok(None) if !is_loader => Err(Unrecordable::Static { path: path() }),
+        // A damaged file: the kernel will say so.
+        _ => Ok(()),
+    }
+}
+
+/// The dynamic loader that an ELF file names.
+fn loader(file: &mut File, header: &[u8]) -> io::Result<Option<PathBuf>> {
+    let damaged = || io::Error::from(io::ErrorKind::InvalidData);
+    let table = u64_at(header, 32).ok_or_else(damaged)?;
+    let entry_size = u16_at(header, 54).ok_or_else(damaged)?;
+    let entries = u16_at(header, 56).ok_or_else(damaged)?;
+    for index in 0..u64::from(entries) {
+        let mut entry = [0; 56];
+        let offset = table.checked_add(index * u64::from(entry_size)).ok_or_else(damaged)?;
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(&mut entry)?;
+        if u32_at(&entry, 0) != Some(PT_INTERP) {
+            continue;
+        }
+        let (offset, size) = u64_at(&entry, 8).zip(u64_at(&entry, 32)).ok_or_else(damaged)?;
+        let mut name = Vec::new();
+        file.seek(SeekFrom::Start(offset))?;
+        file.take(size.min(libc::PATH_MAX as u64)).read_to_end(&mut name)?;
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        return Ok(Some(OsStr::from_bytes(&name[..end]).into()));
+    }
+    Ok(None)
+}
+
+/// The interpreter on a `#!` line.
+fn shebang(start: &[u8]) -> Option<PathBuf> {
+    let line = start
+        .strip_prefix(b"#!")?
+        .split(|&byte| byte == b'\n')
+        .next()?
+        .trim_ascii_start();
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    (end > 0).then(|| OsStr::from_bytes(&line[..end]).into())
+}
+
+/// What makes the kernel run the file with more than this user's rights.
+fn gained_privilege(path: &Path, file: &Metadata) -> Option<&'static str> {
+    // SAFETY: these calls only return a number of this process.
+    let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
+    let mode = file.permissions().mode();
+    if mode & libc::S_ISUID != 0 && file.uid() != user {
+        return Some("setuid");
+    }
+    if mode & libc::S_ISGID != 0 && mode & libc::S_IXGRP != 0 && file.gid() != group {
+        return Some("setgid");
+    }
+    (user != 0 && has_capabilities(path)).then_some("file capabilities")
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: both names end with a zero byte; a size of 0 asks for the attribute's length and writes nothing.
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+fn read_up_to(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match file.read(&mut buffer[len..])? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    Ok(len)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ELF header with one program header after it.
+    fn elf(class: u8, machine: u16, segment: u32, loader: &str) -> Vec<u8> {
+        let mut bytes = vec![0; 64 + 56];
+        bytes[..4].copy_from_slice(&ELF_MAGIC);
+        bytes[4] = class;
+        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
+        bytes[32..40].copy_from_slice(&64u64.to_le_bytes());
+        bytes[54..56].copy_from_slice(&56u16.to_le_bytes());
+        bytes[56..58].copy_from_slice(&1u16.to_le_bytes());
+        bytes[64..68].copy_from_slice(&segment.to_le_bytes());
+        bytes[72..80].copy_from_slice(&120u64.to_le_bytes());
+        bytes[96..104].copy_from_slice(&(loader.len() as u64 + 1).to_le_bytes());
+        bytes.extend_from_slice(loader.as_bytes());
+        bytes.push(0);
+        bytes
+    }
+
+    fn judge(content: &[u8]) -> Result<(), Unrecordable> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        std::fs::write(&path, content).unwrap();
+        check(path.as_os_str())
+    }
+
+    #[test]
+    fn ordinary_programs_pass() {
+        assert_eq!(
+            judge(&elf(2, MACHINE_X86_64, PT_INTERP, "/lib64/ld-linux-x86-64.so.2")),
+            Ok(())
+        );
+        assert_eq!(check(OsStr::new("sh")), Ok(()));
+        assert_eq!(judge(b"#! /bin/sh -e\nexit 0\n"), Ok(()));
+        assert_eq!(judge(b"no program at all"), Ok(()));
+        assert_eq!(judge(b""), Ok(()));
+        assert_eq!(check(OsStr::new("/no/such/program")), Ok(()));
+        assert_eq!(check(OsStr::new("no-such-program")), Ok(()));
+        assert_eq!(check(OsStr::new("/lib64/ld-linux-x86-64.so.2")), Ok(()));
+    }
+
+    #[test]
+    fn what_the_loader_cannot_reach_is_refused() {
+        assert!(matches!(
+            judge(&elf(2, MACHINE_X86_64, 1, "")),
+            Err(Unrecordable::Static { .. })
+        ));
+        assert!(matches!(
+            judge(&elf(1, 3, PT_INTERP, "/lib/ld-linux.so.2")),
+            Err(Unrecordable::ThirtyTwoBit { .. })
+        ));
+        assert!(matches!(
+            judge(&elf(2, 183, PT_INTERP, "")),
+            Err(Unrecordable::OtherMachine { machine: 183, .. })
+        ));
+        let musl = judge(&elf(2, MACHINE_X86_64, PT_INTERP, "/lib/ld-musl-x86_64.so.1"));
+        assert!(matches!(musl, Err(Unrecordable::OtherLibc { .. })));
+    }
+
+    #[test]
+    fn a_script_is_judged_by_its_interpreter() {
+        let folder = tempfile::tempdir().unwrap();
+        let interpreter = folder.path().join("static-interpreter");
+        std::fs::write(&interpreter, elf(2, MACHINE_X86_64, 1, "")).unwrap();
+        let script = format!("#!{} -x\n", interpreter.display());
+        assert_eq!(
+            judge(script.as_bytes()),
+            Err(Unrecordable::Static { path: interpreter })
+        );
+        let itself = folder.path().join("itself");
+        std::fs::write(&itself, format!("#!{}\n", itself.display())).unwrap();
+        assert_eq!(check(itself.as_os_str()), Ok(()));
+    }
+
+    #[test]
+    fn damaged_headers_do_not_panic() {
+        let whole = elf(2, MACHINE_X86_64, PT_INTERP, "/lib64/ld-linux-x86-64.so.2");
+        for len in 0..whole.len() {
+            let _ = judge(&whole[..len]);
+        }
+        let mut far = whole.clone();
+        far[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(judge(&far), Ok(()));
+    }
+
+    #[test]
+    fn setuid_for_another_user_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        std::fs::write(&path, elf(2, MACHINE_X86_64, PT_INTERP, "/lib64/ld-linux-x86-64.so.2")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        // Setuid to the user who runs it gains nothing.
+        assert_eq!(check(path.as_os_str()), Ok(()));
+        if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+            assert!(matches!(
+                check(path.as_os_str()),
+                Err(Unrecordable::Privileged { how: "setuid", .. })
+            ));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The trace being written. A trace that cannot be written any more (full disk) does not stop the recording: the program
+//! goes on, the verification too, and the failure is kept for the end.
+
+use std::path::Path;
+
+use crashproof_trace::{
+    EventKind, FileId, Frame, Header, Incomplete, IncompleteReason, Module, ModuleId, PmAddress, PmFile, ProgramEnd,
+    StackId, ThreadId, TraceWriter, WriteError,
+};
+
+pub struct Output {
+    writer: TraceWriter,
+    failure: Option<WriteError>,
+    incomplete: Vec<Incomplete>,
+}
+
+/// What came of the trace.
+pub struct Written {
+    pub failure: Option<WriteError>,
+    /// Why the trace does not hold everything.
+    pub incomplete: Vec<Incomplete>,
+}
+
+impl Output {
+    pub fn create(path: &Path, header: &Header) -> Result<Output, WriteError> {
+        let writer = TraceWriter::create(path, header)?;
+        Ok(Output {
+            writer,
+            failure: None,
+            incomplete: Vec::new(),
+        })
+    }
+
+    pub fn event(&mut self, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) {
+        if self.failure.is_none()
+            && let Err(error) = self.writer.event(thread, stack, kind)
+        {
+            self.refused(error);
+        }
+    }
+
+    pub fn initial(&mut self, at: PmAddress, data: &[u8]) {
+        if self.failure.is_none()
+            && let Err(error) = self.writer.initial(at, data)
+        {
+            self.refused(error);
+        }
+    }
+
+    pub fn module(&mut self, module: &Module) -> Option<ModuleId> {
+        self.writer.module(module).map_err(|error| self.refused(error)).ok()
+    }
+
+    pub fn stack(&mut self, frames: &[Frame]) -> StackId {
+        self.writer.stack(frames).unwrap_or_else(|error| {
+            self.refused(error);
+            StackId(0)
+        })
+    }
+
+    pub fn file(&mut self, file: &PmFile) -> FileId {
+        self.writer.file(file).unwrap_or_else(|error| {
+            self.refused(error);
+            // No event with it gets into the trace.
+            FileId(u32::MAX)
+        })
+    }
+
+    /// Something that the trace does not hold. Each is said once.
+    pub fn incomplete(&mut self, reason: IncompleteReason, detail: String) {
+        let incomplete = Incomplete { reason, detail };
+        if self.incomplete.contains(&incomplete) {
+            return;
+        }
+        if let Err(error) = self.writer.incomplete(&incomplete) {
+            self.refused(error);
+        }
+        self.incomplete.push(incomplete);
+    }
+
+    /// Makes what was recorded so far safe from the recorder's death.
+    pub fn flush(&mut self) {
+        if self.failure.is_none()
+            && let Err(error) = self.writer.flush()
+        {
+            self.refused(error);
+        }
+    }
+
+    pub fn finish(mut self, end: ProgramEnd) -> Written {
+        let finished = self.writer.finish(end);
+        let failure = self.failure.or(finished.err());
+        if let Some(failure) = &failure {
+            let detail = failure.to_string();
+            self.incomplete.push(Incomplete {
+                reason: IncompleteReason::WriteFailed,
+                detail,
+            });
+        }
+        Written {
+            failure,
+            incomplete: self.incomplete,
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, error: WriteError) {
+        match error {
+            WriteError::Invalid { what, .. } => {
+                let incomplete = Incomplete {
+                    reason: IncompleteReason::Lost,
+                    detail: format!("an event was not understood ({what}): the program may have overwritten it"),
+                };
+                if !self.incomplete.contains(&incomplete) {
+                    self.failure = self.writer.incomplete(&incomplete).err();
+                    self.incomplete.push(incomplete);
+                }
+            }
+            WriteError::AlreadyFailed { .. } if self.failure.is_some() => {}
+            error => self.failure = Some(error),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The recorder's signals while the program runs.
+//!
+//! Ctrl-C and Ctrl-\ reach the program through the process group; the recorder only remembers them, for it has to finish
+//! the trace. SIGTERM and SIGHUP reach the recorder alone and are passed on. SIGXFSZ (a trace larger than `ulimit -f`)
+//! becomes the error of a write. Handlers, not `SIG_IGN`: a handler is reset by exec, so the program starts with the
+//! dispositions that it would have had without us.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// 0: no program yet, or none any more.
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// A signal that came before the program was there.
+static PENDING: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn disregard(_signal: i32) {}
+
+extern "C" fn remember(_signal: i32) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn pass_on(signal: i32) {
+    match PROGRAM.load(Ordering::Acquire) {
+        0 => PENDING.store(signal, Ordering::Release),
+        // SAFETY: kill is async-signal-safe; the process was not reaped yet, so the number is still its own.
+        pid => unsafe {
+            libc::kill(pid, signal);
+        },
+    }
+}
+
+/// The handlers; dropped, what was before is back.
+pub struct Signals {
+    previous: Vec<(i32, libc::sigaction)>,
+}
+
+impl Signals {
+    pub fn install() -> Signals {
+        INTERRUPTED.store(false, Ordering::Relaxed);
+        PROGRAM.store(0, Ordering::Release);
+        PENDING.store(0, Ordering::Release);
+        let mut previous = Vec::new();
+        let handlers: [(i32, extern "C" fn(i32)); 5] = [
+            (libc::SIGINT, remember),
+            (libc::SIGQUIT, remember),
+            (libc::SIGTERM, pass_on),
+            (libc::SIGHUP, pass_on),
+            (libc::SIGXFSZ, disregard),
+        ];
+        for (signal, handler) in handlers {
+            // SAFETY: an all-zero sigaction is valid; the handler is async-signal-safe.
+            unsafe {
+                let mut old: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, std::ptr::null(), &mut old);
+                // What the user has ignored (nohup, background jobs) stays ignored, also for the program.
+                if old.sa_sigaction == libc::SIG_IGN {
+                    continue;
+                }
+                let mut new: libc::sigaction = std::mem::zeroed();
+                new.sa_sigaction = handler as *const () as usize;
+                new.sa_flags = libc::SA_RESTART;
+                libc::sigaction(signal, &new, std::ptr::null_mut());
+                previous.push((signal, old));
+            }
+        }
+        Signals { previous }
+    }
+
+    /// From now on signals are passed on to this process.
+    pub fn program_started(&self, pid: u32) {
+        PROGRAM.store(pid as i32, Ordering::Release);
+        match PENDING.swap(0, Ordering::AcqRel) {
+            0 => {}
+            signal => pass_on(signal),
+        }
+    }
+
+    /// To be called before the program is reaped.
+    pub fn program_ended(&self) {
+        PROGRAM.store(0, Ordering::Release);
+    }
+
+    /// Whether the user pressed Ctrl-C (or Ctrl-\).
+    pub fn interrupted(&self) -> bool {
+        INTERRUPTED.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (signal, old) in &self.previous {
+            // SAFETY: restores what sigaction gave.
+            unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
+        }
+    }
+}

@@ -1,0 +1,520 @@
+//! From the records in the ring to the trace: raw ids to dense ones, addresses to modules, and the image of each PM file
+//! kept up to date on the way.
+
+use std::collections::BTreeMap;
+
+use crashproof_trace::{
+    Counts, EventKind, FenceKind, FileId, FlushKind, Frame, IncompleteReason, Module, ModuleId, PmAddress, PmFile,
+    ProcessId, Request, StackId, StoreFlags, ThreadId,
+};
+use crashproof_wire::record::{self as wire, Access, Reader};
+use rustc_hash::FxHashMap;
+
+use crate::output::Output;
+use crate::verify::Images;
+
+/// A raw id beyond this is not one that the runtime gave.
+const MAX_RAW_ID: u32 = 1 << 20;
+const NO_STACK: StackId = StackId(0);
+
+struct Process {
+    id: ProcessId,
+    pid: u32,
+    executable: String,
+    first_thread: Option<ThreadId>,
+    /// Files that it may have mapped, by raw id.
+    files: Vec<u32>,
+}
+
+/// A module in an address space, by its start.
+struct Loaded {
+    end: u64,
+    bias: u64,
+    /// `None`: the trace has no room for it.
+    module: Option<ModuleId>,
+}
+
+pub struct Translator {
+    pub output: Output,
+    pub images: Images,
+    counts: Counts,
+    /// By raw id: dense thread and raw process.
+    threads: Vec<Option<(ThreadId, u32)>>,
+    next_thread: u32,
+    /// Running processes by raw id.
+    processes: FxHashMap<u32, Process>,
+    process_ids: FxHashMap<u32, ProcessId>,
+    /// Process numbers that appeared since [`Translator::take_started`].
+    started: Vec<u32>,
+    stacks: FxHashMap<u64, StackId>,
+    /// The program repeats itself: most events have the stack of the one before.
+    last_stack: (u64, StackId),
+    address_spaces: FxHashMap<u32, BTreeMap<u64, Loaded>>,
+    /// By raw id.
+    files: Vec<Option<FileId>>,
+}
+
+impl Translator {
+    pub fn new(output: Output, images: Images) -> Translator {
+        Translator {
+            output,
+            images,
+            counts: Counts::default(),
+            threads: Vec::new(),
+            next_thread: 0,
+            processes: FxHashMap::default(),
+            process_ids: FxHashMap::default(),
+            started: Vec::new(),
+            stacks: FxHashMap::default(),
+            last_stack: (0, NO_STACK),
+            address_spaces: FxHashMap::default(),
+            files: Vec::new(),
+        }
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether any process had the runtime.
+    pub fn saw_runtime(&self) -> bool {
+        !self.process_ids.is_empty()
+    }
+
+    pub fn record(&mut self, kind: u8, body: &[u8]) {
+        let understood = match kind {
+            wire::STORE => self.store(body),
+            wire::FLUSH => self.flush(body),
+            wire::FENCE => self.fence(body),
+            wire::STACK => self.stack(body),
+            wire::PROCESS_START => self.process_start(body),
+            wire::THREAD_START => self.thread_start(body),
+            wire::MODULE => self.module(body),
+            wire::FILE => self.file(body),
+            wire::INITIAL => self.initial(body),
+            wire::VERIFY => self.verify(body),
+            wire::PROCESS_END => self.process_end(body),
+            wire::INCOMPLETE => self.incomplete(body),
+            _ => self.other(kind, body),
+        };
+        if understood.is_none() {
+            let detail = format!("a record (kind {kind}) was not understood: the program may have overwritten it");
+            self.output.incomplete(IncompleteReason::Lost, detail);
+        }
+    }
+
+    /// The process with this number is gone. If it did not say so itself, its files were not verified.
+    pub fn process_died(&mut self, pid: u32) {
+        let dead: Vec<u32> = self
+            .processes
+            .iter()
+            .filter(|(_, p)| p.pid == pid)
+            .map(|(&raw, _)| raw)
+            .collect();
+        for raw in dead {
+            if let Some(process) = self.end_process(raw) {
+                self.images.orphaned(&process.files);
+            }
+        }
+    }
+
+    /// Numbers of the processes that started since the last call.
+    pub fn take_started(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.started)
+    }
+
+    /// The processes that run, as messages name them.
+    pub fn running(&self) -> Vec<String> {
+        self.processes
+            .values()
+            .map(|p| format!("process {} ({})", p.pid, p.executable))
+            .collect()
+    }
+
+    fn store(&mut self, body: &[u8]) -> Option<()> {
+        let (access, data) = Access::parse(body)?;
+        let data = data.get(..access.len as usize)?;
+        let thread = self.thread(access.thread)?;
+        let stack = self.stack_id(access.stack);
+        let raw = wire::place_file(access.place);
+        let file = self.file_id(raw)?;
+        let offset = wire::place_offset(access.place);
+        let flags = StoreFlags {
+            nontemporal: access.flags & wire::STORE_NONTEMPORAL != 0,
+            locked: access.flags & wire::STORE_LOCKED != 0,
+            syscall: access.flags & wire::STORE_SYSCALL != 0,
+        };
+        self.images.store(raw, offset, data);
+        self.counts.stores += 1;
+        self.output.event(
+            thread,
+            stack,
+            &EventKind::Store {
+                at: PmAddress { file, offset },
+                data,
+                flags,
+            },
+        );
+        Some(())
+    }
+
+    fn flush(&mut self, body: &[u8]) -> Option<()> {
+        let (access, _) = Access::parse(body)?;
+        let kind = match access.flags {
+            wire::FLUSH_CLWB => FlushKind::Clwb,
+            wire::FLUSH_CLFLUSHOPT => FlushKind::Clflushopt,
+            wire::FLUSH_CLFLUSH => FlushKind::Clflush,
+            _ => return None,
+        };
+        let thread = self.thread(access.thread)?;
+        let stack = self.stack_id(access.stack);
+        let file = self.file_id(wire::place_file(access.place))?;
+        let at = PmAddress {
+            file,
+            offset: wire::place_offset(access.place),
+        };
+        self.counts.flushes += 1;
+        self.output.event(thread, stack, &EventKind::Flush { at, kind });
+        Some(())
+    }
+
+    fn fence(&mut self, body: &[u8]) -> Option<()> {
+        let (access, _) = Access::parse(body)?;
+        let kind = match access.flags {
+            wire::FENCE_SFENCE => FenceKind::Sfence,
+            wire::FENCE_MFENCE => FenceKind::Mfence,
+            wire::FENCE_LOCKED => FenceKind::Locked,
+            _ => return None,
+        };
+        let thread = self.thread(access.thread)?;
+        let stack = self.stack_id(access.stack);
+        self.counts.fences += 1;
+        self.output.event(thread, stack, &EventKind::Fence { kind });
+        Some(())
+    }
+
+    fn stack(&mut self, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let address_space = reader.u32()?;
+        let hash = reader.u64()?;
+        let modules = self.address_spaces.get(&address_space);
+        let frames: Vec<Frame> = reader
+            .0
+            .as_chunks()
+            .0
+            .iter()
+            .enumerate()
+            .map(|(i, &bytes)| {
+                let address = u64::from_le_bytes(bytes);
+                // A return address may be the first byte after the function, even after the module.
+                locate(modules, address, if i == 0 { address } else { address.wrapping_sub(1) })
+            })
+            .collect();
+        let stack = self.output.stack(&frames);
+        self.stacks.insert(hash, stack);
+        self.last_stack = (hash, stack);
+        Some(())
+    }
+
+    fn process_start(&mut self, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let raw = reader.u32()?;
+        let pid = reader.u32()?;
+        let raw_parent = reader.u32()?;
+        let _address_space = reader.u32()?;
+        let executable = String::from_utf8_lossy(reader.bytes()?).into_owned();
+        if self.process_ids.contains_key(&raw) {
+            return None;
+        }
+        // An exec replaces the process; what had that number and is still here has ended unseen.
+        self.process_died(pid);
+        let parent = self.process_ids.get(&raw_parent).copied();
+        let id = ProcessId(self.process_ids.len() as u32);
+        let parent_process = self.processes.get(&raw_parent);
+        // A forked child has what its parent has mapped.
+        let files = parent_process.map(|p| p.files.clone()).unwrap_or_default();
+        let by = parent_process.and_then(|p| p.first_thread).unwrap_or(ThreadId(0));
+        self.process_ids.insert(raw, id);
+        self.output.event(
+            by,
+            NO_STACK,
+            &EventKind::ProcessStart {
+                process: id,
+                pid,
+                parent,
+                executable: &executable,
+            },
+        );
+        self.processes.insert(
+            raw,
+            Process {
+                id,
+                pid,
+                executable,
+                first_thread: None,
+                files,
+            },
+        );
+        self.started.push(pid);
+        Some(())
+    }
+
+    fn thread_start(&mut self, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let raw = reader.u32()?;
+        let raw_process = reader.u32()?;
+        let os_id = reader.u32()?;
+        let process = *self.process_ids.get(&raw_process)?;
+        if raw >= MAX_RAW_ID {
+            return None;
+        }
+        if self.threads.len() <= raw as usize {
+            self.threads.resize(raw as usize + 1, None);
+        }
+        let thread = ThreadId(self.next_thread);
+        self.next_thread += 1;
+        self.threads[raw as usize] = Some((thread, raw_process));
+        if let Some(running) = self.processes.get_mut(&raw_process) {
+            running.first_thread.get_or_insert(thread);
+        }
+        self.output
+            .event(thread, NO_STACK, &EventKind::ThreadStart { process, os_id });
+        Some(())
+    }
+
+    fn process_end(&mut self, body: &[u8]) -> Option<()> {
+        let raw = Reader(body).u32()?;
+        self.process_ids.get(&raw)?;
+        self.end_process(raw);
+        Some(())
+    }
+
+    fn end_process(&mut self, raw: u32) -> Option<Process> {
+        let process = self.processes.remove(&raw)?;
+        let thread = process.first_thread.unwrap_or(ThreadId(0));
+        self.output
+            .event(thread, NO_STACK, &EventKind::ProcessEnd { process: process.id });
+        Some(process)
+    }
+
+    fn module(&mut self, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let address_space = reader.u32()?;
+        let bias = reader.u64()?;
+        let start = reader.u64()?;
+        let end = reader.u64()?;
+        let locked_sites = reader.u32()?;
+        let build_id = reader.bytes()?.to_vec();
+        let path = String::from_utf8_lossy(reader.bytes()?).into_owned();
+        let module = self.output.module(&Module {
+            path,
+            build_id,
+            locked_sites,
+        });
+        let space = self.address_spaces.entry(address_space).or_default();
+        // What was loaded there before is not any more.
+        space.retain(|&other, loaded| other >= end || loaded.end <= start);
+        space.insert(start, Loaded { end, bias, module });
+        Some(())
+    }
+
+    fn file(&mut self, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let raw = reader.u32()?;
+        let size = reader.u64()?;
+        let dev = reader.u64()?;
+        let ino = reader.u64()?;
+        let path = String::from_utf8_lossy(reader.bytes()?).into_owned();
+        if raw >= MAX_RAW_ID || self.file_id(raw).is_some() {
+            return None;
+        }
+        if self.files.len() <= raw as usize {
+            self.files.resize(raw as usize + 1, None);
+        }
+        self.files[raw as usize] = Some(self.output.file(&PmFile {
+            path: path.clone(),
+            size,
+        }));
+        self.images.add(raw, size, dev, ino, path);
+        Some(())
+    }
+
+    fn initial(&mut self, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let raw = reader.u32()?;
+        let offset = reader.u64()?;
+        let file = self.file_id(raw)?;
+        if self.images.initial(raw, offset, reader.0) {
+            self.output.initial(PmAddress { file, offset }, reader.0);
+        }
+        Some(())
+    }
+
+    fn verify(&mut self, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let raw = reader.u32()?;
+        let offset = reader.u64()?;
+        self.file_id(raw)?;
+        self.images.verify(raw, offset, reader.0);
+        Some(())
+    }
+
+    fn incomplete(&mut self, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let reason = match reader.u32()? {
+            wire::INCOMPLETE_UNVERIFIED_CODE => IncompleteReason::UnverifiedCode,
+            wire::INCOMPLETE_UNSUPPORTED => IncompleteReason::Unsupported,
+            wire::INCOMPLETE_LIMIT => IncompleteReason::Limit,
+            _ => return None,
+        };
+        let detail = String::from_utf8_lossy(reader.bytes()?).into_owned();
+        self.output.incomplete(reason, detail);
+        Some(())
+    }
+
+    /// The records that become one event each, and start with the thread.
+    fn other(&mut self, kind: u8, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let raw_thread = reader.u32()?;
+        let thread = self.thread(raw_thread)?;
+        if kind == wire::OUTPUT {
+            let fd = reader.u32()?;
+            self.output
+                .event(thread, NO_STACK, &EventKind::Output { fd, data: reader.0 });
+            return Some(());
+        }
+        let hash = reader.u64()?;
+        let stack = self.stack_id(hash);
+        let text;
+        let event = match kind {
+            wire::CALL => {
+                let mut arguments = [0; 6];
+                for argument in &mut arguments {
+                    *argument = reader.u64()?;
+                }
+                text = String::from_utf8_lossy(reader.bytes()?);
+                EventKind::Call { name: &text, arguments }
+            }
+            wire::REQUEST => self.request(&mut reader)?,
+            _ => {
+                let raw = reader.u32()?;
+                let file = self.file_id(raw)?;
+                match kind {
+                    wire::MAP => {
+                        let (address, offset, len) = (reader.u64()?, reader.u64()?, reader.u64()?);
+                        let writable = reader.u32()? & libc::PROT_WRITE as u32 != 0;
+                        self.mapped(raw_thread, raw);
+                        self.images.mapped(raw);
+                        EventKind::Map {
+                            file,
+                            address,
+                            offset,
+                            len,
+                            writable,
+                        }
+                    }
+                    wire::UNMAP => EventKind::Unmap {
+                        file,
+                        offset: reader.u64()?,
+                        len: reader.u64()?,
+                    },
+                    wire::SYNC => EventKind::Sync {
+                        file,
+                        offset: reader.u64()?,
+                        len: reader.u64()?,
+                    },
+                    wire::RESIZE => {
+                        let size = reader.u64()?;
+                        self.images.resize(raw, size);
+                        EventKind::Resize { file, size }
+                    }
+                    wire::FILE_WRITE => {
+                        let offset = reader.u64()?;
+                        self.images.write(raw, offset, reader.0);
+                        EventKind::FileWrite {
+                            at: PmAddress { file, offset },
+                            data: reader.0,
+                        }
+                    }
+                    wire::RENAME => {
+                        let path = reader.bytes()?;
+                        text = String::from_utf8_lossy(path);
+                        let path = (!path.is_empty()).then_some(&*text);
+                        self.images.rename(raw, path);
+                        EventKind::Rename { file, path }
+                    }
+                    _ => return None,
+                }
+            }
+        };
+        self.output.event(thread, stack, &event);
+        Some(())
+    }
+
+    fn request(&self, reader: &mut Reader<'_>) -> Option<EventKind<'static>> {
+        let request = match reader.u32()? {
+            wire::REQUEST_SET_CLEAN => Request::SetClean,
+            wire::REQUEST_TX_BEGIN => Request::TxBegin,
+            wire::REQUEST_TX_END => Request::TxEnd,
+            wire::REQUEST_TX_ADD => Request::TxAdd,
+            wire::REQUEST_TX_REMOVE => Request::TxRemove,
+            wire::REQUEST_TX_IGNORE => Request::TxIgnore,
+            _ => return None,
+        };
+        let transaction = reader.u64()?;
+        let raw = reader.u32()?;
+        let (offset, len) = (reader.u64()?, reader.u64()?);
+        let range = match raw {
+            wire::NONE => None,
+            _ => Some((
+                PmAddress {
+                    file: self.file_id(raw)?,
+                    offset,
+                },
+                len,
+            )),
+        };
+        Some(EventKind::Request {
+            request,
+            transaction,
+            range,
+        })
+    }
+
+    fn mapped(&mut self, raw_thread: u32, raw_file: u32) {
+        let Some(Some((_, raw_process))) = self.threads.get(raw_thread as usize) else {
+            return;
+        };
+        if let Some(process) = self.processes.get_mut(raw_process)
+            && !process.files.contains(&raw_file)
+        {
+            process.files.push(raw_file);
+        }
+    }
+
+    fn thread(&self, raw: u32) -> Option<ThreadId> {
+        self.threads.get(raw as usize)?.map(|(thread, _)| thread)
+    }
+
+    fn file_id(&self, raw: u32) -> Option<FileId> {
+        self.files.get(raw as usize).copied().flatten()
+    }
+
+    fn stack_id(&mut self, hash: u64) -> StackId {
+        if self.last_stack.0 != hash {
+            self.last_stack = (hash, self.stacks.get(&hash).copied().unwrap_or(NO_STACK));
+        }
+        self.last_stack.1
+    }
+}
+
+/// `address` relative to the module that holds `inside`.
+fn locate(modules: Option<&BTreeMap<u64, Loaded>>, address: u64, inside: u64) -> Frame {
+    match modules.and_then(|m| m.range(..=inside).next_back()) {
+        Some((_, loaded)) if inside < loaded.end => Frame {
+            module: loaded.module,
+            address: address.wrapping_sub(loaded.bias),
+        },
+        _ => Frame { module: None, address },
+    }
+}

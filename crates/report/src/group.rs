@@ -1,0 +1,53 @@
+//! Findings of one kind at one place are one thing to repair, however many call paths lead there: they are shown together.
+
+use crate::{Finding, Report};
+
+/// Findings with the same kind and place; never empty.
+pub(crate) struct Group<'a> {
+    pub findings: Vec<&'a Finding>,
+}
+
+impl<'a> Group<'a> {
+    pub fn first(&self) -> &'a Finding {
+        self.findings[0]
+    }
+
+    /// How often it happened, over all call paths.
+    pub fn count(&self) -> u64 {
+        self.findings
+            .iter()
+            .map(|finding| finding.count)
+            .fold(0, u64::saturating_add)
+    }
+}
+
+/// The groups: errors, then warnings, then notes; within these in the order of the report.
+pub(crate) fn groups(report: &Report) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut index = std::collections::HashMap::new();
+    for finding in &report.findings {
+        let at = *index
+            .entry((finding.kind, finding.severity, place(finding)))
+            .or_insert_with(|| {
+                groups.push(Group { findings: Vec::new() });
+                groups.len() - 1
+            });
+        groups[at].findings.push(finding);
+    }
+    groups.sort_by_key(|group| group.first().severity);
+    groups
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum Place<'a> {
+    Source(&'a str, Option<u32>),
+    Code(Option<&'a str>, u64),
+}
+
+fn place(finding: &Finding) -> Place<'_> {
+    match (&finding.file, finding.stack.first()) {
+        (Some(file), _) => Place::Source(file, finding.line),
+        (None, Some(frame)) => Place::Code(frame.module.as_deref(), frame.address),
+        (None, None) => Place::Code(None, 0),
+    }
+}

@@ -1,0 +1,221 @@
+//! What is known about each kind of finding, in one place: every rendering takes its words from here.
+
+use crate::{DurableByKind, Kind, Severity};
+
+/// The fixed facts about a [`Kind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindInfo {
+    /// As in JSON, SARIF, `crashproof.toml` and the corpus.
+    pub name: &'static str,
+    pub severity: Severity,
+    /// One sentence that says what the kind is.
+    pub summary: &'static str,
+    /// What stands beside the mark in the source excerpt.
+    pub label: &'static str,
+    /// Why it matters.
+    pub why: &'static str,
+    /// What to do, unless the finding knows better.
+    pub help: &'static str,
+}
+
+impl KindInfo {
+    /// The section of the documentation that explains the kind at length.
+    pub fn docs(&self) -> String {
+        format!("docs/findings.md#{}", self.name)
+    }
+}
+
+impl Kind {
+    pub const ALL: [Kind; 11] = [
+        Kind::MissingFlush,
+        Kind::MissingFence,
+        Kind::TxStoreNotSnapshotted,
+        Kind::TxStoreOutside,
+        Kind::RuleOrder,
+        Kind::RuleTransaction,
+        Kind::RedundantFlush,
+        Kind::FlushUnmodified,
+        Kind::RedundantFence,
+        Kind::TxSnapshotTwice,
+        Kind::TransientData,
+    ];
+
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    pub fn severity(self) -> Severity {
+        self.info().severity
+    }
+
+    pub fn from_name(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    pub fn info(self) -> &'static KindInfo {
+        match self {
+            Kind::MissingFlush => &MISSING_FLUSH,
+            Kind::MissingFence => &MISSING_FENCE,
+            Kind::TxStoreNotSnapshotted => &TX_STORE_NOT_SNAPSHOTTED,
+            Kind::TxStoreOutside => &TX_STORE_OUTSIDE,
+            Kind::RuleOrder => &RULE_ORDER,
+            Kind::RuleTransaction => &RULE_TRANSACTION,
+            Kind::RedundantFlush => &REDUNDANT_FLUSH,
+            Kind::FlushUnmodified => &FLUSH_UNMODIFIED,
+            Kind::RedundantFence => &REDUNDANT_FENCE,
+            Kind::TxSnapshotTwice => &TX_SNAPSHOT_TWICE,
+            Kind::TransientData => &TRANSIENT_DATA,
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl DurableByKind {
+    /// What stands beside the mark of the event.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            DurableByKind::Fence => "had to be durable by this fence",
+            DurableByKind::TxEnd => "had to be durable by the end of this transaction",
+            DurableByKind::Unmap => "had to be durable before this unmapping",
+            DurableByKind::Exit => "had to be durable before the program ended here",
+        }
+    }
+
+    /// The same where there is no place to mark.
+    pub(crate) fn note(self) -> &'static str {
+        match self {
+            DurableByKind::Fence => "it had to be durable by the next fence",
+            DurableByKind::TxEnd => "it had to be durable by the end of the transaction",
+            DurableByKind::Unmap => "it had to be durable before the file was unmapped",
+            DurableByKind::Exit => "it had to be durable before the program ended",
+        }
+    }
+}
+
+static MISSING_FLUSH: KindInfo = KindInfo {
+    name: "missing-flush",
+    severity: Severity::Error,
+    summary: "A store to persistent memory is never flushed.",
+    label: "stored here, never flushed",
+    why: "a store stays in the CPU cache until its line is flushed or happens to be evicted; if power fails before, it is \
+          lost, even though later stores may have survived",
+    help: "flush the stored range after the store (`_mm_clwb`, `pmem_flush`) and fence before anything relies on it \
+           (`_mm_sfence`, `pmem_drain`); `pmem_persist` does both",
+};
+
+static MISSING_FENCE: KindInfo = KindInfo {
+    name: "missing-fence",
+    severity: Severity::Error,
+    summary: "A store to persistent memory is flushed, or non-temporal, and no fence follows.",
+    label: "stored here, not fenced",
+    why: "a flush or a non-temporal store only starts the write to memory; until a fence of the same thread has waited for \
+          it, a power failure can lose it, and later stores can overtake it",
+    help: "fence in the thread that flushed (`_mm_sfence`, `pmem_drain`) before anything relies on the data",
+};
+
+static TX_STORE_NOT_SNAPSHOTTED: KindInfo = KindInfo {
+    name: "tx-store-not-snapshotted",
+    severity: Severity::Error,
+    summary: "A store in a transaction changes memory that the transaction has not snapshotted.",
+    label: "stored here, in no snapshot of the transaction",
+    why: "when the transaction aborts or power fails within it, only what it snapshotted is rolled back; this store would stay",
+    help: "snapshot the range before the store (`TX_ADD`, `pmemobj_tx_add_range`), or use `TX_SET`",
+};
+
+static TX_STORE_OUTSIDE: KindInfo = KindInfo {
+    name: "tx-store-outside",
+    severity: Severity::Error,
+    summary: "A store outside any transaction changes memory that is otherwise changed in transactions.",
+    label: "stored here, outside any transaction",
+    why: "nothing rolls this store back, so a power failure can leave it half done beside data that is updated atomically",
+    help: "make the store in a transaction that snapshots the range (`TX_BEGIN`, `TX_ADD`)",
+};
+
+static RULE_ORDER: KindInfo = KindInfo {
+    name: "rule-order",
+    severity: Severity::Error,
+    summary: "A `must-persist-before` rule of crashproof.toml is violated.",
+    label: "stored here, while what must be durable first is not",
+    why: "the rule says that recovery relies on this order; a power failure in between leaves the state that the rule excludes",
+    help: "flush and fence what has to persist first, before this store",
+};
+
+static RULE_TRANSACTION: KindInfo = KindInfo {
+    name: "rule-transaction",
+    severity: Severity::Error,
+    summary: "A `must-be-in-transaction` rule of crashproof.toml is violated.",
+    label: "stored here, outside any transaction",
+    why: "the rule says that this data is only changed in transactions; nothing rolls this store back after a power failure",
+    help: "make the store in a transaction that snapshots the range (`TX_BEGIN`, `TX_ADD`)",
+};
+
+static REDUNDANT_FLUSH: KindInfo = KindInfo {
+    name: "redundant-flush",
+    severity: Severity::Warning,
+    summary: "A flush finds nothing in its line that is not flushed already.",
+    label: "nothing left to flush in this line",
+    why: "the flush changes nothing about what survives a power failure; it costs time, and may evict the line from the cache",
+    help: "remove the flush, or flush once after the last store to the line",
+};
+
+static FLUSH_UNMODIFIED: KindInfo = KindInfo {
+    name: "flush-unmodified",
+    severity: Severity::Warning,
+    summary: "A flush of a line that was not stored to since it was mapped.",
+    label: "this line was never stored to",
+    why: "the flush changes nothing about what survives a power failure; often the range is too long or the wrong one is flushed",
+    help: "flush the lines that were stored to, and only those; check the address and the length",
+};
+
+static REDUNDANT_FENCE: KindInfo = KindInfo {
+    name: "redundant-fence",
+    severity: Severity::Warning,
+    summary: "A fence of a thread that has no flush and no non-temporal store outstanding.",
+    label: "nothing outstanding in this thread",
+    why: "the fence waits for flushes and non-temporal stores of its own thread, and there are none; a fence does not wait for \
+          those of another thread",
+    help: "remove the fence; if it was meant for another thread's flush, fence in that thread",
+};
+
+static TX_SNAPSHOT_TWICE: KindInfo = KindInfo {
+    name: "tx-snapshot-twice",
+    severity: Severity::Warning,
+    summary: "A range is snapshotted twice in one transaction.",
+    label: "in the undo log already",
+    why: "each snapshot copies the range into the undo log and persists the copy; the second one saves nothing",
+    help: "snapshot each range once in a transaction, at the outermost place that knows it will change",
+};
+
+static TRANSIENT_DATA: KindInfo = KindInfo {
+    name: "transient-data",
+    severity: Severity::Note,
+    summary: "Volatile data is kept in persistent memory.",
+    label: "rewritten again and again, never persisted",
+    why: "nothing ever persists this location although it was rewritten across several fences: recovery cannot rely on it, and \
+          every write-back of its line wears and slows persistent memory",
+    help: "keep it in ordinary memory; if it has to survive a power failure, flush and fence each change",
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for kind in Kind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+            assert_eq!(Kind::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(Kind::from_name("no-such-kind"), None);
+    }
+
+    #[test]
+    fn all_is_ordered_by_severity() {
+        assert!(Kind::ALL.is_sorted_by_key(|kind| kind.severity()));
+    }
+}

@@ -1,0 +1,329 @@
+//! SARIF 2.1.0, for code-scanning services and editors. The tests validate it against the schema that OASIS publishes.
+//!
+//! A store and the event by which it had to be durable form a code flow; the call stack is a SARIF stack. Fingerprints
+//! hold the functions of the stack and the text of the line, not its number, so that a result is the same one after an
+//! edit elsewhere in the file.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::source::Sources;
+use crate::stack::{innermost_position, trimmed};
+use crate::{Finding, Frame, Kind, Report, Severity};
+
+const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
+/// The base that relative URIs count from, as code-scanning services expect it.
+const SOURCE_ROOT: &str = "SRCROOT";
+
+/// The report as SARIF text with a line end. Source files below `root` get URIs relative to it.
+pub fn to_sarif(report: &Report, root: &Path) -> Result<String, serde_json::Error> {
+    let mut sarif = Sarif {
+        root,
+        sources: Sources::new(root),
+    };
+    let mut text = serde_json::to_string_pretty(&sarif.log(report))?;
+    text.push('\n');
+    Ok(text)
+}
+
+struct Sarif<'a> {
+    root: &'a Path,
+    sources: Sources,
+}
+
+impl Sarif<'_> {
+    fn log(&mut self, report: &Report) -> Value {
+        let results: Vec<Value> = report.findings.iter().map(|finding| self.result(finding)).collect();
+        json!({
+            "$schema": SCHEMA,
+            "version": "2.1.0",
+            "runs": [{
+                "tool": { "driver": {
+                    "name": "crashproof",
+                    "semanticVersion": env!("CARGO_PKG_VERSION"),
+                    "rules": Kind::ALL.map(rule),
+                } },
+                "originalUriBaseIds": { SOURCE_ROOT: { "uri": format!("{}/", file_uri(self.root)) } },
+                "columnKind": "unicodeCodePoints",
+                "invocations": [invocation(report)],
+                "results": results,
+                "properties": { "trace": report.trace },
+            }],
+        })
+    }
+
+    fn result(&mut self, finding: &Finding) -> Value {
+        let mut result = object(json!({
+            "ruleId": finding.kind.name(),
+            "ruleIndex": Kind::ALL.iter().position(|&kind| kind == finding.kind),
+            "level": level(finding.severity),
+            "message": { "text": message(finding) },
+            "occurrenceCount": finding.count.max(1),
+            "locations": [self.finding_location(finding)],
+            "partialFingerprints": { "crashproof/v1": self.fingerprint(finding) },
+        }));
+        if !finding.stack.is_empty() {
+            result.insert("stacks".into(), json!([self.stack("call path", &finding.stack)]));
+        }
+        if let Some(flow) = self.code_flow(finding) {
+            result.insert("codeFlows".into(), json!([flow]));
+        }
+        let related: Vec<Value> = finding
+            .related
+            .iter()
+            .filter_map(|related| Some(self.labelled(innermost_position(&related.stack)?, &related.message)))
+            .collect();
+        if !related.is_empty() {
+            result.insert("relatedLocations".into(), related.into());
+        }
+        let mut properties = Map::new();
+        if let Some(address) = &finding.address {
+            properties.insert("address".into(), json!(address));
+        }
+        if finding.approximate {
+            properties.insert("approximate".into(), true.into());
+        }
+        if !properties.is_empty() {
+            result.insert("properties".into(), properties.into());
+        }
+        result.into()
+    }
+
+    /// The store, then the event by which it had to be durable.
+    fn code_flow(&self, finding: &Finding) -> Option<Value> {
+        let durable_by = finding.durable_by.as_ref()?;
+        let mut store = object(self.finding_location(finding));
+        store.insert("message".into(), json!({ "text": finding.kind.info().label }));
+        let what = durable_by.kind.label();
+        let by = match innermost_position(&durable_by.stack).or(durable_by.stack.first()) {
+            Some(frame) => self.labelled(frame, what),
+            None => json!({ "message": { "text": what } }),
+        };
+        let mut last = object(json!({ "location": by, "executionOrder": 1, "importance": "essential" }));
+        if !durable_by.stack.is_empty() {
+            last.insert("stack".into(), self.stack("call path", &durable_by.stack));
+        }
+        let first = json!({ "location": store, "executionOrder": 0, "importance": "essential" });
+        Some(json!({ "threadFlows": [{ "locations": [first, last] }] }))
+    }
+
+    fn finding_location(&self, finding: &Finding) -> Value {
+        match &finding.file {
+            Some(file) => {
+                let mut location = self.source_location(file, finding.line, finding.column);
+                if let Some(function) = &finding.function {
+                    location.insert(
+                        "logicalLocations".into(),
+                        json!([logical(function, finding.stack.first())]),
+                    );
+                }
+                location.into()
+            }
+            None => finding
+                .stack
+                .first()
+                .map_or_else(|| json!({}), |frame| self.location(frame)),
+        }
+    }
+
+    fn location(&self, frame: &Frame) -> Value {
+        let mut location = match (&frame.file, &frame.module) {
+            (Some(file), _) => self.source_location(file, frame.line, frame.column),
+            (None, Some(module)) => object(json!({
+                "physicalLocation": {
+                    "artifactLocation": { "uri": file_uri(Path::new(module)) },
+                    "address": { "relativeAddress": frame.address },
+                },
+            })),
+            (None, None) => object(json!({ "physicalLocation": { "address": { "absoluteAddress": frame.address } } })),
+        };
+        if let Some(function) = &frame.function {
+            location.insert("logicalLocations".into(), json!([logical(function, Some(frame))]));
+        }
+        location.into()
+    }
+
+    fn source_location(&self, file: &str, line: Option<u32>, column: Option<u32>) -> Map<String, Value> {
+        let mut physical = object(json!({ "artifactLocation": self.artifact(file) }));
+        if let Some(line) = line.filter(|&line| line > 0) {
+            let mut region = object(json!({ "startLine": line }));
+            if let Some(column) = column.filter(|&column| column > 0) {
+                region.insert("startColumn".into(), column.into());
+            }
+            physical.insert("region".into(), region.into());
+        }
+        object(json!({ "physicalLocation": physical }))
+    }
+
+    fn artifact(&self, file: &str) -> Value {
+        let shown = Path::new(self.sources.display(file));
+        if shown.is_absolute() {
+            json!({ "uri": file_uri(shown) })
+        } else {
+            json!({ "uri": encoded(&shown.to_string_lossy()), "uriBaseId": SOURCE_ROOT })
+        }
+    }
+
+    fn labelled(&self, frame: &Frame, text: &str) -> Value {
+        let mut location = object(self.location(frame));
+        location.insert("message".into(), json!({ "text": text }));
+        location.into()
+    }
+
+    fn stack(&self, text: &str, stack: &[Frame]) -> Value {
+        let frames: Vec<Value> = trimmed(stack)
+            .iter()
+            .map(|frame| {
+                let mut entry = object(json!({ "location": self.location(frame) }));
+                if let Some(module) = &frame.module {
+                    entry.insert("module".into(), module.as_str().into());
+                }
+                entry.into()
+            })
+            .collect();
+        json!({ "message": { "text": text }, "frames": frames })
+    }
+
+    fn fingerprint(&mut self, finding: &Finding) -> String {
+        let mut hash = Fnv::new();
+        hash.add(finding.kind.name());
+        for frame in trimmed(&finding.stack) {
+            match &frame.function {
+                Some(function) => hash.add(function),
+                None => {
+                    hash.add(frame.module_name().unwrap_or_default());
+                    hash.add(&frame.address.to_string());
+                }
+            }
+        }
+        if let (Some(file), Some(line)) = (&finding.file, finding.line) {
+            match self.sources.get(file).and_then(|source| source.line(line)) {
+                Some(text) => hash.add(text),
+                None => hash.add(&line.to_string()),
+            }
+        }
+        format!("{:016x}", hash.0)
+    }
+}
+
+fn rule(kind: Kind) -> Value {
+    let info = kind.info();
+    json!({
+        "id": info.name,
+        "name": pascal_case(info.name),
+        "shortDescription": { "text": info.summary },
+        "fullDescription": { "text": format!("{} {}.", info.summary, sentence(info.why)) },
+        "help": { "text": format!("{}. See {}.", sentence(info.help), info.docs()) },
+        "defaultConfiguration": { "level": level(info.severity) },
+    })
+}
+
+/// The run of the program that was checked; `executionSuccessful` is about the recording.
+fn invocation(report: &Report) -> Value {
+    let incomplete = report
+        .trace
+        .incomplete
+        .iter()
+        .map(|reason| format!("incomplete trace: {reason}"));
+    let notifications: Vec<Value> = incomplete
+        .chain(report.warnings.iter().cloned())
+        .map(|text| json!({ "level": "warning", "message": { "text": text } }))
+        .collect();
+    let mut invocation = object(json!({
+        "executionSuccessful": report.trace.complete,
+        "toolExecutionNotifications": notifications,
+    }));
+    let program = &report.program;
+    if !program.command.is_empty() {
+        invocation.insert("commandLine".into(), program.command.join(" ").into());
+        invocation.insert("arguments".into(), json!(program.command));
+    }
+    if let Some(status) = program.shell_status() {
+        invocation.insert("exitCode".into(), status.into());
+    }
+    if let Some(signal) = program.signal {
+        invocation.insert("exitSignalNumber".into(), signal.into());
+    }
+    invocation.into()
+}
+
+fn message(finding: &Finding) -> String {
+    let info = finding.kind.info();
+    let mut text = format!("{}: {}.", sentence(&finding.message), info.why);
+    for note in &finding.notes {
+        text += &format!(" {}.", sentence(note));
+    }
+    let help = finding.help.as_deref().unwrap_or(info.help);
+    text + &format!(" To do: {help}.")
+}
+
+fn logical(function: &str, frame: Option<&Frame>) -> Value {
+    let mut location = object(json!({ "name": function, "kind": "function" }));
+    if let Some(module) = frame.and_then(Frame::module_name) {
+        location.insert("fullyQualifiedName".into(), format!("{module}!{function}").into());
+    }
+    location.into()
+}
+
+fn level(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// With a capital at its start.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    chars
+        .next()
+        .map(|first| first.to_uppercase().chain(chars).collect())
+        .unwrap_or_default()
+}
+
+fn pascal_case(name: &str) -> String {
+    name.split('-').map(sentence).collect()
+}
+
+fn file_uri(path: &Path) -> String {
+    format!("file://{}", encoded(&path.to_string_lossy()))
+}
+
+/// Percent-encoding of what a URI path may not hold.
+fn encoded(path: &str) -> String {
+    let mut uri = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' | b'+' | b'@' => {
+                uri.push(byte as char)
+            }
+            _ => uri += &format!("%{byte:02X}"),
+        }
+    }
+    uri
+}
+
+/// FNV-1a: a fingerprint must not change from one version of a hash library to the next.
+struct Fnv(u64);
+
+impl Fnv {
+    fn new() -> Self {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+
+    /// Adds a text and a mark for its end.
+    fn add(&mut self, text: &str) {
+        for byte in text.bytes().chain([0]) {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Diagnostics for people, in the manner of rustc: what is wrong, where, why it matters, what to do.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{AnnotationKind, Element, Group as Block, Level, Origin, Renderer, Snippet};
+
+use crate::group::{Group, groups};
+use crate::source::Sources;
+use crate::stack::{describe, innermost_position, trimmed};
+use crate::{Finding, Frame, Kind, Report, Severity};
+
+/// Call paths shown for one place; the rest are counted.
+const MAX_PATHS: usize = 3;
+/// Frames shown for one call path.
+const MAX_FRAMES: usize = 12;
+
+#[derive(Clone, Debug)]
+pub struct TerminalOptions {
+    pub color: bool,
+    /// Columns of the terminal; texts are wrapped to it.
+    pub width: usize,
+    /// Relative source paths count from here, and files below it are shown relative to it.
+    pub root: PathBuf,
+}
+
+/// The whole report: one diagnostic per place, worst first, then a summary.
+pub fn render_terminal(report: &Report, options: &TerminalOptions) -> String {
+    let renderer = if options.color {
+        Renderer::styled()
+    } else {
+        Renderer::plain()
+    }
+    .term_width(options.width)
+    .decor_style(DecorStyle::Ascii);
+    let mut terminal = Terminal {
+        renderer,
+        options,
+        sources: Sources::new(&options.root),
+        explained: HashSet::new(),
+    };
+    let mut text = String::new();
+    let groups = groups(report);
+    for group in &groups {
+        text += &terminal.diagnostic(group);
+        text += "\n\n";
+    }
+    for warning in &report.warnings {
+        text += &terminal.warning(warning);
+        text += "\n\n";
+    }
+    if !report.trace.complete {
+        text += &terminal.incomplete(report);
+        text += "\n\n";
+    }
+    if !groups.is_empty() && !report.findings.iter().any(|finding| finding.file.is_some()) {
+        text += &terminal.no_debug_info();
+        text += "\n\n";
+    }
+    text += &terminal.summary(report, &groups);
+    text
+}
+
+struct Terminal<'a> {
+    renderer: Renderer,
+    options: &'a TerminalOptions,
+    sources: Sources,
+    /// The kinds that were explained already; once is enough.
+    explained: HashSet<Kind>,
+}
+
+/// A mark in a source file.
+struct Mark<'a> {
+    file: &'a str,
+    line: u32,
+    column: Option<u32>,
+    kind: AnnotationKind,
+    label: String,
+}
+
+impl Terminal<'_> {
+    fn diagnostic(&mut self, group: &Group<'_>) -> String {
+        let finding = group.first();
+        let info = finding.kind.info();
+        let mut marks = Vec::new();
+        let mut notes = Vec::new();
+
+        if let (Some(file), Some(line)) = (&finding.file, finding.line) {
+            let label = info.label.to_owned();
+            marks.push(Mark {
+                file,
+                line,
+                column: finding.column,
+                kind: AnnotationKind::Primary,
+                label,
+            });
+        }
+        if let Some(durable_by) = &finding.durable_by {
+            match innermost_position(&durable_by.stack).and_then(position) {
+                Some((file, line, column)) if !marks.iter().any(|mark| mark.file == file && mark.line == line) => {
+                    let label = durable_by.kind.label().to_owned();
+                    marks.push(Mark {
+                        file,
+                        line,
+                        column,
+                        kind: AnnotationKind::Context,
+                        label,
+                    });
+                }
+                _ => notes.push(durable_by.kind.note().to_owned()),
+            }
+        }
+        for related in &finding.related {
+            match innermost_position(&related.stack).and_then(position) {
+                Some((file, line, column)) => {
+                    let label = related.message.clone();
+                    marks.push(Mark {
+                        file,
+                        line,
+                        column,
+                        kind: AnnotationKind::Context,
+                        label,
+                    });
+                }
+                None => notes.push(match related.stack.first() {
+                    Some(frame) => format!("{}: {}", related.message, self.describe(frame)),
+                    None => related.message.clone(),
+                }),
+            }
+        }
+
+        if finding.approximate {
+            notes.push(
+                "the optimiser merged several source lines into this instruction; this is the nearest known one".into(),
+            );
+        }
+        notes.extend(finding.notes.iter().cloned());
+        if let Some(note) = occurrences(group) {
+            notes.push(note);
+        }
+        if self.explained.insert(finding.kind) {
+            notes.push(info.why.to_owned());
+        }
+        notes.extend(self.call_paths(group));
+
+        let title = level(finding.severity)
+            .primary_title(plain(&finding.message))
+            .id(info.name);
+        let mut block = self.excerpts(Block::with_title(title), &marks);
+        if marks.is_empty() {
+            block = block.element(unknown_origin(finding));
+        }
+        for note in notes {
+            block = block.element(Level::NOTE.message(self.wrap(&note, "note: ")));
+        }
+        let help = finding.help.as_deref().unwrap_or(info.help);
+        block = block.element(Level::HELP.message(self.wrap(help, "help: ")));
+        self.renderer.render(&[block])
+    }
+
+    /// One source excerpt per file, in the order of the marks; a position alone where the source cannot be read.
+    fn excerpts<'a>(&mut self, mut block: Block<'a>, marks: &[Mark<'a>]) -> Block<'a> {
+        let mut done: Vec<&str> = Vec::new();
+        for mark in marks {
+            if done.contains(&mark.file) {
+                continue;
+            }
+            done.push(mark.file);
+            let of_file = || marks.iter().filter(|other| other.file == mark.file);
+            let shown = plain(self.sources.display(mark.file));
+            let mut spans = Vec::new();
+            let mut unread = Vec::new();
+            let source = self.sources.get(mark.file);
+            for mark in of_file() {
+                match source.and_then(|source| source.statement(mark.line, mark.column)) {
+                    Some(span) => spans.push((span, mark)),
+                    None => unread.push(mark),
+                }
+            }
+            let lines = spans.iter().map(|(_, mark)| mark.line);
+            if let (Some(source), Some(first), Some(last)) = (source, lines.clone().min(), lines.max()) {
+                let excerpt = source.excerpt(first, last);
+                let annotations = spans.into_iter().map(|(span, mark)| {
+                    let span = span.start - excerpt.offset..span.end - excerpt.offset;
+                    mark.kind.span(span).label(plain(&mark.label))
+                });
+                let snippet = Snippet::source(excerpt.text.to_owned())
+                    .line_start(excerpt.first_line as usize)
+                    .path(shown.clone())
+                    .annotations(annotations);
+                block = block.element(snippet);
+            }
+            for mark in unread {
+                let mut origin = Origin::path(shown.clone()).line(mark.line as usize);
+                if let Some(column) = mark.column.filter(|&column| column > 0) {
+                    origin = origin.char_column(column as usize);
+                }
+                block = block.element(origin);
+                block = block.element(Level::NOTE.message(self.wrap(&mark.label, "note: ")));
+            }
+        }
+        block
+    }
+
+    /// The stacks of a group, one note each.
+    fn call_paths(&self, group: &Group<'_>) -> Vec<String> {
+        let mut notes = Vec::new();
+        let several = group.findings.len() > 1;
+        for (index, finding) in group.findings.iter().take(MAX_PATHS).enumerate() {
+            let frames = trimmed(&finding.stack);
+            if frames.is_empty() {
+                continue;
+            }
+            let mut note = match several {
+                true => format!("call path {} ({}):", index + 1, times(finding.count)),
+                false => "call path:".to_owned(),
+            };
+            for frame in frames.iter().take(MAX_FRAMES) {
+                let _ = write!(note, "\n  {}", self.describe(frame));
+            }
+            if frames.len() > MAX_FRAMES {
+                let _ = write!(note, "\n  … and {} more frames", frames.len() - MAX_FRAMES);
+            }
+            notes.push(note);
+        }
+        if group.findings.len() > MAX_PATHS {
+            notes.push(format!("and {} more call paths", group.findings.len() - MAX_PATHS));
+        }
+        notes
+    }
+
+    fn describe(&self, frame: &Frame) -> String {
+        describe(frame, |file| self.sources.display(file).to_owned())
+    }
+
+    fn warning(&self, text: &str) -> String {
+        let title = Level::WARNING.primary_title(self.wrap(text, "warning: "));
+        self.renderer.render(&[Block::with_title(title)])
+    }
+
+    fn incomplete(&self, report: &Report) -> String {
+        let mut block = Block::with_title(Level::WARNING.primary_title("the trace is incomplete"));
+        for reason in &report.trace.incomplete {
+            block = block.element(Level::NOTE.message(self.wrap(reason, "note: ")));
+        }
+        let meaning = "what is reported was seen; what was not recorded can hold more, or can explain a finding away";
+        block = block.element(Level::NOTE.message(self.wrap(meaning, "note: ")));
+        self.renderer.render(&[block])
+    }
+
+    fn no_debug_info(&self) -> String {
+        let help = "compile with -g (and keep optimisation as it is) to get source lines instead of addresses";
+        self.renderer
+            .render(&[Block::with_title(Level::HELP.primary_title(help))])
+    }
+
+    fn summary(&self, report: &Report, groups: &[Group<'_>]) -> String {
+        let count = |severity| groups.iter().filter(|group| group.first().severity == severity).count() as u64;
+        let parts: Vec<String> = [
+            (Severity::Error, "error"),
+            (Severity::Warning, "warning"),
+            (Severity::Note, "note"),
+        ]
+        .into_iter()
+        .filter_map(|(severity, name)| Some(count(severity)).filter(|&n| n > 0).map(|n| plural(n, name)))
+        .collect();
+        let (level, found) = match (groups.first(), report.trace.complete) {
+            (Some(group), _) => (level(group.first().severity), parts.join(", ")),
+            (None, true) => (Level::INFO, "no findings".to_owned()),
+            (None, false) => (
+                Level::WARNING,
+                "no findings, but not clean: the trace is incomplete".to_owned(),
+            ),
+        };
+        let trace = &report.trace;
+        let recorded = [
+            plural(trace.stores, "store"),
+            match trace.flushes {
+                1 => "1 flush".to_owned(),
+                flushes => format!("{} flushes", number(flushes)),
+            },
+            plural(trace.fences, "fence"),
+        ]
+        .join(", ");
+        let complete = if trace.complete { "complete" } else { "incomplete" };
+        let title = format!("{found}; {}\n{recorded}; trace {complete}", end(report));
+        self.renderer.render(&[Block::with_title(
+            level.with_name("crashproof").primary_title(plain(&title)),
+        )]) + "\n"
+    }
+
+    /// Breaks a text into lines that fit beside the gutter; lines that are broken already stay as they are.
+    fn wrap(&self, text: &str, prefix: &str) -> String {
+        const GUTTER: usize = 8;
+        let width = self.options.width.saturating_sub(GUTTER + prefix.len()).max(24);
+        let mut lines = Vec::new();
+        for line in plain(text).lines() {
+            if line.starts_with(' ') {
+                lines.push(line.to_owned());
+                continue;
+            }
+            let mut current = String::new();
+            for word in line.split_whitespace() {
+                if !current.is_empty() && current.chars().count() + 1 + word.chars().count() > width {
+                    lines.push(std::mem::take(&mut current));
+                }
+                if !current.is_empty() {
+                    current.push(' ');
+                }
+                current += word;
+            }
+            lines.push(current);
+        }
+        lines.join("\n")
+    }
+}
+
+/// Names come from files that nobody vouches for: control characters in them do not reach the terminal.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c })
+        .collect()
+}
+
+fn level(severity: Severity) -> Level<'static> {
+    match severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+        Severity::Note => Level::NOTE,
+    }
+}
+
+fn position(frame: &Frame) -> Option<(&str, u32, Option<u32>)> {
+    Some((frame.file.as_deref()?, frame.line?, frame.column))
+}
+
+/// Where it happened as far as that can be said without debug info.
+fn unknown_origin(finding: &Finding) -> Element<'static> {
+    let place = match (&finding.file, finding.stack.first()) {
+        (Some(file), _) => file.clone(),
+        (None, Some(frame)) => describe(frame, str::to_owned),
+        (None, None) => "unknown place".to_owned(),
+    };
+    Origin::path(plain(&place)).into()
+}
+
+/// "12 times", "from 3 call paths".
+fn occurrences(group: &Group<'_>) -> Option<String> {
+    match (group.count(), group.findings.len()) {
+        (count, 1) if count <= 1 => None,
+        (count, 1) => Some(times(count)),
+        (count, paths) => Some(format!("{}, from {paths} call paths", times(count))),
+    }
+}
+
+fn times(count: u64) -> String {
+    if count == 1 {
+        "once".to_owned()
+    } else {
+        format!("{} times", number(count))
+    }
+}
+
+fn plural(count: u64, name: &str) -> String {
+    if count == 1 {
+        format!("1 {name}")
+    } else {
+        format!("{} {name}s", number(count))
+    }
+}
+
+/// With a comma between groups of three digits.
+fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn end(report: &Report) -> String {
+    let program = &report.program;
+    let name = program.command.first().map_or("the program", String::as_str);
+    match (program.signal, program.status) {
+        (Some(signal), _) => format!("{name} was ended by signal {signal}{}", signal_name(signal)),
+        (None, Some(status)) => format!("{name} exited with status {status}"),
+        (None, None) => format!("how {name} ended is not known"),
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        1 => " (SIGHUP)",
+        2 => " (SIGINT)",
+        3 => " (SIGQUIT)",
+        4 => " (SIGILL)",
+        5 => " (SIGTRAP)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        13 => " (SIGPIPE)",
+        14 => " (SIGALRM)",
+        15 => " (SIGTERM)",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(number(0), "0");
+        assert_eq!(number(999), "999");
+        assert_eq!(number(1000), "1,000");
+        assert_eq!(number(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!(plural(1, "store"), "1 store");
+        assert_eq!(plural(0, "store"), "0 stores");
+    }
+}

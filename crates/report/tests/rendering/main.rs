@@ -1,0 +1,5 @@
+//! Every rendering of hand-made findings.
+
+mod common;
+mod machine;
+mod terminal;

@@ -1,0 +1,597 @@
+//! PM files: which mappings are PM, and everything the program does to them other than by stores: mapping, unmapping,
+//! moving, protecting, resizing, syncing, writing and renaming.
+//!
+//! The functions of libc that do this are interposed. Each blocks signals for its duration, does the program's call with
+//! the raw system call, and logs what came of it.
+
+use crate::{code_map, log, pm, sys, syscalls};
+use crashproof_wire::{FileSlot, Session, record::*};
+use libc::{c_char, c_int, c_void, off_t, size_t};
+use pm::{PAGE, Region};
+use std::sync::atomic::Ordering;
+
+/// What is known of an open file.
+struct Identity {
+    dev: u64,
+    ino: u64,
+    born: u64,
+    size: u64,
+    mode: u32,
+}
+
+fn identity(directory: c_int, path: *const c_char, flags: c_int) -> Option<Identity> {
+    // SAFETY: all-zero is a valid statx; the kernel fills it.
+    let mut status: libc::statx = unsafe { std::mem::zeroed() };
+    let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    // SAFETY: `path` is NUL-terminated, `status` has room.
+    unsafe {
+        let arguments = [directory as u64, path as u64, flags as u64, mask as u64, &raw mut status as u64, 0];
+        sys::syscall(libc::SYS_statx, arguments).ok()?;
+    }
+    Some(Identity {
+        dev: (status.stx_dev_major as u64) << 32 | status.stx_dev_minor as u64,
+        ino: status.stx_ino,
+        born: status.stx_btime.tv_sec as u64 * 1_000_000_000 + status.stx_btime.tv_nsec as u64,
+        size: status.stx_size,
+        mode: status.stx_mode as u32,
+    })
+}
+
+fn identity_of_fd(fd: c_int) -> Option<Identity> {
+    identity(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
+}
+
+fn is_file(slot: &FileSlot, identity: &Identity) -> bool {
+    slot.ino.load(Ordering::Relaxed) == identity.ino
+        && slot.dev.load(Ordering::Relaxed) == identity.dev
+        && slot.born.load(Ordering::Relaxed) == identity.born
+}
+
+/// The id of a PM file that some process has mapped before.
+fn known(identity: &Identity) -> Option<u32> {
+    let session = log::session()?;
+    let count = (session.next_file.load(Ordering::Acquire) as usize).min(session.files.len());
+    session.files[..count].iter().rposition(|slot| is_file(slot, identity)).map(|id| id as u32)
+}
+
+fn known_fd(fd: c_int) -> Option<(u32, Identity)> {
+    if log::session()?.next_file.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let identity = identity_of_fd(fd)?;
+    Some((known(&identity)?, identity))
+}
+
+/// The file's id; a new file, or one that nobody had mapped any more, is announced with its content.
+fn register(session: &'static Session, fd: c_int, identity: &Identity, path: &[u8]) -> Option<u32> {
+    crate::spin::acquire(&session.files_lock, sys::gettid());
+    let id = known(identity).or_else(|| {
+        let id = session.next_file.load(Ordering::Relaxed);
+        let slot = session.files.get(id as usize)?;
+        slot.dev.store(identity.dev, Ordering::Relaxed);
+        slot.ino.store(identity.ino, Ordering::Relaxed);
+        slot.born.store(identity.born, Ordering::Relaxed);
+        session.next_file.store(id + 1, Ordering::Release);
+        log::file(id, identity.size, identity.dev, identity.ino, path);
+        Some(id)
+    });
+    match id {
+        Some(id) if session.files[id as usize].mappings.fetch_add(1, Ordering::AcqRel) == 0 => announce_content(id, fd),
+        Some(_) => {}
+        None => log::incomplete(INCOMPLETE_LIMIT, b"more PM files than the recorder can follow"),
+    }
+    crate::spin::release(&session.files_lock);
+    id
+}
+
+/// Sends the pages that are not zero. Reads through a description of its own, so that the program's file position stays.
+fn announce_content(file: u32, fd: c_int) {
+    let mut name = [0u8; 32];
+    proc_fd_path(fd, &mut name);
+    // SAFETY: NUL-terminated path.
+    let opened = unsafe { sys::syscall(libc::SYS_open, [name.as_ptr() as u64, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0, 0]) };
+    let Ok(own) = opened else {
+        log::incomplete(INCOMPLETE_UNSUPPORTED, b"the initial content of a PM file could not be read");
+        return;
+    };
+    let mut page = [0u8; PAGE as usize];
+    let mut offset = 0;
+    // SAFETY: lseek and pread on our own descriptor into our own buffer.
+    unsafe {
+        while let Ok(data) = sys::syscall(libc::SYS_lseek, [own, offset, libc::SEEK_DATA as u64, 0, 0, 0]) {
+            offset = data / PAGE * PAGE;
+            let hole = sys::syscall(libc::SYS_lseek, [own, data, libc::SEEK_HOLE as u64, 0, 0, 0]).unwrap_or(u64::MAX);
+            while offset < hole {
+                let read = sys::syscall(libc::SYS_pread64, [own, page.as_mut_ptr() as u64, PAGE, offset, 0, 0]);
+                let Ok(n @ 1..) = read else { break };
+                if page[..n as usize].iter().any(|&b| b != 0) {
+                    log::initial(file, offset, &page[..n as usize]);
+                }
+                offset += PAGE;
+            }
+        }
+        let _ = sys::syscall(libc::SYS_close, [own, 0, 0, 0, 0, 0]);
+    }
+}
+
+/// `/proc/self/fd/N`, NUL-terminated.
+fn proc_fd_path(fd: c_int, name: &mut [u8; 32]) {
+    let prefix = b"/proc/self/fd/";
+    name[..prefix.len()].copy_from_slice(prefix);
+    let mut digits = [0u8; 10];
+    let mut n = 0;
+    let mut rest = fd as u32;
+    while n == 0 || rest > 0 {
+        digits[n] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        n += 1;
+    }
+    for (target, &digit) in name[prefix.len()..].iter_mut().zip(digits[..n].iter().rev()) {
+        *target = digit;
+    }
+}
+
+fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
+    let mut name = [0u8; 32];
+    proc_fd_path(fd, &mut name);
+    // SAFETY: NUL-terminated path, and room for the result less its final NUL.
+    let n = unsafe { sys::syscall(libc::SYS_readlink, [name.as_ptr() as u64, buffer.as_mut_ptr() as u64, 4095, 0, 0, 0]) };
+    let path = &buffer[..n.ok()? as usize];
+    Some(path.strip_suffix(b" (deleted)").unwrap_or(path))
+}
+
+/// Whether the user's patterns make this path PM. Without patterns every file is, and memory that has no file is not.
+fn is_pm_path(session: &Session, path: &[u8]) -> bool {
+    let options = &session.options;
+    if options.pattern_count == 0 {
+        return !path.starts_with(b"/memfd:") && !path.starts_with(b"/dev/zero");
+    }
+    let mut subject = [0u8; 4096];
+    subject[..path.len()].copy_from_slice(path);
+    let name = path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+    options.patterns.split(|&b| b == 0).take(options.pattern_count as usize).any(|pattern| {
+        let subject = if pattern.contains(&b'/') { &subject[..] } else { &subject[name..] };
+        // SAFETY: both are NUL-terminated: the pattern by the split's separator, the subject by the zeroed buffer.
+        unsafe { libc::fnmatch(pattern.as_ptr().cast(), subject.as_ptr().cast(), 0) == 0 }
+    })
+}
+
+/// The PM file behind a mapping that the program asks for, if it is one.
+fn pm_file(fd: c_int, flags: c_int) -> Option<u32> {
+    let session = log::session()?;
+    let shared = flags & libc::MAP_TYPE;
+    if flags & libc::MAP_ANONYMOUS != 0 || fd < 0 || (shared != libc::MAP_SHARED && shared != libc::MAP_SHARED_VALIDATE) {
+        return None;
+    }
+    // SAFETY: F_GETFL reads only.
+    let mode = unsafe { sys::syscall(libc::SYS_fcntl, [fd as u64, libc::F_GETFL as u64, 0, 0, 0, 0]) }.ok()?;
+    if mode as c_int & libc::O_ACCMODE != libc::O_RDWR {
+        return None;
+    }
+    let identity = identity_of_fd(fd)?;
+    let mut buffer = [0u8; 4096];
+    let path = path_of_fd(fd, &mut buffer)?;
+    let device_dax = identity.mode & libc::S_IFMT == libc::S_IFCHR && path.starts_with(b"/dev/dax");
+    if (identity.mode & libc::S_IFMT != libc::S_IFREG && !device_dax) || !is_pm_path(session, path) {
+        return None;
+    }
+    register(session, fd, &identity, path)
+}
+
+fn page_up(len: u64) -> u64 {
+    len.next_multiple_of(PAGE)
+}
+
+/// Ends what lies in [start, end): verified, logged as unmapped, alias gone. The view itself is the caller's to unmap.
+fn forget(start: u64, end: u64) {
+    if !pm::contains(start, end - start) {
+        return;
+    }
+    let stack = log::stack_here();
+    pm::remove(start, end, |piece| {
+        pm::verify(piece);
+        log::unmap(stack, piece.file, piece.offset, piece.len());
+        if let Some(session) = log::session() {
+            session.files[piece.file as usize].mappings.fetch_sub(1, Ordering::AcqRel);
+        }
+        let alias = piece.start.wrapping_add_signed(piece.delta);
+        // SAFETY: the alias belongs to this piece alone.
+        let _ = unsafe { sys::syscall(libc::SYS_munmap, [alias, piece.len(), 0, 0, 0, 0]) };
+    });
+}
+
+/// Maps `len` bytes of a PM file: a read-only view where the program wants it, and a writable alias.
+fn map_pm(file: u32, address: u64, len: u64, protection: c_int, flags: c_int, fd: c_int, offset: u64) -> Result<u64, i32> {
+    crate::signals::reclaim();
+    let view_protection = view_protection(protection);
+    // SAFETY: what the program asked for, less the write permission.
+    let place = |at: u64, flags: c_int| unsafe { sys::mmap(at, len, view_protection, flags, fd, offset) };
+    let view = if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0 {
+        if flags & libc::MAP_FIXED_NOREPLACE == 0 {
+            forget(address, address + page_up(len));
+        }
+        place(address, flags)?
+    } else {
+        let at_hint = (address != 0 && address.is_multiple_of(PAGE))
+            .then(|| place(address, flags | libc::MAP_FIXED_NOREPLACE).ok())
+            .flatten();
+        match at_hint {
+            Some(view) => view,
+            None => place(pm::new_view(len), flags | libc::MAP_FIXED_NOREPLACE)?,
+        }
+    };
+    let (low, high) = pm::view_range();
+    if view < low || view >= high {
+        syscalls::add_view_range(view, view + page_up(len));
+    }
+    let alias_flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: a fresh address of the alias range.
+    let alias =
+        unsafe { sys::mmap(pm::new_alias(len), len, libc::PROT_READ | libc::PROT_WRITE, alias_flags, fd, offset) };
+    let alias = alias.inspect_err(|_| {
+        // SAFETY: the view was just made here.
+        let _ = unsafe { sys::syscall(libc::SYS_munmap, [view, len, 0, 0, 0, 0]) };
+    })?;
+    log::map(log::stack_here(), file, view, offset, page_up(len), protection);
+    pm::insert(Region {
+        start: view,
+        end: view + page_up(len),
+        delta: alias.wrapping_sub(view) as i64,
+        file,
+        offset,
+        writable: protection & libc::PROT_WRITE != 0,
+    });
+    Ok(view)
+}
+
+/// Readable where the program may read or write, never writable.
+fn view_protection(protection: c_int) -> c_int {
+    if protection & libc::PROT_WRITE != 0 {
+        protection & !libc::PROT_WRITE | libc::PROT_READ
+    } else {
+        protection
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    len: size_t,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    let result = sys::without_signals(|| {
+        if let Some(file) = pm_file(fd, flags) {
+            let mapped = map_pm(file, address as u64, len as u64, protection, flags, fd, offset as u64);
+            if let (Err(_), Some(session)) = (&mapped, log::session()) {
+                session.files[file as usize].mappings.fetch_sub(1, Ordering::AcqRel);
+            }
+            return mapped;
+        }
+        if flags & libc::MAP_FIXED != 0 {
+            forget(address as u64, address as u64 + page_up(len as u64));
+        }
+        // SAFETY: the program's own call.
+        let mapped = unsafe { sys::mmap(address as u64, len as u64, protection, flags, fd, offset as u64) }?;
+        if protection & libc::PROT_EXEC != 0 {
+            code_map::sweep_range(mapped, mapped + page_up(len as u64));
+        }
+        Ok(mapped)
+    });
+    sys::to_libc(result) as *mut c_void
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap64(a: *mut c_void, l: size_t, p: c_int, f: c_int, fd: c_int, o: off_t) -> *mut c_void {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { mmap(a, l, p, f, fd, o) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
+    let result = sys::without_signals(|| {
+        forget(address as u64, address as u64 + page_up(len as u64));
+        // SAFETY: the program's own call.
+        unsafe { sys::syscall(libc::SYS_munmap, [address as u64, len as u64, 0, 0, 0, 0]) }
+    });
+    sys::to_libc(result) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
+    let (start, end) = (address as u64, address as u64 + page_up(len as u64));
+    let result = sys::without_signals(|| {
+        // SAFETY: the program's own call, less the write permission of PM views.
+        let protect = |from: u64, to: u64, protection: c_int| unsafe {
+            sys::syscall(libc::SYS_mprotect, [from, to - from, protection as u64, 0, 0, 0])
+        };
+        let mut from = start;
+        while from < end {
+            match pm::find(from) {
+                Some(region) => {
+                    let to = region.end.min(end);
+                    protect(from, to, view_protection(protection))?;
+                    pm::set_writable(from, to, protection & libc::PROT_WRITE != 0);
+                    from = to;
+                }
+                None => {
+                    let mut to = end;
+                    pm::for_each(|r| if r.start > from && r.start < to { to = r.start });
+                    protect(from, to, protection)?;
+                    if protection & libc::PROT_EXEC != 0 {
+                        code_map::sweep_range(from, to);
+                    }
+                    from = to;
+                }
+            }
+        }
+        Ok(0)
+    });
+    sys::to_libc(result) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mremap(old: *mut c_void, old_len: size_t, new_len: size_t, flags: c_int, new: *mut c_void) -> *mut c_void {
+    let (start, old_len, new_len) = (old as u64, page_up(old_len as u64), page_up(new_len as u64));
+    let result = sys::without_signals(|| {
+        // SAFETY: the program's own call, or one on the alias that belongs to its region.
+        let remap = |from: u64, flags: c_int, to: u64| unsafe {
+            sys::syscall(libc::SYS_mremap, [from, old_len, new_len, flags as u64, to, 0])
+        };
+        let region = pm::find(start).filter(|r| r.start <= start && start + old_len <= r.end && old_len > 0);
+        if flags & libc::MREMAP_FIXED != 0 {
+            forget(new as u64, new as u64 + new_len);
+        }
+        let Some(region) = region else {
+            if pm::contains(start, old_len.max(1)) {
+                log::incomplete(INCOMPLETE_UNSUPPORTED, b"mremap across several PM mappings, or of length 0, is not followed");
+            }
+            return remap(start, flags, new as u64);
+        };
+        let moved = if flags & libc::MREMAP_FIXED == 0 && flags & libc::MREMAP_MAYMOVE != 0 && new_len > old_len {
+            // Kept in the range of views, wherever the kernel would have moved it.
+            remap(start, 0, 0).or_else(|_| remap(start, flags | libc::MREMAP_FIXED, pm::new_view(new_len)))?
+        } else {
+            remap(start, flags, new as u64)?
+        };
+        let alias = start.wrapping_add_signed(region.delta);
+        let new_alias = remap(alias, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, pm::new_alias(new_len))?;
+        let stack = log::stack_here();
+        let offset = region.offset + (start - region.start);
+        pm::remove(start, start + old_len, |_| {});
+        log::unmap(stack, region.file, offset, old_len);
+        let protection = libc::PROT_READ | if region.writable { libc::PROT_WRITE } else { 0 };
+        log::map(stack, region.file, moved, offset, new_len, protection);
+        let delta = new_alias.wrapping_sub(moved) as i64;
+        pm::insert(Region { start: moved, end: moved + new_len, delta, offset, ..region });
+        let (low, high) = pm::view_range();
+        if moved < low || moved >= high {
+            syscalls::add_view_range(moved, moved + new_len);
+        }
+        Ok(moved)
+    });
+    sys::to_libc(result) as *mut c_void
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int {
+    let result = sys::without_signals(|| {
+        // SAFETY: the program's own call.
+        let result = unsafe { sys::syscall(libc::SYS_msync, [address as u64, len as u64, flags as u64, 0, 0, 0]) }?;
+        let (mut from, end) = (address as u64, address as u64 + len as u64);
+        while flags & libc::MS_SYNC != 0 && from < end {
+            let Some(region) = pm::find(from) else { break };
+            let to = region.end.min(page_up(end));
+            log::sync(log::stack_here(), region.file, place_offset(region.place(from)), to - from);
+            from = to;
+        }
+        Ok(result)
+    });
+    sys::to_libc(result) as c_int
+}
+
+fn sync_file(number: i64, fd: c_int) -> c_int {
+    let result = sys::without_signals(|| {
+        // SAFETY: the program's own call.
+        let result = unsafe { sys::syscall(number, [fd as u64, 0, 0, 0, 0, 0]) }?;
+        if let Some((file, identity)) = known_fd(fd) {
+            log::sync(log::stack_here(), file, 0, page_up(identity.size));
+        }
+        Ok(result)
+    });
+    sys::to_libc(result) as c_int
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fsync(fd: c_int) -> c_int {
+    sync_file(libc::SYS_fsync, fd)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fdatasync(fd: c_int) -> c_int {
+    sync_file(libc::SYS_fdatasync, fd)
+}
+
+/// Runs a call that may change the file's size, and logs the new size if it did.
+fn resizing(identify: impl Fn() -> Option<Identity>, call: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
+    sys::without_signals(|| {
+        let before = identify().and_then(|i| Some((known(&i)?, i.size)));
+        let result = call()?;
+        if let (Some((file, size)), Some(after)) = (before, identify())
+            && size != after.size
+        {
+            log::resize(log::stack_here(), file, after.size);
+        }
+        Ok(result)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ftruncate(fd: c_int, size: off_t) -> c_int {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::syscall(libc::SYS_ftruncate, [fd as u64, size as u64, 0, 0, 0, 0]) };
+    sys::to_libc(resizing(|| identity_of_fd(fd), call)) as c_int
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ftruncate64(fd: c_int, size: off_t) -> c_int {
+    ftruncate(fd, size)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn truncate(path: *const c_char, size: off_t) -> c_int {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::syscall(libc::SYS_truncate, [path as u64, size as u64, 0, 0, 0, 0]) };
+    sys::to_libc(resizing(|| identity(libc::AT_FDCWD, path, 0), call)) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn truncate64(path: *const c_char, size: off_t) -> c_int {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { truncate(path, size) }
+}
+
+fn allocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> Result<u64, i32> {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::syscall(libc::SYS_fallocate, [fd as u64, mode as u64, offset as u64, len as u64, 0, 0]) };
+    let result = resizing(|| identity_of_fd(fd), call)?;
+    let zeroing = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
+    if mode & zeroing != 0 {
+        sys::without_signals(|| {
+            let Some((file, identity)) = known_fd(fd) else { return };
+            let end = (offset as u64 + len as u64).min(identity.size);
+            let (stack, zeros) = (log::stack_here(), [0u8; PAGE as usize]);
+            for at in (offset as u64..end).step_by(PAGE as usize) {
+                log::file_write(stack, file, at, &zeros[..(end - at).min(PAGE) as usize]);
+            }
+        });
+    }
+    Ok(result)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fallocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int {
+    sys::to_libc(allocate(fd, mode, offset, len)) as c_int
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fallocate64(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int {
+    fallocate(fd, mode, offset, len)
+}
+
+/// Returns the error instead of setting `errno`. Where the file system cannot allocate, libc's emulation by writing runs.
+#[unsafe(no_mangle)]
+extern "C" fn posix_fallocate(fd: c_int, offset: off_t, len: off_t) -> c_int {
+    match allocate(fd, 0, offset, len) {
+        Ok(_) => 0,
+        Err(libc::EOPNOTSUPP) => {
+            let real = crate::real::posix_fallocate();
+            let call = || match real(fd, offset, len) {
+                0 => Ok(0),
+                errno => Err(errno),
+            };
+            resizing(|| identity_of_fd(fd), call).err().unwrap_or(0)
+        }
+        Err(errno) => errno,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, len: off_t) -> c_int {
+    posix_fallocate(fd, offset, len)
+}
+
+/// After a write(2) or one of its kin on a regular file: logs what went into a PM file. `offset`: `None` for the file position.
+pub fn written(fd: c_int, data: &[u8], offset: Option<u64>) {
+    let Some((file, identity)) = known_fd(fd) else { return };
+    let end = match offset {
+        Some(offset) => offset + data.len() as u64,
+        // SAFETY: lseek by 0 reads the position.
+        None => match unsafe { sys::syscall(libc::SYS_lseek, [fd as u64, 0, libc::SEEK_CUR as u64, 0, 0, 0]) } {
+            Ok(position) => position,
+            Err(_) => return,
+        },
+    };
+    let stack = log::stack_here();
+    if end == identity.size {
+        log::resize(stack, file, identity.size);
+    }
+    log::file_write(stack, file, end - data.len() as u64, data);
+}
+
+/// A rename of a PM file, or of another file over it (which unlinks it).
+fn renaming(paths: [(c_int, *const c_char); 2], call: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
+    sys::without_signals(|| {
+        let [moved, replaced] =
+            paths.map(|(d, p)| identity(d, p, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i)));
+        let result = call()?;
+        let stack = if moved.or(replaced).is_some() { log::stack_here() } else { 0 };
+        if let Some(file) = replaced {
+            log::rename(stack, file, b"");
+        }
+        if let Some(file) = moved {
+            // SAFETY: the program's NUL-terminated path.
+            let path = unsafe { std::ffi::CStr::from_ptr(paths[1].1) };
+            log::rename(stack, file, path.to_bytes());
+        }
+        Ok(result)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rename(old: *const c_char, new: *const c_char) -> c_int {
+    // SAFETY: the program's own call.
+    unsafe { renameat2(libc::AT_FDCWD, old, libc::AT_FDCWD, new, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn renameat(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> c_int {
+    // SAFETY: the program's own call.
+    unsafe { renameat2(from, old, to, new, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn renameat2(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: u32) -> c_int {
+    // SAFETY: the program's own call.
+    let call = || unsafe {
+        sys::syscall(libc::SYS_renameat2, [from as u64, old as u64, to as u64, new as u64, flags as u64, 0])
+    };
+    sys::to_libc(renaming([(from, old), (to, new)], call)) as c_int
+}
+
+fn unlinking(directory: c_int, path: *const c_char, flags: c_int) -> Result<u64, i32> {
+    sys::without_signals(|| {
+        let file = identity(directory, path, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i));
+        // SAFETY: the program's own call.
+        let result = unsafe { sys::syscall(libc::SYS_unlinkat, [directory as u64, path as u64, flags as u64, 0, 0, 0]) }?;
+        if let Some(file) = file {
+            log::rename(log::stack_here(), file, b"");
+        }
+        Ok(result)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    sys::to_libc(unlinking(libc::AT_FDCWD, path, 0)) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    sys::to_libc(unlinking(directory, path, flags)) as c_int
+}
+
+/// The process ends: what it has mapped is compared with the log a last time.
+pub fn verify_all() {
+    pm::for_each(pm::verify);
+}
+
+/// A forked child has its parent's mappings.
+pub fn after_fork() {
+    let Some(session) = log::session() else { return };
+    pm::for_each(|region| {
+        session.files[region.file as usize].mappings.fetch_add(1, Ordering::AcqRel);
+    });
+}

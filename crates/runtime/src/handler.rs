@@ -1,0 +1,263 @@
+//! What happens at a fault or a breakpoint: perform, log, step over.
+//!
+//! A store to a view faults; it is decoded, performed on the alias and logged under the locks of its lines, and the
+//! program goes on behind it. A flush or fence hits a breakpoint; it is logged and stepped over. Either way the handler
+//! then runs ahead: as long as the next instruction is another store to PM, flush or fence, or one that needs nothing but
+//! registers and readable memory, it is done here too, because getting into a handler and out again costs more than
+//! everything else together.
+
+use crate::{code_map, log, pm, requests, sys};
+use crashproof_code::sweep::{Site, SiteKind};
+use crashproof_instruction::{self as instruction, Context, Plan, Writes};
+use crashproof_wire::{Session, record::*};
+use libc::{siginfo_t, ucontext_t};
+use pm::{LineLocks, Region};
+
+/// Instructions done in one handler before the program's signals get their turn.
+const RUN_AHEAD: usize = 4096;
+
+/// SIGSEGV. True: it was a store to PM, and it is done.
+pub fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+    // SAFETY: SIGSEGV carries an address; both are what the kernel passed.
+    let (nested, address) = unsafe { (instruction::fix_up(uc, info), info.si_addr() as u64) };
+    if nested {
+        return true;
+    }
+    let Some(session) = log::session() else { return false };
+    let is_write = uc.uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0;
+    if !is_write || !pm::find(address).is_some_and(|r| r.writable) {
+        return false;
+    }
+    match store(session, uc) {
+        Outcome::Done => {
+            run_ahead(session, uc);
+            true
+        }
+        Outcome::NotOurs => false,
+        Outcome::Fault(fault) => {
+            crate::signals::deliver_fault(&fault, uc);
+            true
+        }
+    }
+}
+
+/// SIGBUS. True: the alias of a file that is shorter than its mapping; what was being performed reports the fault.
+pub fn bus(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+    // SAFETY: both are what the kernel passed.
+    unsafe { instruction::fix_up(uc, info) }
+}
+
+/// SIGTRAP. True: it was one of our breakpoints.
+pub fn trap(_info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+    let Some(session) = log::session() else { return false };
+    let address = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64 - 1;
+    if code_map::is_loader_breakpoint(address) {
+        code_map::modules_changed();
+        return_to_caller(uc);
+        return true;
+    }
+    let Some(site) = code_map::site(address) else { return false };
+    uc.uc_mcontext.gregs[libc::REG_RIP as usize] = address as i64;
+    breakpoint(session, &site, uc);
+    run_ahead(session, uc);
+    true
+}
+
+enum Outcome {
+    Done,
+    NotOurs,
+    Fault(instruction::Fault),
+}
+
+/// The bytes of the instruction at `rip`, without reading a page that it does not lie in.
+fn code_at<'a>(rip: u64, wanted: usize) -> &'a [u8] {
+    let to_page_end = (pm::PAGE - rip % pm::PAGE) as usize;
+    // SAFETY: the processor has just fetched the instruction at rip (or the caller checked that it is code).
+    unsafe { std::slice::from_raw_parts(rip as *const u8, wanted.min(to_page_end)) }
+}
+
+fn decode(rip: u64) -> Result<Plan, instruction::DecodeError> {
+    let first = code_at(rip, 15);
+    instruction::decode(first, rip).or_else(|error| {
+        if first.len() == 15 {
+            return Err(error);
+        }
+        // It goes on in the next page, which is mapped, since the processor fetched it.
+        // SAFETY: as above.
+        instruction::decode(unsafe { std::slice::from_raw_parts(rip as *const u8, 15) }, rip)
+    })
+}
+
+fn store(session: &'static Session, uc: &mut ucontext_t) -> Outcome {
+    let rip = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    let plan = match decode(rip) {
+        Ok(plan) => plan,
+        Err(error) => {
+            unsupported(rip, &error);
+            return Outcome::NotOurs;
+        }
+    };
+    perform(session, &plan, uc)
+}
+
+/// The program's registers, as this handler got them.
+fn context(uc: &mut ucontext_t) -> Context<'_> {
+    // SAFETY: every `uc` here is what the kernel passed to the handler of this thread.
+    unsafe { Context::new(uc) }
+}
+
+/// Performs the store (one chunk of it, if it repeats) and logs it.
+fn perform(session: &'static Session, plan: &Plan, uc: &mut ucontext_t) -> Outcome {
+    let writes = plan.writes(&context(uc));
+    let Some(region) = region_of(&writes) else { return Outcome::NotOurs };
+    let stack = log::stack_of(uc);
+    let bounds = writes.bounds();
+    let locks = LineLocks::take(session, std::iter::once((region.place(bounds.address), bounds.length as u64)));
+    // SAFETY: the writes lie in the region, whose alias is mapped at delta; a shorter file makes it report a fault.
+    let performed = match unsafe { plan.perform(&mut context(uc), region.delta) } {
+        Ok(performed) => performed,
+        Err(fault) => return Outcome::Fault(fault),
+    };
+    if performed.wrote() {
+        let flags = if plan.nontemporal() { STORE_NONTEMPORAL } else { 0 } | if plan.locked() { STORE_LOCKED } else { 0 };
+        for write in performed.written.ranges() {
+            log_written(&region, write.address, write.length, flags, stack);
+        }
+    } else if plan.locked() {
+        log::fence(stack, FENCE_LOCKED);
+    }
+    drop(locks);
+    Outcome::Done
+}
+
+/// Logs what the alias holds now, in records of at most a line each unless one store crosses two.
+fn log_written(region: &Region, address: u64, len: usize, flags: u8, stack: u64) {
+    let mut data = [0u8; 64];
+    let mut done = 0;
+    while done < len {
+        let at = address + done as u64;
+        let n = if len <= data.len() { len } else { (len - done).min((pm::LINE - at % pm::LINE) as usize) };
+        // SAFETY: the alias was just written here, and its lines are locked.
+        unsafe {
+            std::ptr::copy_nonoverlapping(at.wrapping_add_signed(region.delta) as *const u8, data.as_mut_ptr(), n);
+        }
+        log::store(stack, region.place(at), flags, &data[..n]);
+        done += n;
+    }
+}
+
+/// The one region in which all the writes lie. Regions that mprotect has split are one alias still.
+fn region_of(writes: &Writes) -> Option<Region> {
+    let bounds = writes.bounds();
+    let end = bounds.address + bounds.length as u64;
+    let mut region = pm::find(bounds.address).filter(|r| r.writable)?;
+    while region.end < end {
+        let next = pm::find(region.end).filter(|n| n.delta == region.delta && n.file == region.file && n.writable);
+        match next {
+            Some(next) => region.end = next.end,
+            None => {
+                log::incomplete(INCOMPLETE_UNSUPPORTED, b"one instruction stored to PM and behind its end");
+                return None;
+            }
+        }
+    }
+    Some(region)
+}
+
+fn unsupported(rip: u64, error: &instruction::DecodeError) {
+    use std::io::Write;
+    let mut text = [0u8; 200];
+    let mut rest = &mut text[..];
+    let _ = write!(rest, "the store at address {rip:#x} cannot be performed: {error}");
+    let n = 200 - rest.len();
+    log::incomplete(INCOMPLETE_UNSUPPORTED, &text[..n]);
+}
+
+/// A flush, fence, locked instruction or client request whose first byte is our breakpoint; rip is at it.
+fn breakpoint(session: &'static Session, site: &Site, uc: &mut ucontext_t) {
+    let rip = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    let code = &site.original[..site.length as usize];
+    match site.kind {
+        SiteKind::Clwb | SiteKind::Clflushopt | SiteKind::Clflush => {
+            let address = instruction::flush_address(code, rip, &context(uc));
+            if let Some((address, region)) = address.and_then(|a| Some((a, pm::find(a)?))) {
+                let place = region.place(address);
+                let kind = match site.kind {
+                    SiteKind::Clwb => FLUSH_CLWB,
+                    SiteKind::Clflushopt => FLUSH_CLFLUSHOPT,
+                    _ => FLUSH_CLFLUSH,
+                };
+                let stack = log::stack_of(uc);
+                let _locks = LineLocks::take(session, std::iter::once((place, 1)));
+                log::flush(stack, place, kind);
+            }
+        }
+        SiteKind::Sfence | SiteKind::Mfence => {
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+            let kind = if matches!(site.kind, SiteKind::Sfence) { FENCE_SFENCE } else { FENCE_MFENCE };
+            log::fence(log::stack_of(uc), kind);
+        }
+        SiteKind::ClientRequest => requests::answer(uc),
+        SiteKind::Locked => {
+            locked(session, code, uc);
+            return;
+        }
+    }
+    uc.uc_mcontext.gregs[libc::REG_RIP as usize] = (rip + site.length as u64) as i64;
+}
+
+/// A locked read-modify-write with a breakpoint: a store if it hits PM, else a fence.
+fn locked(session: &'static Session, code: &[u8], uc: &mut ucontext_t) {
+    let rip = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    let Ok(plan) = instruction::decode(code, rip) else { return };
+    if is_pm(&plan, uc) {
+        perform(session, &plan, uc);
+        return;
+    }
+    log::fence(log::stack_of(uc), FENCE_LOCKED);
+    // SAFETY: at its own address, as the program would have done it.
+    if let Err(fault) = unsafe { plan.perform(&mut context(uc), 0) } {
+        crate::signals::deliver_fault(&fault, uc);
+    }
+}
+
+fn is_pm(plan: &Plan, uc: &mut ucontext_t) -> bool {
+    let writes = plan.writes(&context(uc));
+    !writes.is_empty() && pm::find(writes.bounds().address).is_some_and(|r| r.writable)
+}
+
+/// Does what follows, as long as it can be done here.
+fn run_ahead(session: &'static Session, uc: &mut ucontext_t) {
+    for _ in 0..RUN_AHEAD {
+        let rip = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+        let code = code_at(rip, 15);
+        if code[0] == 0xcc {
+            match code_map::site(rip) {
+                Some(site) => breakpoint(session, &site, uc),
+                None => return,
+            }
+            continue;
+        }
+        let Ok(plan) = instruction::decode(code, rip) else { return };
+        if !is_pm(&plan, uc) || !matches!(perform(session, &plan, uc), Outcome::Done) {
+            return;
+        }
+    }
+}
+
+/// Does the `ret` that stands at the loader's breakpoint.
+fn return_to_caller(uc: &mut ucontext_t) {
+    let registers = &mut uc.uc_mcontext.gregs;
+    let rsp = registers[libc::REG_RSP as usize];
+    // SAFETY: the loader has just called here, so the return address is on top of its stack.
+    registers[libc::REG_RIP as usize] = unsafe { *(rsp as *const i64) };
+    registers[libc::REG_RSP as usize] = rsp + 8;
+}
+
+/// The process is about to end in order.
+pub fn finish() {
+    sys::without_signals(|| {
+        crate::files::verify_all();
+        log::end_process();
+    });
+}

@@ -1,0 +1,349 @@
+//! What the runtime says to the recorder: one function per record, and the call stack that goes with it.
+//!
+//! Everything here runs with all signals blocked (in a handler, or under `signals::block_all`), allocates nothing and
+//! takes no lock of libc's.
+
+use crate::code_map::{self, Registers};
+use crate::{sys, threads};
+use crashproof_wire::{self as wire, Session, record::*};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
+static PROCESS: AtomicU32 = AtomicU32::new(NONE);
+/// Stacks that this address space has announced: a set of hashes, open addressing, never emptied.
+static ANNOUNCED: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+const ANNOUNCED_SLOTS: usize = 1 << 20;
+const MAX_FRAMES: usize = 96;
+
+/// What each thread keeps for logging; made at its first event.
+pub struct Logger {
+    pub thread: u32,
+    pub os_id: u32,
+    process: u32,
+    unwind_cache: code_map::Cache,
+    stack: StackRange,
+    frames: [u64; MAX_FRAMES],
+}
+
+/// Where the thread's stack lies, so that unwinding need not ask the kernel for every word.
+#[derive(Default)]
+struct StackRange {
+    low: u64,
+    high: u64,
+    lookups: u32,
+}
+
+impl StackRange {
+    /// A program that switches between many stacks of its own is not looked up for ever.
+    const MOST_LOOKUPS: u32 = 64;
+
+    /// [rsp, limit) is readable; 0 if nothing is known.
+    fn limit(&mut self, rsp: u64) -> u64 {
+        if (self.low..self.high).contains(&rsp) {
+            return self.high;
+        }
+        if self.lookups == Self::MOST_LOOKUPS {
+            return 0;
+        }
+        self.lookups += 1;
+        match sys::mapping_around(rsp) {
+            Some((low, high)) => {
+                // The first thread's stack grows downwards, into a gap that nothing else is mapped in.
+                const GAP: u64 = 64 << 20;
+                let grows = rsp >> 40 == 0x7f && high > 0x7ff0_0000_0000;
+                (self.low, self.high) = (if grows { low.saturating_sub(GAP) } else { low }, high);
+                high
+            }
+            None => 0,
+        }
+    }
+}
+
+pub fn session() -> Option<&'static Session> {
+    // SAFETY: set once to a mapping of that size which is never unmapped.
+    unsafe { SESSION.load(Ordering::Acquire).as_ref() }
+}
+
+/// Opens the session that the recorder prepared. False: there is none, the program runs as without us.
+pub fn open(path: &[u8]) -> bool {
+    let mut name = [0u8; 4096];
+    if path.len() >= name.len() {
+        return false;
+    }
+    name[..path.len()].copy_from_slice(path);
+    // SAFETY: `name` is NUL-terminated; the mapping is as long as the recorder made the file.
+    unsafe {
+        let Ok(fd) = sys::syscall(libc::SYS_open, [name.as_ptr() as u64, (libc::O_RDWR | libc::O_CLOEXEC) as u64, 0, 0, 0, 0])
+        else {
+            return false;
+        };
+        let mapped = sys::mmap(
+            0,
+            size_of::<Session>() as u64,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            fd as i32,
+            0,
+        );
+        let _ = sys::syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        let Ok(address) = mapped else { return false };
+        let session = address as *mut Session;
+        if (*session).magic != wire::MAGIC || (*session).version != wire::VERSION {
+            return false;
+        }
+        let Some(set) = sys::map_anonymous((ANNOUNCED_SLOTS * 8) as u64) else { return false };
+        ANNOUNCED.store(set.cast(), Ordering::Release);
+        SESSION.store(session, Ordering::Release);
+    }
+    true
+}
+
+/// Makes this process known: at start, after exec, and in a forked child (whose parent is the process it was).
+pub fn start_process(executable: &[u8], address_space: u32) {
+    let Some(session) = session() else { return };
+    let pid = sys::getpid();
+    let mut parent = PROCESS.load(Ordering::Relaxed);
+    let process = session.next_process.fetch_add(1, Ordering::Relaxed);
+    PROCESS.store(process, Ordering::Relaxed);
+    let mine = session.processes.iter().find(|s| s.pid.load(Ordering::Acquire) == pid);
+    if let Some(slot) = mine {
+        // The pid is known: an exec replaced the program, and with it every mapping.
+        parent = slot.process.swap(process, Ordering::AcqRel);
+        publish(PROCESS_END, &[&parent.to_le_bytes()]);
+        slot.state.store(1, Ordering::Release);
+    } else {
+        let free = session
+            .processes
+            .iter()
+            .find(|s| s.pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok());
+        match free {
+            Some(slot) => {
+                slot.process.store(process, Ordering::Release);
+                slot.state.store(1, Ordering::Release);
+            }
+            None => incomplete(INCOMPLETE_LIMIT, b"more processes than the recorder can follow"),
+        }
+    }
+    let fields = Fields::<4200>::default().u32(process).u32(pid).u32(parent).u32(address_space).bytes(executable);
+    publish(PROCESS_START, &[fields.as_bytes()]);
+}
+
+pub fn end_process() {
+    let Some(session) = session() else { return };
+    publish(PROCESS_END, &[&PROCESS.load(Ordering::Relaxed).to_le_bytes()]);
+    let pid = sys::getpid();
+    if let Some(slot) = session.processes.iter().find(|s| s.pid.load(Ordering::Acquire) == pid) {
+        slot.state.store(2, Ordering::Release);
+    }
+}
+
+/// The calling thread's logger. A thread that is another process's now (fork), or has the state of one that ended, is
+/// announced anew.
+pub fn logger() -> &'static mut Logger {
+    let state = threads::current();
+    if state.user.is_null() {
+        let memory = sys::map_anonymous(size_of::<Logger>() as u64).map(|m| m.cast::<Logger>());
+        let Some(memory) = memory else { sys::fail(b"no memory for a thread's log") };
+        // SAFETY: fresh memory of that size; only this thread uses it.
+        unsafe {
+            memory.write(Logger {
+                thread: NONE,
+                os_id: 0,
+                process: NONE,
+                unwind_cache: code_map::Cache::default(),
+                stack: StackRange::default(),
+                frames: [0; MAX_FRAMES],
+            });
+        }
+        state.user = memory.cast();
+    }
+    // SAFETY: made above, or by an earlier call in this thread; handlers do not nest with all signals blocked.
+    let logger = unsafe { &mut *state.user.cast::<Logger>() };
+    let process = PROCESS.load(Ordering::Relaxed);
+    if (logger.process != process || logger.os_id != state.os_id)
+        && let Some(session) = session()
+    {
+        logger.process = process;
+        logger.os_id = state.os_id;
+        logger.thread = session.next_thread.fetch_add(1, Ordering::Relaxed);
+        let fields = Fields::<16>::default().u32(logger.thread).u32(process).u32(logger.os_id);
+        publish(THREAD_START, &[fields.as_bytes()]);
+    }
+    logger
+}
+
+/// Writes a record. Waits while the ring is full, unless the recorder is gone.
+pub fn publish(kind: u8, parts: &[&[u8]]) {
+    let Some(session) = session() else { return };
+    let mut waits = 0u32;
+    session.publish(kind, parts, || {
+        waits += 1;
+        if waits % 1000 == 0 && !sys::alive(session.recorder_pid) {
+            session.closed.store(1, Ordering::Relaxed);
+            return false;
+        }
+        sys::nap(100_000);
+        true
+    });
+}
+
+impl Logger {
+    fn unwind(&mut self, registers: &Registers) -> &[u64] {
+        let limit = self.stack.limit(registers.rsp());
+        let n = code_map::unwind(&mut self.unwind_cache, registers, limit, &mut self.frames);
+        &self.frames[..n]
+    }
+}
+
+/// The stack of the interrupted code: its hash, announced.
+pub fn stack_of(uc: &libc::ucontext_t) -> u64 {
+    announce(logger().unwind(&Registers::from_context(uc)))
+}
+
+/// The stack of the program's call into an interposed function: ours, less the runtime's own frames.
+pub fn stack_here() -> u64 {
+    let (rip, rsp, rbp): (u64, u64, u64);
+    // SAFETY: reads three registers.
+    unsafe {
+        std::arch::asm!("lea {0}, [rip]", "mov {1}, rsp", "mov {2}, rbp", out(reg) rip, out(reg) rsp, out(reg) rbp);
+    }
+    let frames = logger().unwind(&Registers::new(rip, rsp, rbp));
+    let n = frames.len();
+    let first = frames.iter().position(|&f| !code_map::is_runtime(f)).unwrap_or(n);
+    // What remains starts with a return address, and a stack starts with an instruction: the call that returns there.
+    let mut own = [0u64; MAX_FRAMES];
+    let own = &mut own[..n - first];
+    own.copy_from_slice(&frames[first..]);
+    if let Some(address) = own.first_mut() {
+        *address -= 1;
+    }
+    announce(own)
+}
+
+fn announce(frames: &[u64]) -> u64 {
+    let address_space = code_map::address_space();
+    let hash = code_map::stack_hash(frames) ^ (address_space as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let set = ANNOUNCED.load(Ordering::Acquire);
+    if set.is_null() {
+        return hash;
+    }
+    for probe in 0..16 {
+        // SAFETY: the set has ANNOUNCED_SLOTS words.
+        let slot = unsafe { &*set.add((hash as usize).wrapping_add(probe) % ANNOUNCED_SLOTS) };
+        match slot.load(Ordering::Acquire) {
+            known if known == hash => return hash,
+            0 => {
+                // Announced before it is marked: a thread that finds the mark may use the stack at once.
+                announce_frames(address_space, hash, frames);
+                slot.store(hash, Ordering::Release);
+                return hash;
+            }
+            _ => {}
+        }
+    }
+    announce_frames(address_space, hash, frames);
+    hash
+}
+
+fn announce_frames(address_space: u32, hash: u64, frames: &[u64]) {
+    let head = Fields::<12>::default().u32(address_space).u64(hash);
+    // SAFETY: u64s as bytes; x86-64 is little-endian.
+    let bytes = unsafe { std::slice::from_raw_parts(frames.as_ptr().cast::<u8>(), size_of_val(frames)) };
+    publish(STACK, &[head.as_bytes(), bytes]);
+}
+
+pub fn store(stack: u64, place: u64, flags: u8, data: &[u8]) {
+    let access = Access { stack, place, thread: logger().thread, flags, reserved: 0, len: data.len() as u16 };
+    publish(STORE, &[access.as_bytes(), data]);
+}
+
+pub fn flush(stack: u64, place: u64, kind: u8) {
+    let access = Access { stack, place, thread: logger().thread, flags: kind, reserved: 0, len: 0 };
+    publish(FLUSH, &[access.as_bytes()]);
+}
+
+pub fn fence(stack: u64, kind: u8) {
+    let access = Access { stack, place: 0, thread: logger().thread, flags: kind, reserved: 0, len: 0 };
+    publish(FENCE, &[access.as_bytes()]);
+}
+
+pub fn file(file: u32, size: u64, dev: u64, ino: u64, path: &[u8]) {
+    publish(FILE, &[Fields::<4200>::default().u32(file).u64(size).u64(dev).u64(ino).bytes(path).as_bytes()]);
+}
+
+pub fn initial(file: u32, offset: u64, data: &[u8]) {
+    publish(INITIAL, &[Fields::<12>::default().u32(file).u64(offset).as_bytes(), data]);
+}
+
+pub fn verify(file: u32, offset: u64, data: &[u8]) {
+    publish(VERIFY, &[Fields::<12>::default().u32(file).u64(offset).as_bytes(), data]);
+}
+
+pub fn map(stack: u64, file: u32, address: u64, offset: u64, len: u64, protection: i32) {
+    let fields = Fields::<48>::default().u32(logger().thread).u64(stack).u32(file);
+    publish(MAP, &[fields.u64(address).u64(offset).u64(len).u32(protection as u32).as_bytes()]);
+}
+
+pub fn unmap(stack: u64, file: u32, offset: u64, len: u64) {
+    publish(UNMAP, &[Fields::<32>::default().u32(logger().thread).u64(stack).u32(file).u64(offset).u64(len).as_bytes()]);
+}
+
+pub fn resize(stack: u64, file: u32, size: u64) {
+    publish(RESIZE, &[Fields::<24>::default().u32(logger().thread).u64(stack).u32(file).u64(size).as_bytes()]);
+}
+
+/// Cut into pieces that fit a record.
+pub fn file_write(stack: u64, file: u32, offset: u64, data: &[u8]) {
+    let thread = logger().thread;
+    for (i, piece) in data.chunks(4096).enumerate() {
+        let head = Fields::<24>::default().u32(thread).u64(stack).u32(file).u64(offset + i as u64 * 4096);
+        publish(FILE_WRITE, &[head.as_bytes(), piece]);
+    }
+}
+
+/// An empty path: unlinked.
+pub fn rename(stack: u64, file: u32, path: &[u8]) {
+    publish(RENAME, &[Fields::<4200>::default().u32(logger().thread).u64(stack).u32(file).bytes(path).as_bytes()]);
+}
+
+pub fn sync(stack: u64, file: u32, offset: u64, len: u64) {
+    publish(SYNC, &[Fields::<32>::default().u32(logger().thread).u64(stack).u32(file).u64(offset).u64(len).as_bytes()]);
+}
+
+pub fn output(fd: u32, data: &[u8]) {
+    let thread = logger().thread;
+    for piece in data.chunks(4096) {
+        publish(OUTPUT, &[Fields::<8>::default().u32(thread).u32(fd).as_bytes(), piece]);
+    }
+}
+
+pub fn call(stack: u64, name: &[u8], arguments: &[u64; 6]) {
+    let head = Fields::<12>::default().u32(logger().thread).u64(stack);
+    let fields = arguments.iter().fold(Fields::<128>::default(), |f, &a| f.u64(a)).bytes(name);
+    publish(CALL, &[head.as_bytes(), fields.as_bytes()]);
+}
+
+pub fn request(stack: u64, request: u32, argument: u64, range: Option<(u32, u64, u64)>) {
+    let (file, offset, len) = range.unwrap_or((NONE, 0, 0));
+    let fields = Fields::<48>::default().u32(logger().thread).u64(stack).u32(request).u64(argument);
+    publish(REQUEST, &[fields.u32(file).u64(offset).u64(len).as_bytes()]);
+}
+
+pub fn module(address_space: u32, bias: u64, start: u64, end: u64, locked: u32, build_id: &[u8], path: &[u8]) {
+    let fields = Fields::<4400>::default().u32(address_space).u64(bias).u64(start).u64(end).u32(locked);
+    publish(MODULE, &[fields.bytes(build_id).bytes(path).as_bytes()]);
+}
+
+/// Something that the trace will not hold. Said once per text.
+pub fn incomplete(reason: u32, text: &[u8]) {
+    static SAID: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ b as u64).wrapping_mul(0x100_0000_01b3)) | 1;
+    for slot in &SAID {
+        match slot.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(said) if said == hash => return,
+            Err(_) => {}
+        }
+    }
+    publish(INCOMPLETE, &[Fields::<1024>::default().u32(reason).bytes(text).as_bytes()]);
+}

@@ -1,0 +1,293 @@
+//! Where PM is mapped: the views that the program sees (never writable), their writable aliases, and the line locks
+//! under which every change of PM is made and logged, so that the log has the order that memory had.
+
+use crate::{log, spin, sys};
+use crashproof_wire::{self as wire, Session, record::*};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+pub const PAGE: u64 = 4096;
+pub const LINE: u64 = 64;
+
+/// Views are placed here, so that the system-call filter can tell a PM buffer by its address alone.
+const VIEWS: (u64, u64) = (0x2000_0000_0000, 0x2800_0000_0000);
+const ALIASES: (u64, u64) = (0x2800_0000_0000, 0x3000_0000_0000);
+
+/// A range of a view with one file, one alias and one protection.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    pub start: u64,
+    pub end: u64,
+    /// alias = view + delta
+    pub delta: i64,
+    pub file: u32,
+    /// File offset of `start`.
+    pub offset: u64,
+    /// What the program asked for (the view itself is never writable).
+    pub writable: bool,
+}
+
+impl Region {
+    pub fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    pub fn place(&self, address: u64) -> u64 {
+        place(self.file, self.offset + (address - self.start))
+    }
+
+    fn cut(&self, start: u64, end: u64) -> Region {
+        Region { start, end, offset: self.offset + (start - self.start), ..*self }
+    }
+}
+
+const MAX_REGIONS: usize = 4096;
+
+/// Sorted regions behind a sequence lock: handlers read without waiting for anything but a writer's few instructions.
+struct Table {
+    version: AtomicU64,
+    writer: spin::Spin,
+    len: AtomicU32,
+    regions: UnsafeCell<[Region; MAX_REGIONS]>,
+}
+
+// SAFETY: `regions` is written with `writer` held and an odd version; readers copy and check the version.
+unsafe impl Sync for Table {}
+
+const EMPTY: Region = Region { start: 0, end: 0, delta: 0, file: 0, offset: 0, writable: false };
+
+static TABLE: Table = Table {
+    version: AtomicU64::new(0),
+    writer: spin::Spin::new(),
+    len: AtomicU32::new(0),
+    regions: UnsafeCell::new([EMPTY; MAX_REGIONS]),
+};
+
+static NEXT_VIEW: AtomicU64 = AtomicU64::new(VIEWS.0);
+static NEXT_ALIAS: AtomicU64 = AtomicU64::new(ALIASES.0);
+
+pub fn view_range() -> (u64, u64) {
+    VIEWS
+}
+
+/// A free address for a view of this length, with a gap behind it so that neighbours never merge.
+pub fn new_view(len: u64) -> u64 {
+    NEXT_VIEW.fetch_add(spaced(len), Ordering::Relaxed)
+}
+
+pub fn new_alias(len: u64) -> u64 {
+    NEXT_ALIAS.fetch_add(spaced(len), Ordering::Relaxed)
+}
+
+/// Large mappings start at 2 MiB, as the kernel would place them.
+fn spaced(len: u64) -> u64 {
+    len.next_multiple_of(2 << 20) + (2 << 20)
+}
+
+fn region_at(index: usize) -> Region {
+    // SAFETY: index < MAX_REGIONS; a torn read is thrown away by the version check.
+    unsafe { (TABLE.regions.get() as *const Region).add(index).read_volatile() }
+}
+
+/// The first region that ends after `address`.
+fn first_after(address: u64) -> Option<Region> {
+    loop {
+        let version = TABLE.version.load(Ordering::Acquire);
+        if version & 1 == 0 {
+            let (mut low, mut high) = (0, TABLE.len.load(Ordering::Relaxed) as usize);
+            let len = high;
+            while low < high {
+                let middle = (low + high) / 2;
+                if region_at(middle).end <= address { low = middle + 1 } else { high = middle }
+            }
+            let found = (low < len).then(|| region_at(low));
+            std::sync::atomic::fence(Ordering::Acquire);
+            if TABLE.version.load(Ordering::Relaxed) == version {
+                return found;
+            }
+        }
+        std::hint::spin_loop();
+    }
+}
+
+pub fn find(address: u64) -> Option<Region> {
+    first_after(address).filter(|r| r.start <= address)
+}
+
+/// Any overlap of [address, address + len) with a PM view.
+pub fn contains(address: u64, len: u64) -> bool {
+    first_after(address).is_some_and(|r| r.start < address.saturating_add(len))
+}
+
+pub fn alias(address: u64) -> Option<u64> {
+    find(address).map(|r| address.wrapping_add_signed(r.delta))
+}
+
+/// Takes [start, end) out of the table; `removed` gets each piece.
+pub fn remove(start: u64, end: u64, mut removed: impl FnMut(Region)) {
+    change(start, end, |piece| {
+        removed(piece);
+        None
+    });
+}
+
+pub fn set_writable(start: u64, end: u64, writable: bool) {
+    change(start, end, |piece| Some(Region { writable, ..piece }));
+}
+
+pub fn insert(region: Region) {
+    let _held = TABLE.writer.lock();
+    edit(|regions, len| insert_sorted(regions, len, region));
+}
+
+/// Calls `replace` for each piece of a region that lies in [start, end), and puts what it returns in its place.
+fn change(start: u64, end: u64, mut replace: impl FnMut(Region) -> Option<Region>) {
+    let _held = TABLE.writer.lock();
+    let mut from = start;
+    while let Some(region) = first_after(from).filter(|r| r.start < end) {
+        let piece = region.cut(region.start.max(start), region.end.min(end));
+        let replacement = replace(piece);
+        edit(|regions, len| {
+            let index = regions[..*len].iter().position(|r| r.start == region.start);
+            let Some(index) = index else { return };
+            regions.copy_within(index + 1..*len, index);
+            *len -= 1;
+            for part in [region.cut(region.start, piece.start), region.cut(piece.end, region.end)] {
+                if part.start < part.end {
+                    insert_sorted(regions, len, part);
+                }
+            }
+            if let Some(replacement) = replacement {
+                insert_sorted(regions, len, replacement);
+            }
+        });
+        from = piece.end;
+    }
+}
+
+fn edit(f: impl FnOnce(&mut [Region; MAX_REGIONS], &mut usize)) {
+    TABLE.version.fetch_add(1, Ordering::AcqRel);
+    let mut len = TABLE.len.load(Ordering::Relaxed) as usize;
+    // SAFETY: the writer lock is held by the caller, the version is odd.
+    f(unsafe { &mut *TABLE.regions.get() }, &mut len);
+    TABLE.len.store(len as u32, Ordering::Relaxed);
+    TABLE.version.fetch_add(1, Ordering::AcqRel);
+}
+
+fn insert_sorted(regions: &mut [Region; MAX_REGIONS], len: &mut usize, region: Region) {
+    if *len == MAX_REGIONS {
+        log::incomplete(INCOMPLETE_LIMIT, b"more PM mappings at once than the recorder can follow");
+        return;
+    }
+    let index = regions[..*len].partition_point(|r| r.start < region.start);
+    regions.copy_within(index..*len, index + 1);
+    regions[index] = region;
+    *len += 1;
+}
+
+/// Each region there is now.
+pub fn for_each(mut f: impl FnMut(Region)) {
+    let mut from = 0;
+    while let Some(region) = first_after(from) {
+        f(region);
+        from = region.end;
+    }
+}
+
+/// In a forked child: no other thread is left that could hold the table.
+pub fn after_fork() {
+    TABLE.writer.reset();
+    if TABLE.version.load(Ordering::Relaxed) & 1 == 1 {
+        TABLE.version.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// The locks of all lines in some ranges, held. At most one `LineLocks` at a time per thread.
+pub struct LineLocks {
+    session: &'static Session,
+    indices: [u32; LineLocks::MOST],
+    len: usize,
+}
+
+impl LineLocks {
+    /// A page, or the largest XSAVE area, with room for crossing lines.
+    pub const MOST: usize = 80;
+
+    /// Locks the lines of the given (place, length) ranges, in ascending order of lock.
+    pub fn take(session: &'static Session, ranges: impl Iterator<Item = (u64, u64)>) -> LineLocks {
+        let mut locks = LineLocks { session, indices: [0; Self::MOST], len: 0 };
+        for (place, len) in ranges {
+            let (file, offset) = (place_file(place), place_offset(place));
+            for line in offset / LINE..=(offset + len.max(1) - 1) / LINE {
+                let index = wire::lock_index(file, line) as u32;
+                if locks.len < Self::MOST && !locks.indices[..locks.len].contains(&index) {
+                    locks.indices[locks.len] = index;
+                    locks.len += 1;
+                }
+            }
+        }
+        locks.indices[..locks.len].sort_unstable();
+        let me = log::logger().os_id;
+        for &index in &locks.indices[..locks.len] {
+            spin::acquire(&session.locks[index as usize], me);
+        }
+        locks
+    }
+}
+
+impl Drop for LineLocks {
+    fn drop(&mut self) {
+        for &index in &self.indices[..self.len] {
+            spin::release(&self.session.locks[index as usize]);
+        }
+    }
+}
+
+/// Stores `data` at a view address through the alias, as the kernel would have (a system call's result), and logs it.
+pub fn write(address: u64, data: &[u8], stack: u64) {
+    let Some(session) = log::session() else { return };
+    let mut done = 0;
+    while done < data.len() {
+        let at = address + done as u64;
+        let Some(region) = find(at) else {
+            // The rest of the buffer is ordinary memory behind the view.
+            // SAFETY: the program gave this buffer to the kernel to write.
+            unsafe { std::ptr::copy_nonoverlapping(data[done..].as_ptr(), at as *mut u8, data.len() - done) };
+            return;
+        };
+        let room = (LINE - at % LINE).min(region.end - at) as usize;
+        let piece = &data[done..data.len().min(done + room)];
+        let place = region.place(at);
+        let _locks = LineLocks::take(session, std::iter::once((place, piece.len() as u64)));
+        // SAFETY: the alias of a mapped region; a file shorter than the mapping was checked by the caller's system call.
+        unsafe {
+            let alias = at.wrapping_add_signed(region.delta) as *mut u8;
+            std::ptr::copy_nonoverlapping(piece.as_ptr(), alias, piece.len());
+        }
+        log::store(stack, place, STORE_SYSCALL, piece);
+        done += piece.len();
+    }
+}
+
+/// Sends what the resident pages of the region hold, page by page under their locks, for the recorder to compare.
+pub fn verify(region: Region) {
+    let Some(session) = log::session() else { return };
+    let alias = region.start.wrapping_add_signed(region.delta);
+    let mut resident = [0u8; 1024];
+    let pages = region.len() / PAGE;
+    for first in (0..pages).step_by(resident.len()) {
+        let n = (pages - first).min(resident.len() as u64);
+        let from = alias + first * PAGE;
+        // SAFETY: the alias is mapped; `resident` has a byte per page asked for.
+        if unsafe { sys::syscall(libc::SYS_mincore, [from, n * PAGE, resident.as_mut_ptr() as u64, 0, 0, 0]) }.is_err() {
+            return;
+        }
+        for page in (0..n).filter(|&p| resident[p as usize] & 1 == 1) {
+            let offset = region.offset + (first + page) * PAGE;
+            let _locks = LineLocks::take(session, std::iter::once((place(region.file, offset), PAGE)));
+            // SAFETY: resident pages are within the file, so reading them cannot raise SIGBUS.
+            let content = unsafe { std::slice::from_raw_parts((from + page * PAGE) as *const u8, PAGE as usize) };
+            log::verify(region.file, offset, content);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! libc's own functions, where an interposed one needs them.
+
+use libc::{c_int, off_t};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The next definition of `name` behind ours.
+pub fn next(name: &std::ffi::CStr) -> usize {
+    // SAFETY: NUL-terminated name.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
+}
+
+static POSIX_FALLOCATE: AtomicUsize = AtomicUsize::new(0);
+
+/// Looked up at start: dlsym allocates, and must not be called at any time.
+pub fn resolve() {
+    POSIX_FALLOCATE.store(next(c"posix_fallocate"), Ordering::Relaxed);
+}
+
+pub fn posix_fallocate() -> extern "C" fn(c_int, off_t, off_t) -> c_int {
+    // SAFETY: libc always has it.
+    unsafe { std::mem::transmute(POSIX_FALLOCATE.load(Ordering::Relaxed)) }
+}
+
+/// A function of libc's behind an interposed one of the same name; `F` is its type.
+pub struct Next<F> {
+    name: &'static std::ffi::CStr,
+    address: AtomicUsize,
+    function: std::marker::PhantomData<F>,
+}
+
+impl<F: Copy> Next<F> {
+    /// # Safety
+    /// `F` is the type of libc's function `name`.
+    pub const unsafe fn new(name: &'static std::ffi::CStr) -> Self {
+        const { assert!(size_of::<F>() == size_of::<usize>()) };
+        Next { name, address: AtomicUsize::new(0), function: std::marker::PhantomData }
+    }
+
+    /// Looked up at the start by [`Resolve::resolve`]; where that has not been (no session), at the first call.
+    pub fn get(&self) -> F {
+        if self.address.load(Ordering::Relaxed) == 0 {
+            self.resolve();
+        }
+        let address = self.address.load(Ordering::Relaxed);
+        // SAFETY: a function pointer of the type that `new` was promised.
+        unsafe { std::mem::transmute_copy(&address) }
+    }
+}
+
+pub trait Resolve {
+    fn resolve(&self);
+}
+
+impl<F> Resolve for Next<F> {
+    fn resolve(&self) {
+        self.address.store(next(self.name), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,1070 @@
+//! Signals: what is ours, what is the program's, and how each gets its own.
+//!
+//! The runtime needs SIGSEGV (stores to PM), SIGBUS (stores behind a file's end), SIGTRAP (flushes and fences) and SIGSYS
+//! (system calls that write to PM) at any time, in any code of the program. The kernel therefore has our handlers for these
+//! four and never has one of them blocked; what the program asks for them is kept here, and the program is told what it set.
+//! A fault that is not ours is delivered to the program's handler as the kernel would have delivered it: a signal frame is
+//! laid on the program's stack (or on the alternate stack it asked for), and our handler returns *into* the program's. So
+//! nothing of ours is left on any stack while the program's handler runs, it may leave by `siglongjmp`, and when it returns,
+//! the kernel resumes what the frame says.
+//!
+//! **The shadow signal.** Masks are saved and restored behind our back: by the kernel around handlers, by libc in
+//! `siglongjmp` and `swapcontext`. Whether one of the four is blocked for the program must follow. Hence, whenever the
+//! program has any of them blocked, SIGSTKFLT, which nothing on x86 ever sends, is really blocked in their place; which of
+//! them it stands for is in the thread's state. A mask restored without it means that none is blocked.
+//!
+//! What differs from the kernel: the four are not blocked during a handler of another signal whose `sa_mask` names them; a
+//! handler sees the shadow signal in `uc_sigmask`; `sigwait` does not see one of the four sent by `kill`.
+
+use crate::real::{Next, Resolve};
+use crate::{handler, spin::Spin, sys, syscalls, threads};
+use crashproof_instruction::{Fault, fix_up};
+use libc::{c_int, c_void, siginfo_t, sigset_t, ucontext_t};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use sys::OURS;
+
+const SHADOW: u64 = bit(libc::SIGSTKFLT);
+const VIRTUAL: u64 = OURS | SHADOW;
+/// libc's own signals (thread cancellation and set*id), which it keeps out of the masks that programs set.
+const LIBC_INTERNAL: u64 = 3 << 31;
+const EACH_OF_OURS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGTRAP, libc::SIGSYS];
+const SIGNALS: usize = 65;
+const SA_RESTORER: c_int = 0x0400_0000;
+
+const fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+fn is_ours(signal: c_int) -> bool {
+    OURS & bit(signal) != 0
+}
+
+/// What the program wants done at a signal.
+#[derive(Clone, Copy)]
+struct Disposition {
+    handler: usize,
+    flags: c_int,
+    mask: u64,
+}
+
+const DEFAULT: Disposition = Disposition {
+    handler: libc::SIG_DFL,
+    flags: 0,
+    mask: 0,
+};
+
+impl Disposition {
+    fn is_function(&self) -> bool {
+        self.handler != libc::SIG_DFL && self.handler != libc::SIG_IGN
+    }
+}
+
+/// As the kernel has it.
+#[repr(C)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+struct Table {
+    lock: Spin,
+    /// The program's dispositions, by signal: all of our four, and of other signals those that go through [`relay`].
+    dispositions: UnsafeCell<[Disposition; SIGNALS]>,
+    /// Of our four: sent by some process while the program had them blocked.
+    pending: UnsafeCell<[Option<siginfo_t>; SIGNALS]>,
+}
+
+// SAFETY: the cells are only touched with the lock held.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table {
+    lock: Spin::new(),
+    dispositions: UnsafeCell::new([DEFAULT; SIGNALS]),
+    pending: UnsafeCell::new([const { None }; SIGNALS]),
+};
+
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// libc's `__restore_rt`: unwinders and debuggers know it.
+static RESTORER: AtomicU64 = AtomicU64::new(0);
+
+impl Table {
+    fn with<R>(&self, f: impl FnOnce(&mut [Disposition; SIGNALS]) -> R) -> R {
+        sys::without_signals(|| {
+            let _held = self.lock.lock();
+            // SAFETY: the lock is held, and `f` cannot reach the table by another way.
+            f(unsafe { &mut *self.dispositions.get() })
+        })
+    }
+
+    fn with_pending<R>(&self, f: impl FnOnce(&mut [Option<siginfo_t>; SIGNALS]) -> R) -> R {
+        sys::without_signals(|| {
+            let _held = self.lock.lock();
+            // SAFETY: as above.
+            f(unsafe { &mut *self.pending.get() })
+        })
+    }
+}
+
+/// Takes the four out of the mask that the process was started with. The first thread has its state; nothing has changed
+/// the mask yet.
+pub fn adopt_mask() {
+    let inherited = sys::set_mask(!OURS);
+    let blocked = inherited & VIRTUAL;
+    threads::current().blocked = blocked;
+    sys::set_mask(kernel_mask(inherited) | inherited & LIBC_INTERNAL);
+}
+
+/// Our handlers. What the process had before is the program's from here on.
+pub fn install() {
+    let all: [&dyn Resolve; 14] = [
+        &NEXT_PTHREAD_SIGMASK,
+        &NEXT_SIGSUSPEND,
+        &NEXT_PPOLL,
+        &NEXT_PSELECT,
+        &NEXT_EPOLL_PWAIT,
+        &NEXT_EPOLL_PWAIT2,
+        &NEXT_PTHREAD_ATTR_SETSIGMASK_NP,
+        &NEXT_SIGACTION,
+        &NEXT_SIGNAL,
+        &NEXT_SYSV_SIGNAL,
+        &NEXT_SIGSET,
+        &NEXT_SIGIGNORE,
+        &NEXT_SIGINTERRUPT,
+        &NEXT_SIGALTSTACK,
+    ];
+    all.iter().for_each(|next| next.resolve());
+    PROCESS.store(sys::getpid(), Ordering::Relaxed);
+    RESTORER.store(libc_restorer() as u64, Ordering::Relaxed);
+    reclaim();
+    INSTALLED.store(true, Ordering::Release);
+}
+
+/// Puts our handlers and this thread's alternate stack (back) in place; what is there instead becomes the program's. Code
+/// that makes system calls of its own (the run-time library of a sanitizer) does not ask us. Called at each PM mapping.
+pub fn reclaim() {
+    let ours = KernelAction {
+        handler: handle as *const () as usize,
+        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | SA_RESTORER) as u64,
+        restorer: RESTORER.load(Ordering::Relaxed) as usize,
+        mask: !OURS,
+    };
+    for signal in EACH_OF_OURS {
+        if kernel_action(signal, None).is_ok_and(|known| known.handler == ours.handler) {
+            continue;
+        }
+        if let Ok(old) = kernel_action(signal, Some(&ours)) {
+            let theirs = Disposition {
+                handler: old.handler,
+                flags: old.flags as c_int,
+                mask: old.mask,
+            };
+            TABLE.with(|table| table[signal as usize] = theirs);
+        }
+    }
+    if let Some(theirs) = threads::reclaim_stack() {
+        threads::current().alternate = theirs;
+    }
+}
+
+fn installed() -> bool {
+    INSTALLED.load(Ordering::Acquire)
+}
+
+/// A forked child: no other thread can hold the table.
+pub fn reset_after_fork() {
+    TABLE.lock.reset();
+    PROCESS.store(sys::getpid(), Ordering::Relaxed);
+    TABLE.with_pending(|pending| *pending = [const { None }; SIGNALS]);
+}
+
+/// A vfork child shares our memory, but has a signal table of the kernel's own: what it sets must not reach its parent.
+fn in_vfork_child() -> bool {
+    sys::getpid() != PROCESS.load(Ordering::Relaxed)
+}
+
+fn libc_restorer() -> usize {
+    // SIGSTKFLT's disposition is set through libc and put back: libc tells the kernel its restorer with every handler.
+    let Ok(before) = kernel_action(libc::SIGSTKFLT, None) else {
+        return 0;
+    };
+    // SAFETY: libc's own sigaction with valid arguments.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = relay as *const () as usize;
+        NEXT_SIGACTION.get()(libc::SIGSTKFLT, &action, std::ptr::null_mut());
+    }
+    kernel_action(libc::SIGSTKFLT, Some(&before)).map_or(0, |a| a.restorer)
+}
+
+fn kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result<KernelAction, i32> {
+    let mut old = KernelAction {
+        handler: 0,
+        flags: 0,
+        restorer: 0,
+        mask: 0,
+    };
+    let new = new.map_or(0, |n| &raw const *n as u64);
+    // SAFETY: both are the kernel's structure.
+    unsafe {
+        sys::syscall(
+            libc::SYS_rt_sigaction,
+            [signal as u64, new, &raw mut old as u64, 8, 0, 0],
+        )
+    }?;
+    Ok(old)
+}
+
+// --- Delivery -------------------------------------------------------------------------------------------------------
+
+fn mask_of(uc: &mut ucontext_t) -> &mut u64 {
+    // SAFETY: the kernel's mask is the first 8 bytes of libc's longer one.
+    unsafe { &mut *(&raw mut uc.uc_sigmask).cast::<u64>() }
+}
+
+/// The kernel's entry for our four. Runs on the alternate stack with all other signals blocked.
+extern "C" fn handle(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
+    // SAFETY: the kernel's frame; errno is this thread's, and the program must find it as it left it.
+    unsafe {
+        let errno = libc::__errno_location();
+        let saved = *errno;
+        let (info, uc) = (&*info, &mut *uc.cast::<ucontext_t>());
+        // What another process sent has no code above 0, and is never ours.
+        let done = info.si_code > 0
+            && match signal {
+                libc::SIGSEGV => fix_up(uc, info) || handler::segv(info, uc),
+                libc::SIGBUS => fix_up(uc, info),
+                libc::SIGTRAP => handler::trap(info, uc),
+                _ => syscalls::trap(info, uc),
+            };
+        if !done {
+            forward(signal, info, uc);
+        }
+        *errno = saved;
+    }
+}
+
+/// The instruction at which `uc` stands must get this signal, as if it had faulted there by itself.
+pub fn deliver_fault(fault: &Fault, uc: &mut ucontext_t) {
+    // SAFETY: all-zero is a valid siginfo; a fault's address is the first word behind its three integers and their padding.
+    let info = unsafe {
+        let mut info: siginfo_t = std::mem::zeroed();
+        info.si_signo = fault.signal;
+        info.si_code = fault.code;
+        (&raw mut info).cast::<u64>().add(2).write(fault.address);
+        info
+    };
+    forward(fault.signal, &info, uc);
+}
+
+/// Gives the program a signal that is not ours.
+pub fn forward(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
+    let forced = info.si_code > 0;
+    let interrupted = *mask_of(uc);
+    let state = threads::current();
+    let blocked = interrupted & SHADOW != 0 && state.blocked & bit(signal) != 0;
+    let disposition = TABLE.with(|table| {
+        let entry = &mut table[signal as usize];
+        let taken = *entry;
+        if taken.flags & libc::SA_RESETHAND != 0 && taken.is_function() && !blocked {
+            entry.handler = libc::SIG_DFL;
+        }
+        taken
+    });
+    if blocked && !forced {
+        TABLE.with_pending(|pending| pending[signal as usize] = Some(*info));
+        return;
+    }
+    if disposition.handler == libc::SIG_IGN && !forced {
+        return;
+    }
+    if blocked || !disposition.is_function() {
+        die(signal, info, uc);
+        return;
+    }
+    let mut during = disposition.mask;
+    if disposition.flags & libc::SA_NODEFER == 0 {
+        during |= bit(signal);
+    }
+    if interrupted & SHADOW == 0 {
+        state.blocked = during & VIRTUAL;
+    }
+    let mask = interrupted | kernel_mask(during);
+    if !enter_handler(
+        signal,
+        info,
+        uc,
+        disposition.handler,
+        mask,
+        disposition.flags & libc::SA_ONSTACK != 0,
+    ) {
+        // As the kernel does when it cannot lay a frame.
+        die(libc::SIGSEGV, info, uc);
+    }
+}
+
+/// The default action: the kernel's, at the instruction where the program stands.
+fn die(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
+    let action = KernelAction {
+        handler: libc::SIG_DFL,
+        flags: 0,
+        restorer: 0,
+        mask: 0,
+    };
+    let _ = kernel_action(signal, Some(&action));
+    let only = bit(signal);
+    // SAFETY: the signal is queued to this very thread, blocked until our handler returns.
+    unsafe {
+        let block = [libc::SIG_BLOCK as u64, &raw const only as u64, 0, 8, 0, 0];
+        let _ = sys::syscall(libc::SYS_rt_sigprocmask, block);
+        let (process, thread) = (sys::getpid() as u64, sys::gettid() as u64);
+        let queue = [process, thread, signal as u64, &raw const *info as u64, 0, 0];
+        let _ = sys::syscall(libc::SYS_rt_tgsigqueueinfo, queue);
+    }
+    *mask_of(uc) &= !only;
+}
+
+/// The kernel's entry for the program's other handlers that asked for an alternate stack: the kernel knows ours only, so
+/// the frame is moved to where the program wanted it.
+extern "C" fn relay(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
+    let disposition = TABLE.with(|table| table[signal as usize]);
+    if !disposition.is_function() {
+        return;
+    }
+    // SAFETY: the kernel's frame.
+    let (info, uc) = unsafe { (&*info, &mut *uc.cast::<ucontext_t>()) };
+    let mut mask = *mask_of(uc) | disposition.mask & !OURS;
+    if disposition.flags & libc::SA_NODEFER == 0 {
+        mask |= bit(signal);
+    }
+    if !enter_handler(signal, info, uc, disposition.handler, mask, true) {
+        die(libc::SIGSEGV, info, uc);
+    }
+}
+
+/// What the kernel puts on the stack for a handler, in its layout.
+#[repr(C)]
+struct Frame {
+    return_address: u64,
+    uc: [u8; UCONTEXT],
+    info: [u8; size_of::<siginfo_t>()],
+}
+
+/// The kernel's ucontext is the beginning of libc's.
+const UCONTEXT: usize = 304;
+const RED_ZONE: u64 = 128;
+
+/// Makes the return from our handler enter `entry(signal, info, uc)` on the program's stack (its alternate one, if
+/// `alternate` and it has one) with `mask`. False: the stack has no room.
+pub fn enter_handler(
+    signal: c_int,
+    info: &siginfo_t,
+    uc: &mut ucontext_t,
+    entry: usize,
+    mask: u64,
+    alternate: bool,
+) -> bool {
+    let interrupted = uc.uc_mcontext.gregs[libc::REG_RSP as usize] as u64;
+    let (mut top, mut bottom) = (interrupted.wrapping_sub(RED_ZONE), 0);
+    let stack = &threads::current().alternate;
+    if alternate && stack.ss_flags & libc::SS_DISABLE == 0 {
+        let (low, high) = (stack.ss_sp as u64, stack.ss_sp as u64 + stack.ss_size as u64);
+        if !(low..high).contains(&interrupted) {
+            top = high;
+        }
+        bottom = low;
+    }
+    let state = uc.uc_mcontext.fpregs.cast::<u8>();
+    let state_len = floating_point_len(state);
+    let state_at = top.wrapping_sub(state_len as u64) & !63;
+    let frame_at = (state_at.wrapping_sub(size_of::<Frame>() as u64) & !15).wrapping_sub(8);
+    if frame_at < bottom || frame_at > top || !writable(frame_at, top) {
+        return false;
+    }
+    let frame = frame_at as *mut Frame;
+    // SAFETY: [frame_at, top) was just seen to be writable, and belongs to nobody: it is below the program's stack pointer.
+    unsafe {
+        (*frame).return_address = RESTORER.load(Ordering::Relaxed);
+        std::ptr::copy_nonoverlapping((&raw const *uc).cast::<u8>(), (&raw mut (*frame).uc).cast(), UCONTEXT);
+        std::ptr::copy_nonoverlapping(&raw const *info, (&raw mut (*frame).info).cast(), 1);
+        std::ptr::copy_nonoverlapping(state, state_at as *mut u8, state_len);
+        let saved = (&raw mut (*frame).uc).cast::<ucontext_t>();
+        (*saved).uc_mcontext.fpregs = if state.is_null() {
+            std::ptr::null_mut()
+        } else {
+            state_at as *mut _
+        };
+        let registers = &mut uc.uc_mcontext.gregs;
+        registers[libc::REG_RIP as usize] = entry as i64;
+        registers[libc::REG_RSP as usize] = frame_at as i64;
+        registers[libc::REG_RDI as usize] = signal as i64;
+        registers[libc::REG_RSI as usize] = &raw const (*frame).info as i64;
+        registers[libc::REG_RDX as usize] = saved as i64;
+        registers[libc::REG_RAX as usize] = 0;
+        // Direction, trap and resume flags are clear in a handler.
+        registers[libc::REG_EFL as usize] &= !0x1_0500;
+        // None: the kernel gives the handler a fresh floating-point state.
+        uc.uc_mcontext.fpregs = std::ptr::null_mut();
+        *mask_of(uc) = mask;
+    }
+    true
+}
+
+/// The length of the extended state that the kernel saved: legacy area, or what its software-reserved bytes say.
+fn floating_point_len(state: *const u8) -> usize {
+    const LEGACY: usize = 512;
+    const MAGIC: u32 = 0x4650_5853;
+    if state.is_null() {
+        return 0;
+    }
+    // SAFETY: the legacy area is always there; its last 48 bytes are for software.
+    let (magic, len) = unsafe { (state.add(464).cast::<u32>().read(), state.add(468).cast::<u32>().read()) };
+    if magic == MAGIC {
+        (len as usize).max(LEGACY)
+    } else {
+        LEGACY
+    }
+}
+
+/// Whether the stack memory [from, to) can be written; a stack that grows on demand is grown by the asking.
+fn writable(from: u64, to: u64) -> bool {
+    let mut at = to.wrapping_sub(8);
+    loop {
+        let at_or_bottom = at.max(from);
+        // The kernel writes 8 bytes there, the current mask: memory that the caller is about to overwrite.
+        // SAFETY: the kernel checks the address.
+        let probe = [libc::SIG_BLOCK as u64, 0, at_or_bottom, 8, 0, 0];
+        if unsafe { sys::syscall(libc::SYS_rt_sigprocmask, probe) }.is_err() {
+            return false;
+        }
+        if at_or_bottom == from {
+            return true;
+        }
+        at = at.wrapping_sub(4096);
+    }
+}
+
+// --- Masks ----------------------------------------------------------------------------------------------------------
+
+/// What the kernel is told for a mask of the program's.
+fn kernel_mask(program: u64) -> u64 {
+    (program & !VIRTUAL & !LIBC_INTERNAL) | if program & VIRTUAL != 0 { SHADOW } else { 0 }
+}
+
+/// What the program is told for a mask of the kernel's.
+fn program_mask(kernel: u64, blocked: u64) -> u64 {
+    let stands_for = match (kernel & SHADOW, blocked) {
+        (0, _) => 0,
+        (_, 0) => SHADOW,
+        (_, blocked) => blocked,
+    };
+    (kernel & !VIRTUAL) | stands_for
+}
+
+/// Changes the program's mask of this thread and returns the old one.
+fn change_mask(how: c_int, set: Option<u64>) -> Result<u64, i32> {
+    let state = threads::current();
+    let mut kernel = 0u64;
+    // SAFETY: reads the mask.
+    unsafe { sys::syscall(libc::SYS_rt_sigprocmask, [0, 0, &raw mut kernel as u64, 8, 0, 0]) }?;
+    let ours = installed();
+    let old = if ours {
+        program_mask(kernel, state.blocked)
+    } else {
+        kernel
+    };
+    let new = match (set, how) {
+        (None, _) => return Ok(old),
+        (Some(set), libc::SIG_BLOCK) => old | set,
+        (Some(set), libc::SIG_UNBLOCK) => old & !set,
+        (Some(set), libc::SIG_SETMASK) => set,
+        _ => return Err(libc::EINVAL),
+    };
+    if !ours {
+        sys::set_mask(new & !LIBC_INTERNAL | kernel & LIBC_INTERNAL);
+        return Ok(old);
+    }
+    state.blocked = new & VIRTUAL;
+    // libc's own signals are left as libc has them.
+    sys::set_mask(kernel_mask(new) | kernel & LIBC_INTERNAL);
+    if old & !new & OURS != 0 {
+        release_pending(!new);
+    }
+    Ok(old)
+}
+
+/// Sends again what came while it was blocked.
+fn release_pending(unblocked: u64) {
+    for signal in EACH_OF_OURS {
+        if unblocked & bit(signal) == 0 {
+            continue;
+        }
+        if let Some(info) = TABLE.with_pending(|pending| pending[signal as usize].take()) {
+            let arguments = [
+                sys::getpid() as u64,
+                sys::gettid() as u64,
+                signal as u64,
+                &raw const info as u64,
+                0,
+                0,
+            ];
+            // SAFETY: a signal that this process was sent, to this thread.
+            let _ = unsafe { sys::syscall(libc::SYS_rt_tgsigqueueinfo, arguments) };
+        }
+    }
+}
+
+unsafe fn read_set(set: *const sigset_t) -> Option<u64> {
+    // SAFETY: the caller's pointer is null or a set; its first 64 bits are all the signals there are.
+    (!set.is_null()).then(|| unsafe { *set.cast::<u64>() })
+}
+
+unsafe fn write_set(set: *mut sigset_t, mask: u64) {
+    if !set.is_null() {
+        // SAFETY: the caller's pointer is a set.
+        unsafe {
+            set.write_bytes(0, 1);
+            *set.cast::<u64>() = mask;
+        }
+    }
+}
+
+/// The set to hand to a function of libc's in place of the program's; null stays null.
+struct Translated(sigset_t, bool);
+
+impl Translated {
+    unsafe fn new(set: *const sigset_t) -> Translated {
+        // SAFETY: all-zero is an empty set; the caller's pointer is null or a set.
+        unsafe {
+            let mut own: sigset_t = std::mem::zeroed();
+            let given = read_set(set);
+            if let Some(mask) = given {
+                write_set(&mut own, if installed() { kernel_mask(mask) } else { mask });
+            }
+            Translated(own, given.is_some())
+        }
+    }
+
+    fn as_ptr(&self) -> *const sigset_t {
+        if self.1 { &self.0 } else { std::ptr::null() }
+    }
+}
+
+// --- Interposed: masks ----------------------------------------------------------------------------------------------
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // SAFETY: the program's sets.
+    unsafe {
+        if !installed() {
+            return NEXT_PTHREAD_SIGMASK.get()(how, set, old);
+        }
+        match change_mask(how, read_set(set)) {
+            Ok(mask) => {
+                write_set(old, mask);
+                0
+            }
+            Err(errno) => errno,
+        }
+    }
+}
+
+/// The system call itself: sets are 8 bytes.
+///
+/// # Safety
+/// As for the system call.
+pub unsafe fn raw_sigprocmask(how: c_int, set: *const u64, old: *mut u64) -> i64 {
+    // SAFETY: the program's sets.
+    let result = change_mask(how, unsafe { set.as_ref() }.copied()).map(|mask| {
+        if !old.is_null() {
+            // SAFETY: as above.
+            unsafe { *old = mask };
+        }
+        0
+    });
+    sys::to_libc(result)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // SAFETY: the program's sets.
+    match unsafe { pthread_sigmask(how, set, old) } {
+        0 => 0,
+        errno => sys::to_libc(Err(errno)) as c_int,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sigblock(mask: c_int) -> c_int {
+    change_mask(libc::SIG_BLOCK, Some(mask as u32 as u64)).map_or(-1, |old| old as c_int)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sigsetmask(mask: c_int) -> c_int {
+    change_mask(libc::SIG_SETMASK, Some(mask as u32 as u64)).map_or(-1, |old| old as c_int)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn siggetmask() -> c_int {
+    sigblock(0)
+}
+
+fn change_one(how: c_int, signal: c_int) -> c_int {
+    if !(1..SIGNALS as c_int).contains(&signal) {
+        return sys::to_libc(Err(libc::EINVAL)) as c_int;
+    }
+    sys::to_libc(change_mask(how, Some(bit(signal))).map(|_| 0)) as c_int
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sighold(signal: c_int) -> c_int {
+    change_one(libc::SIG_BLOCK, signal)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sigrelse(signal: c_int) -> c_int {
+    change_one(libc::SIG_UNBLOCK, signal)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sigsuspend(set: *const sigset_t) -> c_int {
+    // SAFETY: the program's set, translated.
+    unsafe { NEXT_SIGSUSPEND.get()(Translated::new(set).as_ptr()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __sigsuspend(set: *const sigset_t) -> c_int {
+    // SAFETY: the same function.
+    unsafe { sigsuspend(set) }
+}
+
+fn suspend_with(mask: u64) -> c_int {
+    // SAFETY: a set of our own.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        write_set(&mut set, mask);
+        sigsuspend(&set)
+    }
+}
+
+/// BSD's: with a mask.
+#[unsafe(no_mangle)]
+extern "C-unwind" fn sigpause(mask: c_int) -> c_int {
+    suspend_with(mask as u32 as u64)
+}
+
+/// System V's: the mask of now, without the signal.
+#[unsafe(no_mangle)]
+extern "C-unwind" fn __xpg_sigpause(signal: c_int) -> c_int {
+    if !(1..SIGNALS as c_int).contains(&signal) {
+        return sys::to_libc(Err(libc::EINVAL)) as c_int;
+    }
+    suspend_with(change_mask(libc::SIG_BLOCK, None).unwrap_or(0) & !bit(signal))
+}
+
+#[unsafe(no_mangle)]
+extern "C-unwind" fn __sigpause(signal_or_mask: c_int, is_signal: c_int) -> c_int {
+    if is_signal != 0 {
+        __xpg_sigpause(signal_or_mask)
+    } else {
+        sigpause(signal_or_mask)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigpending(set: *mut sigset_t) -> c_int {
+    let mut pending = 0u64;
+    // SAFETY: the kernel writes 8 bytes; the program's set.
+    unsafe {
+        let result = sys::syscall(libc::SYS_rt_sigpending, [&raw mut pending as u64, 8, 0, 0, 0, 0]);
+        if result.is_ok() {
+            let held = TABLE.with_pending(|held| {
+                (1..SIGNALS)
+                    .filter(|&s| held[s].is_some())
+                    .fold(0, |mask, s| mask | bit(s as c_int))
+            });
+            write_set(set, pending | held);
+        }
+        sys::to_libc(result) as c_int
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn ppoll(
+    descriptors: *mut libc::pollfd,
+    count: libc::nfds_t,
+    timeout: *const libc::timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's call with its mask translated.
+    unsafe { NEXT_PPOLL.get()(descriptors, count, timeout, Translated::new(mask).as_ptr()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pselect(
+    count: c_int,
+    read: *mut libc::fd_set,
+    write: *mut libc::fd_set,
+    except: *mut libc::fd_set,
+    timeout: *const libc::timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's call with its mask translated.
+    unsafe { NEXT_PSELECT.get()(count, read, write, except, timeout, Translated::new(mask).as_ptr()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut libc::epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's call with its mask translated.
+    unsafe { NEXT_EPOLL_PWAIT.get()(epoll, events, most, timeout, Translated::new(mask).as_ptr()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut libc::epoll_event,
+    most: c_int,
+    timeout: *const libc::timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's call with its mask translated.
+    unsafe { NEXT_EPOLL_PWAIT2.get()(epoll, events, most, timeout, Translated::new(mask).as_ptr()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_attr_setsigmask_np(attributes: *mut libc::pthread_attr_t, mask: *const sigset_t) -> c_int {
+    // SAFETY: the program's call with its mask translated.
+    unsafe { NEXT_PTHREAD_ATTR_SETSIGMASK_NP.get()(attributes, Translated::new(mask).as_ptr()) }
+}
+
+// --- Interposed: dispositions -----------------------------------------------------------------------------------------
+
+/// Sets the program's disposition (or only asks) and returns the old one.
+fn change_disposition(signal: c_int, new: Option<Disposition>) -> Result<Disposition, i32> {
+    if !(1..SIGNALS as c_int).contains(&signal) || LIBC_INTERNAL & bit(signal) != 0 {
+        return Err(libc::EINVAL);
+    }
+    let shares_memory = new.is_some() && in_vfork_child();
+    let new = new.map(|n| Disposition {
+        flags: n.flags | SA_RESTORER,
+        ..n
+    });
+    TABLE.with(|table| {
+        let entry = &mut table[signal as usize];
+        let known = *entry;
+        if is_ours(signal) && installed() {
+            // The exec that follows a vfork resets our handlers to what the child wants anyway.
+            if let (Some(new), false) = (new, shares_memory) {
+                *entry = new;
+            }
+            return Ok(known);
+        }
+        let relayed =
+            installed() && !shares_memory && new.is_some_and(|n| n.is_function() && n.flags & libc::SA_ONSTACK != 0);
+        let action = new.map(|n| KernelAction {
+            handler: if relayed {
+                relay as *const () as usize
+            } else {
+                n.handler
+            },
+            flags: (n.flags | if relayed { libc::SA_SIGINFO } else { 0 }) as u32 as u64,
+            restorer: RESTORER.load(Ordering::Relaxed) as usize,
+            mask: n.mask & !OURS,
+        });
+        if let (Some(new), false) = (new, shares_memory) {
+            *entry = new;
+        }
+        match kernel_action(signal, action.as_ref()) {
+            Ok(old) if old.handler == relay as *const () as usize => Ok(known),
+            Ok(old) => Ok(Disposition {
+                handler: old.handler,
+                flags: old.flags as c_int,
+                mask: old.mask
+                    | if known.handler == old.handler {
+                        known.mask & OURS
+                    } else {
+                        0
+                    },
+            }),
+            Err(errno) => {
+                *entry = known;
+                Err(errno)
+            }
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    // SAFETY: the program's structures. The old one is written without the table's lock: it may lie in PM.
+    unsafe {
+        if !installed() {
+            return NEXT_SIGACTION.get()(signal, new, old);
+        }
+        let wanted = new.as_ref().map(|n| Disposition {
+            handler: n.sa_sigaction,
+            flags: n.sa_flags,
+            mask: read_set(&n.sa_mask).unwrap_or(0),
+        });
+        let result = change_disposition(signal, wanted).map(|known| {
+            if let Some(old) = old.as_mut() {
+                old.sa_sigaction = known.handler;
+                old.sa_flags = known.flags;
+                write_set(&mut old.sa_mask, known.mask);
+                let restorer = if known.flags & SA_RESTORER != 0 {
+                    RESTORER.load(Ordering::Relaxed)
+                } else {
+                    0
+                };
+                old.sa_restorer = std::mem::transmute::<usize, Option<extern "C" fn()>>(restorer as usize);
+            }
+            0
+        });
+        sys::to_libc(result) as c_int
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    // SAFETY: the same function.
+    unsafe { sigaction(signal, new, old) }
+}
+
+/// The system call itself, with the kernel's structures.
+///
+/// # Safety
+/// As for the system call.
+pub unsafe fn raw_sigaction(signal: c_int, new: *const c_void, old: *mut c_void) -> i64 {
+    // SAFETY: the program's structures.
+    unsafe {
+        let wanted = new.cast::<KernelAction>().as_ref();
+        let wanted = wanted.map(|n| Disposition {
+            handler: n.handler,
+            flags: n.flags as c_int,
+            mask: n.mask,
+        });
+        let result = change_disposition(signal, wanted).map(|known| {
+            if let Some(old) = old.cast::<KernelAction>().as_mut() {
+                let restorer = RESTORER.load(Ordering::Relaxed) as usize;
+                *old = KernelAction {
+                    handler: known.handler,
+                    flags: known.flags as u32 as u64,
+                    restorer,
+                    mask: known.mask,
+                };
+            }
+            0
+        });
+        sys::to_libc(result)
+    }
+}
+
+/// Signals whose system calls `siginterrupt` asked not to restart.
+static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
+
+fn set_handler(signal: c_int, handler: usize, flags: c_int, mask: u64) -> usize {
+    match change_disposition(signal, Some(Disposition { handler, flags, mask })) {
+        Ok(old) => old.handler,
+        Err(errno) => {
+            sys::to_libc(Err(errno));
+            libc::SIG_ERR
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn signal(signal: c_int, handler: usize) -> usize {
+    if !installed() {
+        // SAFETY: libc's function of this name.
+        return unsafe { NEXT_SIGNAL.get()(signal, handler) };
+    }
+    if handler == libc::SIG_ERR || !(1..SIGNALS as c_int).contains(&signal) {
+        sys::to_libc(Err(libc::EINVAL));
+        return libc::SIG_ERR;
+    }
+    let interrupting = INTERRUPTING.load(Ordering::Relaxed) & bit(signal) != 0;
+    set_handler(
+        signal,
+        handler,
+        if interrupting { 0 } else { libc::SA_RESTART },
+        bit(signal),
+    )
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsd_signal(number: c_int, handler: usize) -> usize {
+    signal(number, handler)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ssignal(number: c_int, handler: usize) -> usize {
+    signal(number, handler)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sysv_signal(signal: c_int, handler: usize) -> usize {
+    const SA_INTERRUPT: c_int = 0x2000_0000;
+    if !installed() {
+        // SAFETY: libc's function of this name.
+        return unsafe { NEXT_SYSV_SIGNAL.get()(signal, handler) };
+    }
+    set_handler(signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT, 0)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __sysv_signal(signal: c_int, handler: usize) -> usize {
+    sysv_signal(signal, handler)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sigset(signal: c_int, handler: usize) -> usize {
+    const SIG_HOLD: usize = 2;
+    if !installed() {
+        // SAFETY: libc's function of this name.
+        return unsafe { NEXT_SIGSET.get()(signal, handler) };
+    }
+    if !(1..SIGNALS as c_int).contains(&signal) {
+        sys::to_libc(Err(libc::EINVAL));
+        return libc::SIG_ERR;
+    }
+    let before = change_mask(libc::SIG_BLOCK, None).unwrap_or(0);
+    let old = if handler == SIG_HOLD {
+        change_one(libc::SIG_BLOCK, signal);
+        change_disposition(signal, None).map_or(libc::SIG_ERR, |d| d.handler)
+    } else {
+        let old = set_handler(signal, handler, 0, 0);
+        if old != libc::SIG_ERR {
+            change_one(libc::SIG_UNBLOCK, signal);
+        }
+        old
+    };
+    if old != libc::SIG_ERR && before & bit(signal) != 0 {
+        SIG_HOLD
+    } else {
+        old
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sigignore(signal: c_int) -> c_int {
+    if !installed() {
+        // SAFETY: libc's function of this name.
+        return unsafe { NEXT_SIGIGNORE.get()(signal) };
+    }
+    if set_handler(signal, libc::SIG_IGN, 0, 0) == libc::SIG_ERR {
+        -1
+    } else {
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
+    if !installed() {
+        // SAFETY: libc's function of this name.
+        return unsafe { NEXT_SIGINTERRUPT.get()(signal, interrupt) };
+    }
+    let result = change_disposition(signal, None).and_then(|mut disposition| {
+        if interrupt != 0 {
+            INTERRUPTING.fetch_or(bit(signal), Ordering::Relaxed);
+            disposition.flags &= !libc::SA_RESTART;
+        } else {
+            INTERRUPTING.fetch_and(!bit(signal), Ordering::Relaxed);
+            disposition.flags |= libc::SA_RESTART;
+        }
+        change_disposition(signal, Some(disposition)).map(|_| 0)
+    });
+    sys::to_libc(result) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
+    const SS_AUTODISARM: c_int = 1 << 31;
+    let own = threads::current();
+    let here = &raw const own as u64;
+    let known = own.alternate;
+    let (low, high) = (known.ss_sp as u64, known.ss_sp as u64 + known.ss_size as u64);
+    let on_it = known.ss_flags & libc::SS_DISABLE == 0 && (low..high).contains(&here);
+    // SAFETY: the program's structures.
+    unsafe {
+        if !installed() {
+            return NEXT_SIGALTSTACK.get()(new, old);
+        }
+        if let Some(new) = new.as_ref() {
+            let error = match new.ss_flags & !SS_AUTODISARM {
+                _ if on_it => Some(libc::EPERM),
+                libc::SS_DISABLE => None,
+                0 | libc::SS_ONSTACK if new.ss_size < libc::MINSIGSTKSZ => Some(libc::ENOMEM),
+                0 | libc::SS_ONSTACK => None,
+                _ => Some(libc::EINVAL),
+            };
+            if let Some(errno) = error {
+                return sys::to_libc(Err(errno)) as c_int;
+            }
+            own.alternate = match new.ss_flags & libc::SS_DISABLE {
+                0 => libc::stack_t { ss_flags: 0, ..*new },
+                _ => libc::stack_t {
+                    ss_sp: std::ptr::null_mut(),
+                    ss_flags: libc::SS_DISABLE,
+                    ss_size: 0,
+                },
+            };
+        }
+        if let Some(old) = old.as_mut() {
+            *old = libc::stack_t {
+                ss_flags: if on_it { libc::SS_ONSTACK } else { known.ss_flags },
+                ..known
+            };
+        }
+    }
+    0
+}
+
+// --- libc's functions behind the interposed ones ----------------------------------------------------------------------
+
+type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+type SetHandler = unsafe extern "C" fn(c_int, usize) -> usize;
+type Pselect = unsafe extern "C-unwind" fn(
+    c_int,
+    *mut libc::fd_set,
+    *mut libc::fd_set,
+    *mut libc::fd_set,
+    *const libc::timespec,
+    *const sigset_t,
+) -> c_int;
+type EpollPwait2 =
+    unsafe extern "C-unwind" fn(c_int, *mut libc::epoll_event, c_int, *const libc::timespec, *const sigset_t) -> c_int;
+
+// SAFETY: each with the type that libc's headers declare.
+static NEXT_PTHREAD_SIGMASK: Next<unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int> =
+    unsafe { Next::new(c"pthread_sigmask") };
+static NEXT_SIGSUSPEND: Next<unsafe extern "C-unwind" fn(*const sigset_t) -> c_int> =
+    unsafe { Next::new(c"sigsuspend") };
+static NEXT_PPOLL: Next<
+    unsafe extern "C-unwind" fn(*mut libc::pollfd, libc::nfds_t, *const libc::timespec, *const sigset_t) -> c_int,
+> = unsafe { Next::new(c"ppoll") };
+static NEXT_PSELECT: Next<Pselect> = unsafe { Next::new(c"pselect") };
+static NEXT_EPOLL_PWAIT: Next<
+    unsafe extern "C-unwind" fn(c_int, *mut libc::epoll_event, c_int, c_int, *const sigset_t) -> c_int,
+> = unsafe { Next::new(c"epoll_pwait") };
+static NEXT_EPOLL_PWAIT2: Next<EpollPwait2> = unsafe { Next::new(c"epoll_pwait2") };
+static NEXT_PTHREAD_ATTR_SETSIGMASK_NP: Next<
+    unsafe extern "C" fn(*mut libc::pthread_attr_t, *const sigset_t) -> c_int,
+> = unsafe { Next::new(c"pthread_attr_setsigmask_np") };
+static NEXT_SIGACTION: Next<Sigaction> = unsafe { Next::new(c"sigaction") };
+static NEXT_SIGNAL: Next<SetHandler> = unsafe { Next::new(c"signal") };
+static NEXT_SYSV_SIGNAL: Next<SetHandler> = unsafe { Next::new(c"sysv_signal") };
+static NEXT_SIGSET: Next<SetHandler> = unsafe { Next::new(c"sigset") };
+static NEXT_SIGIGNORE: Next<unsafe extern "C" fn(c_int) -> c_int> = unsafe { Next::new(c"sigignore") };
+static NEXT_SIGINTERRUPT: Next<unsafe extern "C" fn(c_int, c_int) -> c_int> = unsafe { Next::new(c"siginterrupt") };
+static NEXT_SIGALTSTACK: Next<unsafe extern "C" fn(*const libc::stack_t, *mut libc::stack_t) -> c_int> =
+    unsafe { Next::new(c"sigaltstack") };

@@ -1,0 +1,54 @@
+//! Spin locks that work in signal handlers and in shared memory. The word holds the owner's thread id, so that a lock
+//! whose owner was killed can be taken over instead of hanging every other process.
+
+use crate::sys;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub struct Spin(AtomicU32);
+
+pub struct Held<'a>(&'a AtomicU32);
+
+impl Spin {
+    pub const fn new() -> Self {
+        Spin(AtomicU32::new(0))
+    }
+
+    pub fn lock(&self) -> Held<'_> {
+        acquire(&self.0, sys::gettid());
+        Held(&self.0)
+    }
+
+    /// In a forked child, whose other threads are gone: nobody holds it.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        release(self.0);
+    }
+}
+
+/// Takes the lock at `word` for the thread `me`.
+pub fn acquire(word: &AtomicU32, me: u32) {
+    let mut tries = 0u32;
+    while let Err(holder) = word.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
+        tries += 1;
+        if tries < 100 {
+            std::hint::spin_loop();
+        } else if tries % 10_000 != 0 {
+            // SAFETY: no arguments.
+            let _ = unsafe { sys::syscall(libc::SYS_sched_yield, [0; 6]) };
+        } else if holder != 0
+            && !sys::alive(holder)
+            && word.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        {
+            return;
+        }
+    }
+}
+
+pub fn release(word: &AtomicU32) {
+    word.store(0, Ordering::Release);
+}

@@ -1,0 +1,1422 @@
+//! System calls that write to PM, and the program's output.
+//!
+//! The kernel cannot write to a view, and libc makes system calls of its own that no interposition sees (`fread` into PM
+//! got EFAULT). So a seccomp filter traps every call that would write to an address in the range of views: the handler makes
+//! the call with a bounce buffer, and what the kernel wrote there is stored to PM and logged. The call is made on the
+//! program's own stack with the program's own mask, as if by a handler of the program's, so that it blocks, is interrupted,
+//! restarted and cancelled as it would have been.
+//!
+//! A second filter traps `write` and `writev` to stdout and stderr when libc makes them, for output events. It names
+//! addresses of this process, so it means nothing to a program that this one executes; the first needs no such care, since
+//! nobody else has buffers in the range of views. Every other way to give the kernel a PM buffer or to produce output is a
+//! function of libc's with an indirect buffer (`readv`, `recvmsg`) or a socket (`send`), and is interposed: a thread of libc's
+//! own, which has SIGSYS blocked, must not be trapped there.
+
+use crate::real::{Next, Resolve};
+use crate::{files, log, pm, signals, sys, threads};
+use crashproof_wire::record::*;
+use libc::{c_int, c_void, iovec, mmsghdr, msghdr, off_t, siginfo_t, size_t, ssize_t, ucontext_t};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+// --- Which calls write where ------------------------------------------------------------------------------------------
+
+/// How large the buffer at an argument is.
+#[derive(Clone, Copy)]
+enum Size {
+    Bytes(u32),
+    /// As another argument says.
+    Argument(usize),
+    /// So many bytes for each element, of which another argument has the number.
+    Elements(usize, u32),
+    /// As the `socklen_t` at another argument says.
+    LengthAt(usize),
+    /// One bit for each of the number that another argument has, in whole words.
+    Bits(usize),
+    /// One byte for each page of the length that another argument has.
+    Pages(usize),
+}
+
+/// How much of it the kernel has written.
+#[derive(Clone, Copy)]
+enum Written {
+    /// All, if the call succeeds.
+    All,
+    /// As many of these units as the call returns, and so many bytes more.
+    Returned(u32, u32),
+    /// All if the call returns more than 0.
+    Found,
+    /// As the `socklen_t` at another argument now says.
+    LengthAt(usize),
+    /// What differs from before, also if the call fails. Such a buffer is read by the kernel too.
+    Changed,
+}
+
+struct Output {
+    argument: usize,
+    size: Size,
+    written: Written,
+}
+
+const fn output(argument: usize, size: Size, written: Written) -> Output {
+    Output {
+        argument,
+        size,
+        written,
+    }
+}
+
+/// Fills a buffer whose capacity is the next argument, and returns how much.
+const fn filled(argument: usize) -> Output {
+    output(argument, Size::Argument(argument + 1), Written::Returned(1, 0))
+}
+
+const fn structure(argument: usize, bytes: u32) -> Output {
+    output(argument, Size::Bytes(bytes), Written::All)
+}
+
+const fn updated(argument: usize, bytes: u32) -> Output {
+    output(argument, Size::Bytes(bytes), Written::Changed)
+}
+
+/// A buffer whose length, in and out, is at the next argument.
+const fn measured(argument: usize) -> Output {
+    output(argument, Size::LengthAt(argument + 1), Written::LengthAt(argument + 1))
+}
+
+const STAT: u32 = size_of::<libc::stat>() as u32;
+const STATFS: u32 = size_of::<libc::statfs>() as u32;
+const RUSAGE: u32 = size_of::<libc::rusage>() as u32;
+const FD_SETS: [Output; 4] = [
+    output(1, Size::Bits(0), Written::Changed),
+    output(2, Size::Bits(0), Written::Changed),
+    output(3, Size::Bits(0), Written::Changed),
+    updated(4, 16),
+];
+const EVENTS: &[Output] = &[output(1, Size::Elements(2, 12), Written::Returned(12, 0))];
+const IDS: &[Output] = &[structure(0, 4), structure(1, 4), structure(2, 4)];
+const ADDRESS: &[Output] = &[measured(1), updated(2, 4)];
+
+/// The calls that write to buffers given as arguments. The most frequent come first.
+const CALLS: &[(i64, &[Output])] = &[
+    (libc::SYS_read, &[filled(1)]),
+    (libc::SYS_pread64, &[filled(1)]),
+    (libc::SYS_recvfrom, &[filled(1), measured(4), updated(5, 4)]),
+    (libc::SYS_epoll_wait, EVENTS),
+    (libc::SYS_epoll_pwait, EVENTS),
+    (libc::SYS_epoll_pwait2, EVENTS),
+    (libc::SYS_poll, &[output(0, Size::Elements(1, 8), Written::Changed)]),
+    (
+        libc::SYS_ppoll,
+        &[output(0, Size::Elements(1, 8), Written::Changed), updated(2, 16)],
+    ),
+    (libc::SYS_select, &FD_SETS),
+    (libc::SYS_pselect6, &FD_SETS),
+    (libc::SYS_clock_gettime, &[structure(1, 16)]),
+    (libc::SYS_clock_getres, &[structure(1, 16)]),
+    (libc::SYS_gettimeofday, &[structure(0, 16), structure(1, 8)]),
+    (libc::SYS_time, &[structure(0, 8)]),
+    (libc::SYS_nanosleep, &[updated(1, 16)]),
+    (libc::SYS_clock_nanosleep, &[updated(3, 16)]),
+    (libc::SYS_stat, &[structure(1, STAT)]),
+    (libc::SYS_fstat, &[structure(1, STAT)]),
+    (libc::SYS_lstat, &[structure(1, STAT)]),
+    (libc::SYS_newfstatat, &[structure(2, STAT)]),
+    (libc::SYS_statx, &[structure(4, size_of::<libc::statx>() as u32)]),
+    (libc::SYS_statfs, &[structure(1, STATFS)]),
+    (libc::SYS_fstatfs, &[structure(1, STATFS)]),
+    (libc::SYS_getdents, &[filled(1)]),
+    (libc::SYS_getdents64, &[filled(1)]),
+    (libc::SYS_readlink, &[filled(1)]),
+    (libc::SYS_readlinkat, &[filled(2)]),
+    (libc::SYS_getcwd, &[filled(0)]),
+    (libc::SYS_getxattr, &[filled(2)]),
+    (libc::SYS_lgetxattr, &[filled(2)]),
+    (libc::SYS_fgetxattr, &[filled(2)]),
+    (libc::SYS_listxattr, &[filled(1)]),
+    (libc::SYS_llistxattr, &[filled(1)]),
+    (libc::SYS_flistxattr, &[filled(1)]),
+    (libc::SYS_getrandom, &[filled(0)]),
+    (libc::SYS_accept, ADDRESS),
+    (libc::SYS_accept4, ADDRESS),
+    (libc::SYS_getsockname, ADDRESS),
+    (libc::SYS_getpeername, ADDRESS),
+    (libc::SYS_getsockopt, &[measured(3), updated(4, 4)]),
+    (libc::SYS_socketpair, &[structure(3, 8)]),
+    (libc::SYS_pipe, &[structure(0, 8)]),
+    (libc::SYS_pipe2, &[structure(0, 8)]),
+    (libc::SYS_sendfile, &[updated(2, 8)]),
+    (libc::SYS_splice, &[updated(1, 8), updated(3, 8)]),
+    (libc::SYS_copy_file_range, &[updated(1, 8), updated(3, 8)]),
+    (libc::SYS_fcntl, &[updated(2, size_of::<libc::flock>() as u32)]),
+    (libc::SYS_ioctl, &[updated(2, 256)]),
+    (libc::SYS_name_to_handle_at, &[updated(2, 8 + 128), structure(3, 4)]),
+    (libc::SYS_mincore, &[output(2, Size::Pages(1), Written::All)]),
+    (libc::SYS_uname, &[structure(0, size_of::<libc::utsname>() as u32)]),
+    (libc::SYS_sysinfo, &[structure(0, size_of::<libc::sysinfo>() as u32)]),
+    (libc::SYS_times, &[structure(0, 32)]),
+    (libc::SYS_getrusage, &[structure(1, RUSAGE)]),
+    (libc::SYS_getrlimit, &[structure(1, 16)]),
+    (libc::SYS_prlimit64, &[structure(3, 16)]),
+    (
+        libc::SYS_wait4,
+        &[
+            output(1, Size::Bytes(4), Written::Found),
+            output(3, Size::Bytes(RUSAGE), Written::Found),
+        ],
+    ),
+    (
+        libc::SYS_waitid,
+        &[structure(2, size_of::<siginfo_t>() as u32), structure(4, RUSAGE)],
+    ),
+    (libc::SYS_getresuid, IDS),
+    (libc::SYS_getresgid, IDS),
+    (
+        libc::SYS_getgroups,
+        &[output(1, Size::Elements(0, 4), Written::Returned(4, 0))],
+    ),
+    (libc::SYS_getcpu, &[structure(0, 4), structure(1, 4)]),
+    (libc::SYS_capget, &[updated(0, 8), updated(1, 24)]),
+    (
+        libc::SYS_sched_getaffinity,
+        &[output(2, Size::Argument(1), Written::Returned(1, 0))],
+    ),
+    (libc::SYS_sched_getparam, &[structure(1, 4)]),
+    (
+        libc::SYS_sched_getattr,
+        &[output(1, Size::Argument(2), Written::Changed)],
+    ),
+    (libc::SYS_sched_rr_get_interval, &[structure(1, 16)]),
+    (libc::SYS_getitimer, &[structure(1, 32)]),
+    (libc::SYS_setitimer, &[structure(2, 32)]),
+    (libc::SYS_timer_create, &[structure(2, 4)]),
+    (libc::SYS_timer_settime, &[structure(3, 32)]),
+    (libc::SYS_timer_gettime, &[structure(1, 32)]),
+    (libc::SYS_timerfd_settime, &[structure(3, 32)]),
+    (libc::SYS_timerfd_gettime, &[structure(1, 32)]),
+    (libc::SYS_rt_sigpending, &[output(0, Size::Argument(1), Written::All)]),
+    (
+        libc::SYS_rt_sigtimedwait,
+        &[output(1, Size::Bytes(size_of::<siginfo_t>() as u32), Written::Found)],
+    ),
+    (libc::SYS_mq_timedreceive, &[filled(1), structure(3, 4)]),
+    (libc::SYS_mq_getsetattr, &[structure(2, 64)]),
+    // The message is preceded by its type.
+    (
+        libc::SYS_msgrcv,
+        &[output(1, Size::Argument(2), Written::Returned(1, 8))],
+    ),
+    (libc::SYS_msgctl, &[updated(2, 120)]),
+    (libc::SYS_shmctl, &[updated(2, 112)]),
+    (libc::SYS_semctl, &[updated(3, 104)]),
+    (libc::SYS_prctl, &[updated(1, 16)]),
+    (libc::SYS_arch_prctl, &[updated(1, 8)]),
+    (libc::SYS_io_setup, &[updated(1, 8)]),
+    (
+        libc::SYS_io_getevents,
+        &[output(3, Size::Elements(2, 32), Written::Returned(32, 0))],
+    ),
+];
+
+/// Those operations of `futex` that make the kernel write a futex word, at the first or the fifth argument.
+const FUTEX_WRITING: [u32; 7] = [
+    libc::FUTEX_WAKE_OP as u32,
+    libc::FUTEX_LOCK_PI as u32,
+    libc::FUTEX_UNLOCK_PI as u32,
+    libc::FUTEX_TRYLOCK_PI as u32,
+    libc::FUTEX_WAIT_REQUEUE_PI as u32,
+    libc::FUTEX_CMP_REQUEUE_PI as u32,
+    13, // FUTEX_LOCK_PI2
+];
+const FUTEX_COMMAND: u32 = 0x7f;
+const FUTEX_WORDS: [usize; 2] = [0, 4];
+
+// --- The filters ------------------------------------------------------------------------------------------------------
+
+/// Comes with our traps in `si_errno`, so that those of a filter of the program's are told apart.
+const OURS: u32 = 0xc9af;
+const TRAP: u32 = libc::SECCOMP_RET_TRAP | OURS;
+
+type Instruction = libc::sock_filter;
+
+mod bpf {
+    use super::Instruction;
+
+    pub const NUMBER: u32 = 0;
+    pub const ARCHITECTURE: u32 = 4;
+    pub const INSTRUCTION_POINTER: u32 = 8;
+    pub const X86_64: u32 = 0xc000_003e;
+
+    pub const fn argument(index: usize) -> u32 {
+        16 + 8 * index as u32
+    }
+
+    const fn plain(code: u32, k: u32) -> Instruction {
+        Instruction {
+            code: code as u16,
+            jt: 0,
+            jf: 0,
+            k,
+        }
+    }
+
+    const fn jump(condition: u32, k: u32, jt: u8, jf: u8) -> Instruction {
+        Instruction {
+            code: (libc::BPF_JMP | condition | libc::BPF_K) as u16,
+            jt,
+            jf,
+            k,
+        }
+    }
+
+    pub const fn load(offset: u32) -> Instruction {
+        plain(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
+    }
+
+    pub const fn and(k: u32) -> Instruction {
+        plain(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, k)
+    }
+
+    pub const fn go(by: u32) -> Instruction {
+        plain(libc::BPF_JMP | libc::BPF_JA, by)
+    }
+
+    pub const fn answer(k: u32) -> Instruction {
+        plain(libc::BPF_RET | libc::BPF_K, k)
+    }
+
+    pub const fn equal(k: u32, jt: u8, jf: u8) -> Instruction {
+        jump(libc::BPF_JEQ, k, jt, jf)
+    }
+
+    pub const fn at_least(k: u32, jt: u8, jf: u8) -> Instruction {
+        jump(libc::BPF_JGE, k, jt, jf)
+    }
+
+    pub const fn above(k: u32, jt: u8, jf: u8) -> Instruction {
+        jump(libc::BPF_JGT, k, jt, jf)
+    }
+}
+
+/// A filter being written; on the stack, since it is made before the program has run.
+struct Filter {
+    code: [Instruction; Filter::MOST],
+    len: usize,
+}
+
+impl Filter {
+    const MOST: usize = 1024;
+
+    /// Lets everything pass that is not an x86-64 call, and has the call's number loaded.
+    fn new() -> Filter {
+        let mut filter = Filter {
+            code: [bpf::answer(libc::SECCOMP_RET_ALLOW); Filter::MOST],
+            len: 0,
+        };
+        filter.push(bpf::load(bpf::ARCHITECTURE));
+        filter.push(bpf::equal(bpf::X86_64, 1, 0));
+        filter.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
+        filter.push(bpf::load(bpf::NUMBER));
+        filter
+    }
+
+    fn push(&mut self, instruction: Instruction) {
+        // Too long a filter is refused by `install`.
+        if let Some(place) = self.code.get_mut(self.len) {
+            *place = instruction;
+        }
+        self.len += 1;
+    }
+
+    /// If the call's number is one of these, what `body` writes decides; behind it the number is still loaded.
+    fn case(&mut self, numbers: impl ExactSizeIterator<Item = i64>, body: impl FnOnce(&mut Filter)) {
+        let count = numbers.len();
+        for (i, number) in numbers.enumerate() {
+            self.push(bpf::equal(number as u32, (count - i) as u8, 0));
+        }
+        let over = self.len;
+        self.push(bpf::go(0));
+        body(self);
+        self.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
+        let by = self.len - over - 1;
+        if let Some(place) = self.code.get_mut(over) {
+            *place = bpf::go(by as u32);
+        }
+    }
+
+    /// Traps if the 64-bit word at `offset` lies in [low, high).
+    fn trap_within(&mut self, offset: u32, low: u64, high: u64) {
+        let (last_high, last_low) = (((high - 1) >> 32) as u32, (high - 1) as u32);
+        let (first_high, first_low) = ((low >> 32) as u32, low as u32);
+        for instruction in [
+            bpf::load(offset + 4),
+            bpf::at_least(first_high, 0, 9),
+            bpf::above(last_high, 8, 0),
+            bpf::equal(first_high, 0, 2),
+            bpf::load(offset),
+            bpf::at_least(first_low, 0, 5),
+            bpf::load(offset + 4),
+            bpf::equal(last_high, 0, 2),
+            bpf::load(offset),
+            bpf::above(last_low, 1, 0),
+            bpf::answer(TRAP),
+        ] {
+            self.push(instruction);
+        }
+    }
+
+    /// Traps each call that writes to a buffer in [low, high).
+    fn for_buffers(low: u64, high: u64) -> Filter {
+        let mut filter = Filter::new();
+        // Calls with buffers at the same arguments share their tests.
+        let arguments = |call: &(i64, &[Output])| call.1.iter().fold(0u8, |set, o| set | 1 << o.argument);
+        let mut seen = [false; 64];
+        for call in CALLS {
+            let set = arguments(call);
+            if std::mem::replace(&mut seen[set as usize], true) {
+                continue;
+            }
+            let mut group = [0i64; 48];
+            let mut count = 0;
+            for other in CALLS.iter().filter(|c| arguments(c) == set).take(group.len()) {
+                group[count] = other.0;
+                count += 1;
+            }
+            filter.case(group[..count].iter().copied(), |filter| {
+                for argument in (0..6).filter(|a| set & 1 << a != 0) {
+                    filter.trap_within(bpf::argument(argument), low, high);
+                }
+            });
+        }
+        filter.case([libc::SYS_futex].into_iter(), |filter| {
+            filter.push(bpf::load(bpf::argument(1)));
+            filter.push(bpf::and(FUTEX_COMMAND));
+            let count = FUTEX_WRITING.len();
+            for (i, &operation) in FUTEX_WRITING.iter().enumerate() {
+                filter.push(bpf::equal(operation, (count - i) as u8, 0));
+            }
+            filter.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
+            for word in FUTEX_WORDS {
+                filter.trap_within(bpf::argument(word), low, high);
+            }
+        });
+        filter.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
+        filter
+    }
+
+    /// Traps writes to stdout and stderr by the code in [low, high).
+    fn for_output(low: u64, high: u64) -> Filter {
+        let mut filter = Filter::new();
+        filter.case([libc::SYS_write, libc::SYS_writev].into_iter(), |filter| {
+            filter.push(bpf::load(bpf::argument(0)));
+            filter.push(bpf::equal(1, 2, 0));
+            filter.push(bpf::equal(2, 1, 0));
+            filter.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
+            filter.trap_within(bpf::INSTRUCTION_POINTER, low, high);
+        });
+        filter.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
+        filter
+    }
+
+    fn install(&self) -> Result<(), i32> {
+        if self.len > Filter::MOST {
+            return Err(libc::E2BIG);
+        }
+        let program = libc::sock_fprog {
+            len: self.len as u16,
+            filter: self.code.as_ptr().cast_mut(),
+        };
+        let flags = libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+        let arguments = [
+            libc::SECCOMP_SET_MODE_FILTER as u64,
+            flags,
+            &raw const program as u64,
+            0,
+            0,
+            0,
+        ];
+        // SAFETY: the kernel reads the program.
+        let install = || unsafe { sys::syscall(libc::SYS_seccomp, arguments) };
+        let mut result = install();
+        if result == Err(libc::EACCES) {
+            // SAFETY: no pointers. Without privileges a filter may only be set by a process that can gain none.
+            unsafe { sys::syscall(libc::SYS_prctl, [libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0, 0]) }?;
+            result = install();
+        }
+        match result? {
+            0 => Ok(()),
+            // The id of a thread that could not be synchronised.
+            _ => Err(libc::EBUSY),
+        }
+    }
+}
+
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// Sets the filters. Our SIGSYS handler is in place.
+pub fn install() -> Result<(), i32> {
+    let all: [&dyn Resolve; 18] = [
+        &NEXT_WRITE,
+        &NEXT_PWRITE,
+        &NEXT_WRITEV,
+        &NEXT_PWRITEV,
+        &NEXT_PWRITEV2,
+        &NEXT_SEND,
+        &NEXT_SENDTO,
+        &NEXT_SENDMSG,
+        &NEXT_SENDMMSG,
+        &NEXT_READV,
+        &NEXT_PREADV,
+        &NEXT_PREADV2,
+        &NEXT_RECVMSG,
+        &NEXT_RECVMMSG,
+        &NEXT_PROCESS_VM_READV,
+        &NEXT_MUTEX_INIT,
+        &NEXT_MUTEXATTR_GETROBUST,
+        &NEXT_SYSCALL,
+    ];
+    all.iter().for_each(|next| next.resolve());
+    let (low, high) = pm::view_range();
+    if !inherited(low) {
+        Filter::for_buffers(low, high).install()?;
+    }
+    let (low, high) = libc_code().ok_or(libc::ENOENT)?;
+    Filter::for_output(low, high).install()?;
+    INSTALLED.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Whether a filter for buffers at `address` came with the program that executed this one: asks for a buffer there.
+fn inherited(address: u64) -> bool {
+    threads::current().probing = true;
+    // SAFETY: nothing is mapped there yet; the kernel answers EFAULT, or our handler 1.
+    let answer = unsafe { sys::syscall(libc::SYS_uname, [address, 0, 0, 0, 0, 0]) };
+    threads::current().probing = false;
+    answer == Ok(1)
+}
+
+/// A view outside the reserved range.
+pub fn add_view_range(low: u64, high: u64) {
+    if INSTALLED.load(Ordering::Acquire) && Filter::for_buffers(low, high).install().is_err() {
+        log::incomplete(
+            INCOMPLETE_LIMIT,
+            b"too many PM mappings at addresses of the program's choice: a system call that writes there may fail",
+        );
+    }
+}
+
+/// Where libc's code is.
+fn libc_code() -> Option<(u64, u64)> {
+    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: size_t, found: *mut c_void) -> c_int {
+        // SAFETY: the loader's description of a module, and the caller's pair.
+        unsafe {
+            let (info, found) = (&*info, &mut *found.cast::<(u64, u64, u64)>());
+            let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize);
+            for header in headers
+                .iter()
+                .filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0)
+            {
+                let low = info.dlpi_addr + header.p_vaddr;
+                let high = low + header.p_memsz;
+                if (low..high).contains(&found.2) {
+                    (found.0, found.1) = (low, high);
+                    return 1;
+                }
+            }
+        }
+        0
+    }
+    // Never interposed by us, so it is libc's own.
+    let inside = libc::gnu_get_libc_version as *const () as u64;
+    let mut found = (0u64, 0u64, inside);
+    // SAFETY: the callback gets what it expects.
+    let status = unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+    (status == 1).then_some((found.0, found.1))
+}
+
+// --- The trap -----------------------------------------------------------------------------------------------------------
+
+/// SIGSYS. True: one of our filters raised it, and the call is made.
+pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+    const SYS_SECCOMP: c_int = 1;
+    if info.si_code != SYS_SECCOMP || info.si_errno != OURS as c_int {
+        return false;
+    }
+    if threads::current().probing {
+        uc.uc_mcontext.gregs[libc::REG_RAX as usize] = 1;
+        return true;
+    }
+    // SAFETY: the kernel's mask is the first 8 bytes of libc's longer one.
+    let mask = unsafe { *(&raw const uc.uc_sigmask).cast::<u64>() };
+    let entry = emulate as *const () as usize;
+    if !signals::enter_handler(libc::SIGSYS, info, uc, entry, mask, false) {
+        // No room on the program's stack: here, then, with signals blocked.
+        emulate(libc::SIGSYS, info, uc);
+    }
+    true
+}
+
+/// Makes the trapped call. Runs like a handler of the program's; a signal or a cancellation may take it off the stack.
+extern "C-unwind" fn emulate(_: c_int, _: *const siginfo_t, uc: *mut ucontext_t) {
+    // SAFETY: the frame that `enter_handler` laid.
+    let uc = unsafe { &mut *uc };
+    let registers = &uc.uc_mcontext.gregs;
+    let number = registers[libc::REG_RAX as usize];
+    let arguments = [
+        libc::REG_RDI,
+        libc::REG_RSI,
+        libc::REG_RDX,
+        libc::REG_R10,
+        libc::REG_R8,
+        libc::REG_R9,
+    ]
+    .map(|r| registers[r as usize] as u64);
+    let result = match number {
+        libc::SYS_write | libc::SYS_writev => output_call(number, arguments),
+        libc::SYS_futex => futex(arguments, uc),
+        _ => match CALLS.iter().find(|call| call.0 == number) {
+            Some((_, outputs)) => bounced_call(number, arguments, outputs, uc),
+            // SAFETY: the program's call.
+            None => unsafe { sys::syscall(number, arguments) },
+        },
+    };
+    uc.uc_mcontext.gregs[libc::REG_RAX as usize] = match result {
+        Ok(value) => value as i64,
+        Err(errno) => -errno as i64,
+    };
+}
+
+fn output_call(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
+    // SAFETY: the program's call.
+    let written = unsafe { sys::syscall(number, arguments) }?;
+    let whole = iovec {
+        iov_base: arguments[1] as *mut c_void,
+        iov_len: arguments[2] as usize,
+    };
+    let parts = if number == libc::SYS_write {
+        std::slice::from_ref(&whole)
+    } else {
+        // SAFETY: the kernel has just read this array.
+        unsafe { std::slice::from_raw_parts(arguments[1] as *const iovec, arguments[2] as usize) }
+    };
+    sys::without_signals(|| {
+        each_part(parts, written as usize, |data, _| {
+            log::output(arguments[0] as u32, data)
+        })
+    });
+    Ok(written)
+}
+
+/// The first `total` bytes of a gathered write, part by part, each with its distance from the first.
+fn each_part(parts: &[iovec], total: usize, mut f: impl FnMut(&[u8], u64)) {
+    let mut done = 0;
+    for part in parts {
+        let n = part.iov_len.min(total - done);
+        if n > 0 {
+            // SAFETY: the kernel has just read these bytes.
+            f(
+                unsafe { std::slice::from_raw_parts(part.iov_base.cast(), n) },
+                done as u64,
+            );
+        }
+        done += n;
+    }
+}
+
+/// A futex whose word the kernel writes: on the alias; then what the word holds is logged.
+fn futex(mut arguments: [u64; 6], uc: &ucontext_t) -> Result<u64, i32> {
+    let words = FUTEX_WORDS.map(|i| pm::find(arguments[i]).filter(|r| r.writable).map(|r| (arguments[i], r)));
+    for (i, word) in FUTEX_WORDS.into_iter().zip(&words) {
+        if let Some((address, region)) = word {
+            arguments[i] = address.wrapping_add_signed(region.delta);
+        }
+    }
+    // SAFETY: the program's call, on the same words.
+    let result = unsafe { sys::syscall(libc::SYS_futex, arguments) };
+    sys::without_signals(|| {
+        let Some(session) = log::session() else { return };
+        let stack = log::stack_of(uc);
+        for (address, region) in words.into_iter().flatten() {
+            let place = region.place(address);
+            let _locks = pm::LineLocks::take(session, std::iter::once((place, 4)));
+            // SAFETY: the alias of a futex word that the kernel has just used; its line is locked.
+            let word = unsafe { *(address.wrapping_add_signed(region.delta) as *const u32) };
+            log::store(stack, place, STORE_SYSCALL, &word.to_le_bytes());
+        }
+    });
+    result
+}
+
+/// Makes a call with bounce buffers in place of its own.
+fn bounced_call(number: i64, given: [u64; 6], outputs: &[Output], uc: &ucontext_t) -> Result<u64, i32> {
+    let used = || {
+        outputs
+            .iter()
+            .filter(|o| given[o.argument] != 0)
+            .map(|o| (o, buffer_len(o, &given)))
+    };
+    let mut bounce = Bounce::new(used().map(|(_, len)| Bounce::room(len)).sum())?;
+    let mut arguments = given;
+    let mut result = Ok(0);
+    for (output, len) in used() {
+        let buffer = bounce.buffer(len);
+        if matches!(output.written, Written::Changed) {
+            // SAFETY: a buffer of that length.
+            let content = unsafe { std::slice::from_raw_parts_mut(buffer as *mut u8, len) };
+            result = result.and(read_memory(given[output.argument], content).map(|()| 0));
+        }
+        arguments[output.argument] = buffer;
+    }
+    // SAFETY: the program's call, with buffers as large as its own.
+    result = result.and_then(|_| unsafe { sys::syscall(number, arguments) });
+    let stored = sys::without_signals(|| {
+        let stack = log::stack_of(uc);
+        for (output, len) in used() {
+            let target = given[output.argument];
+            // SAFETY: a bounce buffer of that length, which nobody else has.
+            let data = unsafe { std::slice::from_raw_parts(arguments[output.argument] as *const u8, len) };
+            let written = match (output.written, result) {
+                (Written::Changed, _) => {
+                    store_changed(target, data, stack)?;
+                    continue;
+                }
+                (Written::All, Ok(_)) | (Written::Found, Ok(1..)) => len,
+                (Written::Returned(unit, more), Ok(n)) => (n as usize).saturating_mul(unit as usize) + more as usize,
+                // SAFETY: the length is in a bounce buffer too.
+                (Written::LengthAt(i), Ok(_)) if arguments[i] != 0 => unsafe { *(arguments[i] as *const u32) as usize },
+                _ => 0,
+            };
+            store(target, &data[..written.min(len)], stack)?;
+        }
+        Ok(())
+    });
+    bounce.free();
+    stored.and(result)
+}
+
+fn buffer_len(output: &Output, arguments: &[u64; 6]) -> usize {
+    // No call fills more than this at once.
+    const MOST: u64 = 0x7fff_f000;
+    let count = |i: usize| arguments[i] as u32 as u64;
+    let len = match (output.size, output.written) {
+        (Size::Bytes(n), _) => n as u64,
+        (Size::Argument(i), Written::Returned(_, more)) => arguments[i].saturating_add(more as u64),
+        (Size::Argument(i), _) => arguments[i],
+        (Size::Elements(i, n), _) => count(i) * n as u64,
+        (Size::Bits(i), _) => count(i).div_ceil(64) * 8,
+        (Size::Pages(i), _) => arguments[i].div_ceil(4096),
+        (Size::LengthAt(i), _) if arguments[i] == 0 => 0,
+        (Size::LengthAt(i), _) => {
+            let mut len = [0u8; 4];
+            read_memory(arguments[i], &mut len).map_or(0, |()| u32::from_le_bytes(len) as u64)
+        }
+    };
+    len.min(MOST) as usize
+}
+
+/// Memory for bounce buffers. Not freed by being dropped: a signal handler may jump out of the call that uses it.
+struct Bounce {
+    memory: u64,
+    size: u64,
+    used: u64,
+}
+
+impl Bounce {
+    fn room(len: usize) -> u64 {
+        (len as u64).next_multiple_of(16)
+    }
+
+    fn new(size: u64) -> Result<Bounce, i32> {
+        let size = size.max(1).next_multiple_of(4096);
+        let memory = sys::map_anonymous(size).ok_or(libc::ENOMEM)? as u64;
+        Ok(Bounce { memory, size, used: 0 })
+    }
+
+    /// A zeroed buffer of `len` bytes, for which `new` was asked to have room.
+    fn buffer(&mut self, len: usize) -> u64 {
+        let at = self.memory + self.used;
+        self.used += Bounce::room(len);
+        debug_assert!(self.used <= self.size);
+        at
+    }
+
+    fn free(self) {
+        // SAFETY: our own mapping, which nobody uses any more.
+        let _ = unsafe { sys::syscall(libc::SYS_munmap, [self.memory, self.size, 0, 0, 0, 0]) };
+    }
+}
+
+/// Copies memory of the program's that may not be there; short at the end of a mapping.
+fn read_memory(address: u64, into: &mut [u8]) -> Result<(), i32> {
+    let local = iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = iovec {
+        iov_base: address as *mut c_void,
+        iov_len: into.len(),
+    };
+    let arguments = [
+        sys::getpid() as u64,
+        &raw const local as u64,
+        1,
+        &raw const remote as u64,
+        1,
+        0,
+    ];
+    // SAFETY: the kernel checks the source and writes to our slice.
+    unsafe { sys::syscall(libc::SYS_process_vm_readv, arguments) }.map(|_| ())
+}
+
+/// Does what the kernel would have done: writes `data` to the program's memory at `target`, PM or not.
+fn store(target: u64, data: &[u8], stack: u64) -> Result<(), i32> {
+    let mut done = 0;
+    while done < data.len() {
+        let at = target + done as u64;
+        match pm::find(at) {
+            Some(region) => {
+                let n = (region.end - at).min((data.len() - done) as u64) as usize;
+                if !region.writable || !populated(at.wrapping_add_signed(region.delta), n) {
+                    return Err(libc::EFAULT);
+                }
+                pm::write(at, &data[done..done + n], stack);
+                done += n;
+            }
+            None => {
+                let n = ((pm::PAGE - at % pm::PAGE) as usize).min(data.len() - done);
+                let local = iovec {
+                    iov_base: data[done..].as_ptr() as *mut c_void,
+                    iov_len: n,
+                };
+                let remote = iovec {
+                    iov_base: at as *mut c_void,
+                    iov_len: n,
+                };
+                let arguments = [
+                    sys::getpid() as u64,
+                    &raw const local as u64,
+                    1,
+                    &raw const remote as u64,
+                    1,
+                    0,
+                ];
+                // SAFETY: the kernel checks the target, which the program gave it to write.
+                unsafe { sys::syscall(libc::SYS_process_vm_writev, arguments) }?;
+                done += n;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the pages of an alias can be written: those behind the end of the file cannot.
+fn populated(alias: u64, len: usize) -> bool {
+    const MADV_POPULATE_WRITE: u64 = 23;
+    let start = alias / pm::PAGE * pm::PAGE;
+    let arguments = [start, alias + len as u64 - start, MADV_POPULATE_WRITE, 0, 0, 0];
+    // SAFETY: an alias of ours; only page tables change.
+    !matches!(unsafe { sys::syscall(libc::SYS_madvise, arguments) }, Err(libc::EFAULT))
+}
+
+/// Stores those runs of bytes that differ from what the program's memory holds.
+fn store_changed(target: u64, data: &[u8], stack: u64) -> Result<(), i32> {
+    let mut before = [0u8; 256];
+    for (i, after) in data.chunks(before.len()).enumerate() {
+        let at = target + (i * before.len()) as u64;
+        let before = &mut before[..after.len()];
+        read_memory(at, before)?;
+        let mut from = 0;
+        while from < after.len() {
+            let same = before[from..]
+                .iter()
+                .zip(&after[from..])
+                .take_while(|(b, a)| b == a)
+                .count();
+            from += same;
+            let differ = before[from..]
+                .iter()
+                .zip(&after[from..])
+                .take_while(|(b, a)| b != a)
+                .count();
+            store(at + from as u64, &after[from..from + differ], stack)?;
+            from += differ;
+        }
+    }
+    Ok(())
+}
+
+// --- Interposed: indirect buffers -----------------------------------------------------------------------------------------
+
+fn in_pm(address: *mut c_void, len: usize) -> bool {
+    len > 0 && pm::contains(address as u64, len as u64)
+}
+
+unsafe fn parts<'a>(parts: *const iovec, count: usize) -> &'a [iovec] {
+    if parts.is_null() || count > libc::UIO_MAXIOV as usize {
+        return &[];
+    }
+    // SAFETY: the program's array, of the length it gave.
+    unsafe { std::slice::from_raw_parts(parts, count) }
+}
+
+fn any_in_pm(parts: &[iovec]) -> bool {
+    parts.iter().any(|part| in_pm(part.iov_base, part.iov_len))
+}
+
+/// A scattered read whose parts lie in PM: `read` is called with bounce buffers, and what it read is stored.
+fn scattered(given: &[iovec], read: impl FnOnce(*const iovec) -> ssize_t) -> ssize_t {
+    let room = Bounce::room(size_of_val(given)) + given.iter().map(|p| Bounce::room(p.iov_len)).sum::<u64>();
+    let Ok(mut bounce) = Bounce::new(room) else {
+        return sys::to_libc(Err(libc::ENOMEM)) as ssize_t;
+    };
+    let own = redirect(given, &mut bounce);
+    let total = read(own.as_ptr());
+    let stored = match total {
+        1.. => sys::without_signals(|| store_parts(given, own, total as usize, log::stack_here())),
+        _ => Ok(()),
+    };
+    bounce.free();
+    stored.map_or_else(|errno| sys::to_libc(Err(errno)) as ssize_t, |()| total)
+}
+
+/// The same parts in bounce buffers, where they are in PM.
+fn redirect<'a>(given: &[iovec], bounce: &mut Bounce) -> &'a [iovec] {
+    let at = bounce.buffer(size_of_val(given)) as *mut iovec;
+    for (i, part) in given.iter().enumerate() {
+        let base = match in_pm(part.iov_base, part.iov_len) {
+            true => bounce.buffer(part.iov_len) as *mut c_void,
+            false => part.iov_base,
+        };
+        // SAFETY: `at` has room for as many parts as were given.
+        unsafe {
+            at.add(i).write(iovec {
+                iov_base: base,
+                iov_len: part.iov_len,
+            })
+        };
+    }
+    // SAFETY: filled just now.
+    unsafe { std::slice::from_raw_parts(at, given.len()) }
+}
+
+/// Stores the first `total` bytes of what was read into `own` to the parts that the program gave.
+fn store_parts(given: &[iovec], own: &[iovec], total: usize, stack: u64) -> Result<(), i32> {
+    let mut left = total;
+    for (given, own) in given.iter().zip(own) {
+        let n = given.iov_len.min(left);
+        if given.iov_base != own.iov_base {
+            // SAFETY: a bounce buffer of that length.
+            store(
+                given.iov_base as u64,
+                unsafe { std::slice::from_raw_parts(own.iov_base.cast(), n) },
+                stack,
+            )?;
+        }
+        left -= n;
+    }
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the program's call.
+    unsafe {
+        let given = parts(buffers, count as usize);
+        if !any_in_pm(given) {
+            return NEXT_READV.get()(fd, buffers, count);
+        }
+        scattered(given, |buffers| NEXT_READV.get()(fd, buffers, count))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn preadv(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+    // SAFETY: the program's call.
+    unsafe {
+        let given = parts(buffers, count as usize);
+        if !any_in_pm(given) {
+            return NEXT_PREADV.get()(fd, buffers, count, offset);
+        }
+        scattered(given, |buffers| NEXT_PREADV.get()(fd, buffers, count, offset))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn preadv64(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { preadv(fd, buffers, count, offset) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn preadv2(
+    fd: c_int,
+    buffers: *const iovec,
+    n: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the program's call.
+    unsafe {
+        let given = parts(buffers, n as usize);
+        if !any_in_pm(given) {
+            return NEXT_PREADV2.get()(fd, buffers, n, offset, flags);
+        }
+        scattered(given, |buffers| NEXT_PREADV2.get()(fd, buffers, n, offset, flags))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn preadv64v2(fd: c_int, buffers: *const iovec, n: c_int, offset: off_t, f: c_int) -> ssize_t {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { preadv2(fd, buffers, n, offset, f) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn process_vm_readv(
+    process: libc::pid_t,
+    local: *const iovec,
+    local_count: libc::c_ulong,
+    remote: *const iovec,
+    remote_count: libc::c_ulong,
+    flags: libc::c_ulong,
+) -> ssize_t {
+    // SAFETY: the program's call.
+    unsafe {
+        let read = |local| NEXT_PROCESS_VM_READV.get()(process, local, local_count, remote, remote_count, flags);
+        let given = parts(local, local_count as usize);
+        if any_in_pm(given) {
+            scattered(given, read)
+        } else {
+            read(local)
+        }
+    }
+}
+
+/// A message whose parts are redirected, and what is needed to store what it received.
+struct Redirected {
+    given: *mut msghdr,
+    own: msghdr,
+}
+
+impl Redirected {
+    unsafe fn touches_pm(message: &msghdr) -> bool {
+        // SAFETY: the program's message.
+        let buffers = unsafe { parts(message.msg_iov, message.msg_iovlen) };
+        any_in_pm(buffers)
+            || in_pm((&raw const *message).cast_mut().cast(), size_of::<msghdr>())
+            || in_pm(message.msg_name, message.msg_namelen as usize)
+            || in_pm(message.msg_control, message.msg_controllen)
+    }
+
+    unsafe fn room(message: &msghdr) -> u64 {
+        // SAFETY: the program's message.
+        let buffers = unsafe { parts(message.msg_iov, message.msg_iovlen) };
+        Bounce::room(size_of_val(buffers))
+            + buffers.iter().map(|p| Bounce::room(p.iov_len)).sum::<u64>()
+            + Bounce::room(message.msg_namelen as usize)
+            + Bounce::room(message.msg_controllen)
+    }
+
+    unsafe fn new(given: *mut msghdr, bounce: &mut Bounce) -> Redirected {
+        // SAFETY: the program's message.
+        unsafe {
+            let mut own = *given;
+            own.msg_iov = redirect(parts(own.msg_iov, own.msg_iovlen), bounce).as_ptr().cast_mut();
+            for (buffer, len) in [
+                (&mut own.msg_name, own.msg_namelen as usize),
+                (&mut own.msg_control, own.msg_controllen),
+            ] {
+                if in_pm(*buffer, len) {
+                    *buffer = bounce.buffer(len) as *mut c_void;
+                }
+            }
+            Redirected { given, own }
+        }
+    }
+
+    /// Stores what was received: `total` bytes of data, name, control data, and the message's own fields.
+    unsafe fn store(&self, total: usize, stack: u64) -> Result<(), i32> {
+        // SAFETY: the program's message, and buffers of the lengths that the kernel reports at most.
+        unsafe {
+            let given = *self.given;
+            let buffers = parts(given.msg_iov, given.msg_iovlen);
+            store_parts(buffers, parts(self.own.msg_iov, self.own.msg_iovlen), total, stack)?;
+            let name = (
+                given.msg_name,
+                self.own.msg_name,
+                given.msg_namelen.min(self.own.msg_namelen) as usize,
+            );
+            let control = (
+                given.msg_control,
+                self.own.msg_control,
+                given.msg_controllen.min(self.own.msg_controllen),
+            );
+            for (given, own, len) in [name, control] {
+                if given != own {
+                    store(given as u64, std::slice::from_raw_parts(own.cast(), len), stack)?;
+                }
+            }
+            let mut header = given;
+            header.msg_namelen = self.own.msg_namelen;
+            header.msg_controllen = self.own.msg_controllen;
+            header.msg_flags = self.own.msg_flags;
+            let bytes = std::slice::from_raw_parts((&raw const header).cast(), size_of::<msghdr>());
+            store_changed(self.given as u64, bytes, stack)
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program's call.
+    unsafe {
+        if message.is_null() || !Redirected::touches_pm(&*message) {
+            return NEXT_RECVMSG.get()(fd, message, flags);
+        }
+        let Ok(mut bounce) = Bounce::new(Redirected::room(&*message)) else {
+            return sys::to_libc(Err(libc::ENOMEM)) as ssize_t;
+        };
+        let mut redirected = Redirected::new(message, &mut bounce);
+        let total = NEXT_RECVMSG.get()(fd, &mut redirected.own, flags);
+        let stored = match total {
+            0.. => sys::without_signals(|| redirected.store(total as usize, log::stack_here())),
+            _ => Ok(()),
+        };
+        bounce.free();
+        stored.map_or_else(|errno| sys::to_libc(Err(errno)) as ssize_t, |()| total)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: libc::c_uint,
+    flags: c_int,
+    timeout: *mut libc::timespec,
+) -> c_int {
+    // SAFETY: the program's call.
+    unsafe {
+        let given = if messages.is_null() {
+            &mut []
+        } else {
+            std::slice::from_raw_parts_mut(messages, count as usize)
+        };
+        if !given.iter().any(|m| Redirected::touches_pm(&m.msg_hdr)) {
+            return NEXT_RECVMMSG.get()(fd, messages, count, flags, timeout);
+        }
+        let room = Bounce::room(size_of_val(given)) + given.iter().map(|m| Redirected::room(&m.msg_hdr)).sum::<u64>();
+        let Ok(mut bounce) = Bounce::new(room) else {
+            return sys::to_libc(Err(libc::ENOMEM)) as c_int;
+        };
+        let own = bounce.buffer(size_of_val(given)) as *mut mmsghdr;
+        for (i, message) in given.iter_mut().enumerate() {
+            let redirected = Redirected::new(&mut message.msg_hdr, &mut bounce);
+            own.add(i).write(mmsghdr {
+                msg_hdr: redirected.own,
+                msg_len: 0,
+            });
+        }
+        let received = NEXT_RECVMMSG.get()(fd, own, count, flags, timeout);
+        let stored: Result<(), i32> = sys::without_signals(|| {
+            let stack = log::stack_here();
+            for (i, message) in given.iter_mut().enumerate().take(received.max(0) as usize) {
+                let mmsghdr { msg_hdr, msg_len } = *own.add(i);
+                Redirected {
+                    given: &mut message.msg_hdr,
+                    own: msg_hdr,
+                }
+                .store(msg_len as usize, stack)?;
+                store_changed(&raw const message.msg_len as u64, &msg_len.to_le_bytes(), stack)?;
+            }
+            Ok(())
+        });
+        bounce.free();
+        stored.map_or_else(|errno| sys::to_libc(Err(errno)) as c_int, |()| received)
+    }
+}
+
+// --- Interposed: output, and writes to PM files ---------------------------------------------------------------------------
+
+/// After a successful write: an output event if it went to a socket, a file event if it went to a PM file. What went to
+/// stdout or stderr is seen by the filter. `offset`: `None` for the file position.
+fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, offset: Option<off_t>) -> ssize_t {
+    let Some(session) = log::session() else { return total };
+    if total <= 0 || fd == 1 || fd == 2 {
+        return total;
+    }
+    // SAFETY: all-zero is a valid stat; the kernel fills it.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    if unsafe { sys::syscall(libc::SYS_fstat, [fd as u64, &raw mut status as u64, 0, 0, 0, 0]) }.is_err() {
+        return total;
+    }
+    match status.st_mode & libc::S_IFMT {
+        libc::S_IFSOCK => sent(fd, parts, total),
+        libc::S_IFREG if session.next_file.load(Ordering::Relaxed) > 0 => sys::without_signals(|| {
+            // SAFETY: lseek by 0 reads the position, which is behind what was written.
+            let position = || unsafe { sys::syscall(libc::SYS_lseek, [fd as u64, 0, libc::SEEK_CUR as u64, 0, 0, 0]) };
+            let start = match offset {
+                Some(offset) => offset as u64,
+                None => position().unwrap_or(0).saturating_sub(total as u64),
+            };
+            each_part(parts, total as usize, |data, at| {
+                files::written(fd, data, Some(start + at))
+            });
+            total
+        }),
+        _ => total,
+    }
+}
+
+/// After a successful send.
+fn sent(fd: c_int, parts: &[iovec], total: ssize_t) -> ssize_t {
+    if total > 0 && log::session().is_some() {
+        sys::without_signals(|| each_part(parts, total as usize, |data, _| log::output(fd as u32, data)));
+    }
+    total
+}
+
+fn one(buffer: *const c_void, len: size_t) -> [iovec; 1] {
+    [iovec {
+        iov_base: buffer.cast_mut(),
+        iov_len: len,
+    }]
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: the program's call.
+    wrote(
+        fd,
+        &one(buffer, len),
+        unsafe { NEXT_WRITE.get()(fd, buffer, len) },
+        None,
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pwrite(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t {
+    // SAFETY: the program's call.
+    wrote(
+        fd,
+        &one(buffer, len),
+        unsafe { NEXT_PWRITE.get()(fd, buffer, len, offset) },
+        Some(offset),
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pwrite64(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { pwrite(fd, buffer, len, offset) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the program's call.
+    unsafe {
+        wrote(
+            fd,
+            parts(buffers, count as usize),
+            NEXT_WRITEV.get()(fd, buffers, count),
+            None,
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pwritev(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+    // SAFETY: the program's call.
+    unsafe {
+        wrote(
+            fd,
+            parts(buffers, count as usize),
+            NEXT_PWRITEV.get()(fd, buffers, count, offset),
+            Some(offset),
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pwritev64(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { pwritev(fd, buffers, count, offset) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pwritev2(
+    fd: c_int,
+    buffers: *const iovec,
+    n: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    let at = (offset != -1).then_some(offset);
+    // SAFETY: the program's call.
+    unsafe {
+        wrote(
+            fd,
+            parts(buffers, n as usize),
+            NEXT_PWRITEV2.get()(fd, buffers, n, offset, flags),
+            at,
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pwritev64v2(
+    fd: c_int,
+    buffers: *const iovec,
+    n: c_int,
+    offset: off_t,
+    f: c_int,
+) -> ssize_t {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { pwritev2(fd, buffers, n, offset, f) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program's call.
+    sent(fd, &one(buffer, len), unsafe {
+        NEXT_SEND.get()(fd, buffer, len, flags)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendto(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+    address: *const libc::sockaddr,
+    address_len: libc::socklen_t,
+) -> ssize_t {
+    // SAFETY: the program's call.
+    sent(fd, &one(buffer, len), unsafe {
+        NEXT_SENDTO.get()(fd, buffer, len, flags, address, address_len)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program's call.
+    unsafe {
+        let total = NEXT_SENDMSG.get()(fd, message, flags);
+        if total <= 0 {
+            total
+        } else {
+            sent(fd, parts((*message).msg_iov, (*message).msg_iovlen), total)
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: libc::c_uint, flags: c_int) -> c_int {
+    // SAFETY: the program's call.
+    unsafe {
+        let done = NEXT_SENDMMSG.get()(fd, messages, count, flags);
+        for i in 0..done.max(0) as usize {
+            let message = &*messages.add(i);
+            sent(
+                fd,
+                parts(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen),
+                message.msg_len as ssize_t,
+            );
+        }
+        done
+    }
+}
+
+// --- Interposed: robust mutexes, and the call of everything -----------------------------------------------------------------
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_mutex_init(
+    mutex: *mut libc::pthread_mutex_t,
+    attributes: *const libc::pthread_mutexattr_t,
+) -> c_int {
+    let mut robust = 0;
+    // SAFETY: the program's attributes.
+    unsafe {
+        if !attributes.is_null() && in_pm(mutex.cast(), size_of::<libc::pthread_mutex_t>()) {
+            NEXT_MUTEXATTR_GETROBUST.get()(attributes, &mut robust);
+        }
+        if robust == libc::PTHREAD_MUTEX_ROBUST {
+            sys::without_signals(|| {
+                log::incomplete(
+                    INCOMPLETE_UNSUPPORTED,
+                    b"a robust mutex in PM: the kernel's write at its owner's death is neither made nor recorded",
+                )
+            });
+        }
+        NEXT_MUTEX_INIT.get()(mutex, attributes)
+    }
+}
+
+/// The program may make by number the calls that have functions above; the others are as they were.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn syscall(number: i64, a: u64, b: u64, c: u64, d: u64, e: u64, f: u64) -> i64 {
+    // SAFETY: the program's call.
+    unsafe {
+        match number {
+            libc::SYS_readv => readv(a as c_int, b as *const iovec, c as c_int) as i64,
+            libc::SYS_preadv => preadv(a as c_int, b as *const iovec, c as c_int, d as off_t) as i64,
+            libc::SYS_recvmsg => recvmsg(a as c_int, b as *mut msghdr, c as c_int) as i64,
+            libc::SYS_write => write(a as c_int, b as *const c_void, c as size_t) as i64,
+            libc::SYS_pwrite64 => pwrite(a as c_int, b as *const c_void, c as size_t, d as off_t) as i64,
+            libc::SYS_writev => writev(a as c_int, b as *const iovec, c as c_int) as i64,
+            libc::SYS_rt_sigprocmask if d == 8 => signals::raw_sigprocmask(a as c_int, b as *const u64, c as *mut u64),
+            libc::SYS_rt_sigaction if d == 8 => {
+                signals::raw_sigaction(a as c_int, b as *const c_void, c as *mut c_void)
+            }
+            libc::SYS_sigaltstack => signals::sigaltstack(a as *const libc::stack_t, b as *mut libc::stack_t) as i64,
+            _ => NEXT_SYSCALL.get()(number, a, b, c, d, e, f),
+        }
+    }
+}
+
+// --- libc's functions behind the interposed ones -------------------------------------------------------------------------
+
+type Scattered = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int) -> ssize_t;
+type ScatteredAt = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int, off_t) -> ssize_t;
+type ScatteredFlags = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
+type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t) -> ssize_t;
+type Pwrite = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t, off_t) -> ssize_t;
+type Send = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t, c_int) -> ssize_t;
+type Sendto =
+    unsafe extern "C-unwind" fn(c_int, *const c_void, size_t, c_int, *const libc::sockaddr, libc::socklen_t) -> ssize_t;
+type Sendmsg = unsafe extern "C-unwind" fn(c_int, *const msghdr, c_int) -> ssize_t;
+type Sendmmsg = unsafe extern "C-unwind" fn(c_int, *mut mmsghdr, libc::c_uint, c_int) -> c_int;
+type Recvmsg = unsafe extern "C-unwind" fn(c_int, *mut msghdr, c_int) -> ssize_t;
+type Recvmmsg = unsafe extern "C-unwind" fn(c_int, *mut mmsghdr, libc::c_uint, c_int, *mut libc::timespec) -> c_int;
+type ProcessVmReadv = unsafe extern "C" fn(
+    libc::pid_t,
+    *const iovec,
+    libc::c_ulong,
+    *const iovec,
+    libc::c_ulong,
+    libc::c_ulong,
+) -> ssize_t;
+type MutexInit = unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
+type GetRobust = unsafe extern "C" fn(*const libc::pthread_mutexattr_t, *mut c_int) -> c_int;
+type Syscall = unsafe extern "C-unwind" fn(i64, u64, u64, u64, u64, u64, u64) -> i64;
+
+// SAFETY: each with the type that libc's headers declare.
+static NEXT_READV: Next<Scattered> = unsafe { Next::new(c"readv") };
+static NEXT_PREADV: Next<ScatteredAt> = unsafe { Next::new(c"preadv") };
+static NEXT_PREADV2: Next<ScatteredFlags> = unsafe { Next::new(c"preadv2") };
+static NEXT_WRITE: Next<Write> = unsafe { Next::new(c"write") };
+static NEXT_PWRITE: Next<Pwrite> = unsafe { Next::new(c"pwrite") };
+static NEXT_WRITEV: Next<Scattered> = unsafe { Next::new(c"writev") };
+static NEXT_PWRITEV: Next<ScatteredAt> = unsafe { Next::new(c"pwritev") };
+static NEXT_PWRITEV2: Next<ScatteredFlags> = unsafe { Next::new(c"pwritev2") };
+static NEXT_SEND: Next<Send> = unsafe { Next::new(c"send") };
+static NEXT_SENDTO: Next<Sendto> = unsafe { Next::new(c"sendto") };
+static NEXT_SENDMSG: Next<Sendmsg> = unsafe { Next::new(c"sendmsg") };
+static NEXT_SENDMMSG: Next<Sendmmsg> = unsafe { Next::new(c"sendmmsg") };
+static NEXT_RECVMSG: Next<Recvmsg> = unsafe { Next::new(c"recvmsg") };
+static NEXT_RECVMMSG: Next<Recvmmsg> = unsafe { Next::new(c"recvmmsg") };
+static NEXT_PROCESS_VM_READV: Next<ProcessVmReadv> = unsafe { Next::new(c"process_vm_readv") };
+static NEXT_MUTEX_INIT: Next<MutexInit> = unsafe { Next::new(c"pthread_mutex_init") };
+static NEXT_MUTEXATTR_GETROBUST: Next<GetRobust> = unsafe { Next::new(c"pthread_mutexattr_getrobust") };
+static NEXT_SYSCALL: Next<Syscall> = unsafe { Next::new(c"syscall") };

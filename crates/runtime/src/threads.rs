@@ -1,0 +1,319 @@
+//! Per-thread state, and an alternate signal stack for every thread.
+//!
+//! The state hangs off one word of static thread-local storage, so that a handler reaches it without libc: no allocation,
+//! no lazy set-up of thread-local blocks. A thread made by `pthread_create` or `thrd_create` gets its state and a stack for
+//! our handlers before its start routine runs, so that a PM store works on the smallest stack. Any other thread (a raw
+//! `clone`, a helper of libc's) gets a state at its first event, and its handlers run on its own stack.
+//!
+//! The memory of a thread that has ended is used again, but only once the kernel no longer knows the thread: up to its very
+//! last instruction it may still fault.
+
+use crate::real::{Next, Resolve};
+use crate::{signals, spin::Spin, sys};
+use libc::{c_int, c_void};
+use std::arch::{asm, global_asm};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+const GUARD: u64 = 4096;
+const STACK: u64 = 256 << 10;
+const STATE: u64 = 4096;
+
+/// What the runtime keeps for a thread.
+pub struct ThreadState {
+    /// The kernel's id of the thread. Memory of an ended thread is used again: whoever keeps something in `user` compares.
+    pub os_id: u32,
+    /// The logger's.
+    pub user: *mut c_void,
+    /// Those of our signals (and the shadow signal) that the program has blocked; valid while the shadow signal is really
+    /// blocked. See [`signals`].
+    pub blocked: u64,
+    /// The alternate stack that the program asked for; the kernel knows ours only.
+    pub alternate: libc::stack_t,
+    /// Of our own, for the handlers; null if the thread was not made by `pthread_create`.
+    stack: *mut c_void,
+    /// A system call is being made only to see whether the filter traps it.
+    pub probing: bool,
+    routine: usize,
+    argument: *mut c_void,
+    /// In the list of ended threads.
+    next: *mut ThreadState,
+}
+
+const _: () = assert!(size_of::<ThreadState>() <= STATE as usize);
+
+global_asm!(
+    ".pushsection .tbss.crashproof_thread, \"awT\", @nobits",
+    ".balign 8",
+    ".hidden crashproof_thread",
+    ".globl crashproof_thread",
+    ".type crashproof_thread, @object",
+    ".size crashproof_thread, 8",
+    "crashproof_thread: .zero 8",
+    ".popsection",
+);
+
+fn slot() -> *mut *mut ThreadState {
+    let address: *mut *mut ThreadState;
+    // SAFETY: the initial-exec sequence: the word's offset from the thread pointer, which fs:0 holds.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + crashproof_thread@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) address,
+            options(nostack, readonly),
+        );
+    }
+    address
+}
+
+/// The calling thread's state.
+pub fn current() -> &'static mut ThreadState {
+    // SAFETY: the slot is this thread's; its state lives until the thread is gone. Handlers of this thread may hold a
+    // reference at the same time as interrupted code does, but neither keeps one across the other's changes.
+    unsafe {
+        let slot = slot();
+        if (*slot).is_null() {
+            let Some(memory) = sys::map_anonymous(STATE) else {
+                sys::fail(b"no memory for a thread's state")
+            };
+            *slot = initialise(memory.cast());
+            (**slot).os_id = sys::gettid();
+        }
+        &mut **slot
+    }
+}
+
+/// # Safety
+/// `state` points to memory for a state that nobody else uses.
+unsafe fn initialise(state: *mut ThreadState) -> *mut ThreadState {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let user = (*state).user;
+        state.write(ThreadState {
+            os_id: 0,
+            user,
+            blocked: 0,
+            alternate: libc::stack_t {
+                ss_sp: std::ptr::null_mut(),
+                ss_flags: libc::SS_DISABLE,
+                ss_size: 0,
+            },
+            stack: std::ptr::null_mut(),
+            probing: false,
+            routine: 0,
+            argument: std::ptr::null_mut(),
+            next: std::ptr::null_mut(),
+        });
+    }
+    state
+}
+
+/// Ended threads whose memory waits to be used again.
+struct Ended {
+    lock: Spin,
+    first: UnsafeCell<*mut ThreadState>,
+}
+
+// SAFETY: `first` is only touched with the lock held.
+unsafe impl Sync for Ended {}
+
+static ENDED: Ended = Ended {
+    lock: Spin::new(),
+    first: UnsafeCell::new(std::ptr::null_mut()),
+};
+
+/// Its destructor tells that a thread ends.
+static KEY: AtomicU32 = AtomicU32::new(0);
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+type PthreadCreate =
+    unsafe extern "C-unwind" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, usize, *mut c_void) -> c_int;
+type ThrdCreate = unsafe extern "C-unwind" fn(*mut c_void, usize, *mut c_void) -> c_int;
+// SAFETY: each with the type that libc's headers declare.
+static NEXT_PTHREAD_CREATE: Next<PthreadCreate> = unsafe { Next::new(c"pthread_create") };
+static NEXT_THRD_CREATE: Next<ThrdCreate> = unsafe { Next::new(c"thrd_create") };
+
+/// State and stack of the first thread, and what later threads need.
+pub fn init() {
+    let mut key = 0;
+    // SAFETY: a plain key whose destructor lives as long as the process.
+    if unsafe { libc::pthread_key_create(&mut key, Some(ended)) } != 0 {
+        return;
+    }
+    KEY.store(key, Ordering::Relaxed);
+    NEXT_PTHREAD_CREATE.resolve();
+    NEXT_THRD_CREATE.resolve();
+    if let Some(state) = prepare() {
+        enter(state);
+    }
+    ACTIVE.store(true, Ordering::Release);
+}
+
+/// In a forked child: it has one thread, and a new id.
+pub fn reset_after_fork() {
+    ENDED.lock.reset();
+    signals::reset_after_fork();
+    current().os_id = sys::gettid();
+}
+
+/// State and stack for a thread to come, used again or new.
+fn prepare() -> Option<*mut ThreadState> {
+    if let Some(state) = sys::without_signals(take_ended) {
+        // SAFETY: its thread is gone, and it was taken from the list under the lock.
+        return Some(unsafe { initialise(state) });
+    }
+    let memory = sys::map_anonymous(GUARD + STACK + STATE)?;
+    // SAFETY: the first page of the mapping just made; then its last one.
+    unsafe {
+        let arguments = [memory as u64, GUARD, libc::PROT_NONE as u64, 0, 0, 0];
+        let _ = sys::syscall(libc::SYS_mprotect, arguments);
+        Some(initialise(memory.add((GUARD + STACK) as usize).cast()))
+    }
+}
+
+fn take_ended() -> Option<*mut ThreadState> {
+    let process = sys::getpid() as u64;
+    let _held = ENDED.lock.lock();
+    let mut link = ENDED.first.get();
+    // SAFETY: the lock is held; the list holds states that are never unmapped.
+    unsafe {
+        while !(*link).is_null() {
+            let state = *link;
+            let thread = (*state).os_id as u64;
+            let gone = thread == 0 || sys::syscall(libc::SYS_tgkill, [process, thread, 0, 0, 0, 0]) == Err(libc::ESRCH);
+            if gone {
+                *link = (*state).next;
+                return Some(state);
+            }
+            link = &raw mut (*state).next;
+        }
+    }
+    None
+}
+
+fn retire(state: *mut ThreadState) {
+    sys::without_signals(|| {
+        let _held = ENDED.lock.lock();
+        // SAFETY: the lock is held.
+        unsafe {
+            (*state).next = *ENDED.first.get();
+            *ENDED.first.get() = state;
+        }
+    });
+}
+
+unsafe extern "C" fn ended(state: *mut c_void) {
+    retire(state.cast());
+}
+
+/// In the new thread, before anything of the program's: its state and the kernel's alternate stack.
+fn enter(state: *mut ThreadState) {
+    // SAFETY: the slot is this thread's; `prepare` mapped the stack below the state.
+    unsafe {
+        (*state).os_id = sys::gettid();
+        (*state).stack = (state as u64 - STACK) as *mut c_void;
+        *slot() = state;
+        libc::pthread_setspecific(KEY.load(Ordering::Relaxed), state.cast());
+    }
+    reclaim_stack();
+}
+
+/// Makes our stack the kernel's alternate stack of this thread, if it has one and it is not; returns what was there.
+pub fn reclaim_stack() -> Option<libc::stack_t> {
+    let ours = libc::stack_t {
+        ss_sp: current().stack,
+        ss_flags: 0,
+        ss_size: STACK as usize,
+    };
+    let mut known = libc::stack_t {
+        ss_sp: std::ptr::null_mut(),
+        ss_flags: 0,
+        ss_size: 0,
+    };
+    // SAFETY: asks, then sets; the stack belongs to this thread alone. The kernel refuses while it is in use.
+    unsafe {
+        sys::syscall(libc::SYS_sigaltstack, [0, &raw mut known as u64, 0, 0, 0, 0]).ok()?;
+        if ours.ss_sp.is_null() || known.ss_sp == ours.ss_sp {
+            return None;
+        }
+        sys::syscall(libc::SYS_sigaltstack, [&raw const ours as u64, 0, 0, 0, 0, 0]).ok()?;
+    }
+    Some(known)
+}
+
+type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+type RoutineC11 = extern "C-unwind" fn(*mut c_void) -> c_int;
+
+extern "C-unwind" fn begin(state: *mut c_void) -> *mut c_void {
+    let (routine, argument) = enter_new(state);
+    // SAFETY: the routine given to `pthread_create`.
+    unsafe { std::mem::transmute::<usize, Routine>(routine)(argument) }
+}
+
+extern "C-unwind" fn begin_c11(state: *mut c_void) -> c_int {
+    let (routine, argument) = enter_new(state);
+    // SAFETY: the routine given to `thrd_create`.
+    unsafe { std::mem::transmute::<usize, RoutineC11>(routine)(argument) }
+}
+
+fn enter_new(state: *mut c_void) -> (usize, *mut c_void) {
+    let state: *mut ThreadState = state.cast();
+    enter(state);
+    // SAFETY: filled in by the creator.
+    unsafe { ((*state).routine, (*state).argument) }
+}
+
+/// Calls `create` with the runtime's start routine in place of the program's, or with the program's own where that fails.
+fn create(
+    routine: usize,
+    argument: *mut c_void,
+    ours: usize,
+    create: impl FnOnce(usize, *mut c_void) -> c_int,
+) -> c_int {
+    let prepared = if ACTIVE.load(Ordering::Acquire) {
+        prepare()
+    } else {
+        None
+    };
+    let Some(state) = prepared else {
+        return create(routine, argument);
+    };
+    // SAFETY: nobody else has the state yet.
+    unsafe {
+        (*state).routine = routine;
+        (*state).argument = argument;
+        (*state).blocked = current().blocked;
+    }
+    let result = create(ours, state.cast());
+    if result != 0 {
+        retire(state);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    routine: usize,
+    argument: *mut c_void,
+) -> c_int {
+    create(routine, argument, begin as Routine as usize, |routine, argument| {
+        // SAFETY: the program's call, but for the routine.
+        unsafe { NEXT_PTHREAD_CREATE.get()(thread, attributes, routine, argument) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn thrd_create(thread: *mut c_void, routine: usize, argument: *mut c_void) -> c_int {
+    create(
+        routine,
+        argument,
+        begin_c11 as RoutineC11 as usize,
+        |routine, argument| {
+            // SAFETY: the program's call, but for the routine.
+            unsafe { NEXT_THRD_CREATE.get()(thread, routine, argument) }
+        },
+    )
+}

@@ -1,0 +1,787 @@
+//! Reads a trace as a stream, with one block and the tables in memory, whatever the trace's length.
+//!
+//! A file that ends too early (killed recorder, truncated copy) is read up to there and called incomplete. Anything else
+//! that is not as the writer leaves it is an error that names the place; no input makes the reader panic or allocate more
+//! than the bounds in [`crate::format`] and of the tables.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::event::*;
+use crate::format::{self, BlockHeader, Context, Defect, Header, Input, tag, unzigzag};
+use crate::tables::{Process, Tables};
+
+/// Reasons beyond these add nothing.
+const MAX_INCOMPLETE: usize = 4096;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("cannot open the trace {}: {source}; record one with `crashproof record -o {} -- PROGRAM`", path.display(), path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("cannot read the trace {} at byte {offset}: {source}", path.display())]
+    Read {
+        path: PathBuf,
+        offset: u64,
+        source: io::Error,
+    },
+    #[error(
+        "{} is not a crashproof trace: it does not begin like one (byte 0); record one with `crashproof record -o FILE \
+         -- PROGRAM`",
+        path.display()
+    )]
+    NotATrace { path: PathBuf },
+    #[error(
+        "the trace {} has format version {found}, and this crashproof reads version {}; use the crashproof that recorded \
+         it, or record it again",
+        path.display(),
+        format::VERSION
+    )]
+    Version { path: PathBuf, found: u32 },
+    #[error(
+        "the trace {} ends within its header, at byte {offset}: recording stopped before it began; record it again",
+        path.display()
+    )]
+    NoHeader { path: PathBuf, offset: u64 },
+    #[error(
+        "the trace {} is damaged: {what} (block at byte {offset}, byte {within} of its content); copy it again, or \
+         record it again",
+        path.display()
+    )]
+    Damaged {
+        path: PathBuf,
+        offset: u64,
+        within: u64,
+        what: &'static str,
+    },
+}
+
+/// What [`TraceReader::next`] gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    Event(Event<'a>),
+    /// Content of a file when it was first mapped; what is not given is zero. Comes before the events of the file.
+    Initial {
+        at: PmAddress,
+        data: &'a [u8],
+    },
+}
+
+/// Streams the items of a trace.
+///
+/// ```no_run
+/// # fn main() -> Result<(), crashproof_trace::ReadError> {
+/// let mut reader = crashproof_trace::TraceReader::open("app.trace")?;
+/// while let Some((item, tables)) = reader.next_with_tables()? {
+///     println!("{}", crashproof_trace::dump::describe(&item, tables));
+/// }
+/// if let Some(end) = reader.end() {
+///     println!("exit status {:?}", end.status);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct TraceReader {
+    path: PathBuf,
+    source: Box<dyn Read + Send>,
+    len: u64,
+    header: Header,
+    /// Bytes read from `source`.
+    position: u64,
+    packed: Vec<u8>,
+    block: Vec<u8>,
+    block_offset: u64,
+    /// The next record in `block`.
+    at: usize,
+    /// `seq` at the end of the block, as its header says.
+    block_end_seq: u64,
+    context: Context,
+    seq: u64,
+    counts: Counts,
+    tables: Tables,
+    incomplete: Vec<Incomplete>,
+    end: Option<ProgramEnd>,
+    done: bool,
+}
+
+impl TraceReader {
+    pub fn open(path: impl AsRef<Path>) -> Result<TraceReader, ReadError> {
+        let path = path.as_ref();
+        let open = || -> io::Result<(File, u64)> {
+            let file = File::open(path)?;
+            let len = file.metadata()?.len();
+            Ok((file, len))
+        };
+        let (file, len) = open().map_err(|source| ReadError::Open {
+            path: path.into(),
+            source,
+        })?;
+        TraceReader::from_source(path, Box::new(file), len)
+    }
+
+    /// As [`open`](TraceReader::open), from anything that gives bytes; `path` is for messages, `len` for progress.
+    pub fn from_source(
+        path: impl AsRef<Path>,
+        mut source: Box<dyn Read + Send>,
+        len: u64,
+    ) -> Result<TraceReader, ReadError> {
+        let path = path.as_ref().to_path_buf();
+        let (header, position) = read_header(&path, &mut source)?;
+        Ok(TraceReader {
+            path,
+            source,
+            len,
+            header,
+            position,
+            packed: Vec::new(),
+            block: Vec::new(),
+            block_offset: position,
+            at: 0,
+            block_end_seq: 0,
+            context: Context::default(),
+            seq: 0,
+            counts: Counts::default(),
+            tables: Tables::default(),
+            incomplete: Vec::new(),
+            end: None,
+            done: false,
+        })
+    }
+
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The file, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was defined up to here.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Counted up to here.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Events up to here.
+    pub fn events(&self) -> u64 {
+        self.seq
+    }
+
+    /// Why the trace may lack something; all of it only after the last item.
+    pub fn incomplete(&self) -> &[Incomplete] {
+        &self.incomplete
+    }
+
+    /// How the program ended, after the last item of a trace that says so.
+    pub fn end(&self) -> Option<ProgramEnd> {
+        self.end
+    }
+
+    /// Bytes read so far, of [`len`](TraceReader::len).
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Bytes of the file when it was opened.
+    #[allow(clippy::len_without_is_empty, reason = "a length for progress, not of a collection")]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The next item; `None` at the end, and ever after an error.
+    #[allow(clippy::should_implement_trait, reason = "the item borrows the reader")]
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
+        Ok(self.next_with_tables()?.map(|(item, _)| item))
+    }
+
+    /// The next item, and the tables that it refers to.
+    #[inline]
+    pub fn next_with_tables(&mut self) -> Result<Option<(Item<'_>, &Tables)>, ReadError> {
+        if !self.skip_to_item()? {
+            return Ok(None);
+        }
+        let mut input = Input {
+            data: &self.block,
+            at: self.at,
+        };
+        match decode_item(
+            &mut input,
+            &mut self.context,
+            &mut self.tables,
+            self.seq,
+            &mut self.counts,
+        ) {
+            Ok(item) => {
+                self.at = input.at;
+                self.seq += matches!(item, Item::Event(_)) as u64;
+                Ok(Some((item, &self.tables)))
+            }
+            Err(what) => {
+                self.done = true;
+                Err(damaged(&self.path, self.block_offset, self.at, what))
+            }
+        }
+    }
+
+    /// Takes in definitions and blocks until the next record is an item; false at the end.
+    #[inline]
+    fn skip_to_item(&mut self) -> Result<bool, ReadError> {
+        loop {
+            if self.done {
+                return Ok(false);
+            }
+            match self.block.get(self.at) {
+                Some(first) if first & tag::KIND < tag::MODULE => return Ok(true),
+                Some(_) => {
+                    if let Err(what) = self.take_definition() {
+                        return Err(self.damaged(what));
+                    }
+                    self.done = self.end.is_some();
+                    if self.done && !self.rest_is_zero()? {
+                        self.block_offset = self.position;
+                        return Err(self.damaged("something follows the end record"));
+                    }
+                }
+                None => {
+                    if self.seq != self.block_end_seq {
+                        return Err(self.damaged("the block does not hold as many events as it says"));
+                    }
+                    if let Err(error) = self.next_block() {
+                        self.done = true;
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn damaged(&mut self, what: Defect) -> ReadError {
+        self.done = true;
+        damaged(&self.path, self.block_offset, self.at, what)
+    }
+
+    /// Reads up to `buffer.len()` bytes: fewer only at the end of the file.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, ReadError> {
+        let offset = self.position;
+        let n = fill(&mut *self.source, buffer).map_err(|source| ReadError::Read {
+            path: self.path.clone(),
+            offset,
+            source,
+        })?;
+        self.position += n as u64;
+        Ok(n)
+    }
+
+    /// Loads the next block; at the end of the file, sets `done`.
+    fn next_block(&mut self) -> Result<(), ReadError> {
+        self.block.clear();
+        self.at = 0;
+        self.context = Context::default();
+        self.block_offset = self.position;
+        let mut head = [0; format::BLOCK_HEADER];
+        let n = self.fill(&mut head)?;
+        if head[..n].iter().all(|&byte| byte == 0) {
+            // The end, or the writer's reserve at the end.
+            if !self.rest_is_zero()? {
+                return Err(self.damaged("zeros where a block should begin"));
+            }
+            self.truncated();
+            return Ok(());
+        }
+        if n < head.len() {
+            if !format::BLOCK_MARKER.starts_with(&head[..n.min(4)]) {
+                return Err(self.damaged("no block begins here"));
+            }
+            self.truncated();
+            return Ok(());
+        }
+        let header = BlockHeader::decode(&head).map_err(|what| self.damaged(what))?;
+        if header.first_seq != self.seq {
+            return Err(self.damaged("the block does not follow the one before it"));
+        }
+        let mut packed = std::mem::take(&mut self.packed);
+        packed.resize(header.packed_len as usize, 0);
+        let n = self.fill(&mut packed)?;
+        if n < packed.len() {
+            self.truncated();
+            return Ok(());
+        }
+        let opened = format::open_block(&header, &packed, &mut self.block);
+        self.packed = packed;
+        if let Err(what) = opened {
+            self.block.clear();
+            return Err(self.damaged(what));
+        }
+        self.block_end_seq = self.seq + header.events as u64;
+        Ok(())
+    }
+
+    /// The file ends without an end record.
+    fn truncated(&mut self) {
+        self.done = true;
+        let detail = format!(
+            "the trace ends at byte {} without an end record: the recorder was killed or the file was cut; everything up \
+             to event {} was read",
+            self.block_offset, self.seq
+        );
+        self.incomplete.push(Incomplete {
+            reason: IncompleteReason::Truncated,
+            detail,
+        });
+    }
+
+    fn rest_is_zero(&mut self) -> Result<bool, ReadError> {
+        let mut buffer = [0; 4096];
+        loop {
+            let n = self.fill(&mut buffer)?;
+            if buffer[..n].iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+            if n < buffer.len() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn take_definition(&mut self) -> Result<(), Defect> {
+        let mut input = Input {
+            data: &self.block,
+            at: self.at,
+        };
+        match input.byte()? {
+            tag::MODULE => {
+                let path = input.text(format::MAX_TEXT)?.into();
+                let build_id = input.bytes(format::MAX_BUILD_ID)?.into();
+                self.tables.define_module(Module {
+                    path,
+                    build_id,
+                    locked_sites: input.varint_u32()?,
+                })?;
+            }
+            tag::STACK => {
+                let count = input.varint()?;
+                if count > format::MAX_STACK_FRAMES as u64 {
+                    return Err("a stack has too many frames");
+                }
+                let mut address = 0u64;
+                self.tables.define_stack((0..count as usize).map(|_| {
+                    let module = input.varint_u32()?.checked_sub(1).map(ModuleId);
+                    address = address.wrapping_add(unzigzag(input.varint()?) as u64);
+                    Ok(Frame { module, address })
+                }))?;
+            }
+            tag::FILE => {
+                let path = input.text(format::MAX_TEXT)?.into();
+                self.tables.define_file(PmFile {
+                    path,
+                    size: take_size(&mut input, 0)?,
+                })?;
+            }
+            tag::INCOMPLETE => {
+                let reason = match input.byte()? {
+                    0 => IncompleteReason::UnverifiedCode,
+                    1 => IncompleteReason::Unsupported,
+                    2 => IncompleteReason::Limit,
+                    3 => IncompleteReason::Mismatch,
+                    4 => IncompleteReason::WriteFailed,
+                    5 => IncompleteReason::Truncated,
+                    6 => IncompleteReason::Lost,
+                    _ => return Err("an unknown reason for incompleteness"),
+                };
+                let detail = input.text(format::MAX_TEXT)?;
+                if self.incomplete.len() < MAX_INCOMPLETE {
+                    self.incomplete.push(Incomplete {
+                        reason,
+                        detail: detail.into(),
+                    });
+                }
+            }
+            tag::END => {
+                let (end, counts) = take_end(&mut input)?;
+                if counts != self.counts {
+                    return Err("the end record counts other events than the trace has");
+                }
+                if !input.is_empty() || self.seq != self.block_end_seq {
+                    return Err("the end record is not the last");
+                }
+                self.end = Some(end);
+            }
+            _ => return Err("an unknown kind of record"),
+        }
+        self.at = input.at;
+        Ok(())
+    }
+}
+
+#[cold]
+fn damaged(path: &Path, offset: u64, at: usize, what: Defect) -> ReadError {
+    ReadError::Damaged {
+        path: path.into(),
+        offset,
+        within: at as u64,
+        what,
+    }
+}
+
+/// Reads until the buffer is full or the file ends.
+fn fill(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut n = 0;
+    while n < buffer.len() {
+        match source.read(&mut buffer[n..]) {
+            Ok(0) => break,
+            Ok(more) => n += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(n)
+}
+
+/// The header, and the offset where it ends.
+fn read_header(path: &Path, source: &mut dyn Read) -> Result<(Header, u64), ReadError> {
+    let failed = |offset, source| ReadError::Read {
+        path: path.into(),
+        offset,
+        source,
+    };
+    let mut fixed = [0; format::FIXED_HEADER];
+    let n = fill(source, &mut fixed).map_err(|source| failed(0, source))?;
+    if n == 0 || !fixed.starts_with(&format::MAGIC[..n.min(format::MAGIC.len())]) {
+        return Err(ReadError::NotATrace { path: path.into() });
+    }
+    if n < fixed.len() {
+        return Err(ReadError::NoHeader {
+            path: path.into(),
+            offset: n as u64,
+        });
+    }
+    let u32_at = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+    let found = u32_at(8);
+    if found != format::VERSION {
+        return Err(ReadError::Version {
+            path: path.into(),
+            found,
+        });
+    }
+    let len = u32_at(12) as usize;
+    if len > format::MAX_HEADER {
+        return Err(damaged(path, 12, 0, "the length of the header is out of bounds"));
+    }
+    // Through `take`, so that a false length does not allocate what the file does not have.
+    let mut body = Vec::new();
+    source
+        .take(len as u64)
+        .read_to_end(&mut body)
+        .map_err(|source| failed(n as u64, source))?;
+    let end = (n + body.len()) as u64;
+    if body.len() < len {
+        return Err(ReadError::NoHeader {
+            path: path.into(),
+            offset: end,
+        });
+    }
+    if crc32fast::hash(&body) != u32_at(16) {
+        return Err(damaged(path, n as u64, 0, "the checksum of the header is wrong"));
+    }
+    let header = format::decode_header(&body).map_err(|what| damaged(path, n as u64, 0, what))?;
+    Ok((header, end))
+}
+
+/// A length that does not lead out of the range of file offsets.
+#[inline]
+fn take_size(input: &mut Input, offset: u64) -> Result<u64, Defect> {
+    let size = input.varint()?;
+    if size <= format::MAX_OFFSET - offset {
+        Ok(size)
+    } else {
+        Err("a size is out of bounds")
+    }
+}
+
+fn take_end(input: &mut Input) -> Result<(ProgramEnd, Counts), Defect> {
+    let bits = input.byte()?;
+    let mut optional = |present: bool| -> Result<Option<i32>, Defect> {
+        if !present {
+            return Ok(None);
+        }
+        i32::try_from(unzigzag(input.varint()?))
+            .map(Some)
+            .map_err(|_| "an exit status is out of bounds")
+    };
+    let status = optional(bits & 1 != 0)?;
+    let signal = optional(bits & 2 != 0)?;
+    let end = ProgramEnd {
+        status,
+        signal,
+        interrupted: bits & 4 != 0,
+    };
+    let counts = Counts {
+        stores: input.varint()?,
+        flushes: input.varint()?,
+        fences: input.varint()?,
+    };
+    Ok((end, counts))
+}
+
+impl Context {
+    #[inline]
+    fn take_offset(&mut self, input: &mut Input) -> Result<u64, Defect> {
+        self.offset = self.offset.wrapping_add(unzigzag(input.varint()?) as u64);
+        if self.offset <= format::MAX_OFFSET {
+            Ok(self.offset)
+        } else {
+            Err("an offset is out of bounds")
+        }
+    }
+
+    #[inline]
+    fn file(&self) -> Result<FileId, Defect> {
+        self.file.ok_or("a block refers to a file of the block before")
+    }
+
+    #[inline]
+    fn take_address(&mut self, input: &mut Input) -> Result<PmAddress, Defect> {
+        Ok(PmAddress {
+            file: self.file()?,
+            offset: self.take_offset(input)?,
+        })
+    }
+
+    /// (file, offset, length)
+    fn take_range(&mut self, input: &mut Input) -> Result<(FileId, u64, u64), Defect> {
+        let at = self.take_address(input)?;
+        Ok((at.file, at.offset, take_size(input, at.offset)?))
+    }
+
+    fn take_written<'a>(&mut self, input: &mut Input<'a>) -> Result<(PmAddress, &'a [u8]), Defect> {
+        let at = self.take_address(input)?;
+        Ok((at, fitting(at, input.bytes(format::MAX_DATA)?)?))
+    }
+}
+
+/// `data` if it ends within the range of file offsets.
+#[inline]
+fn fitting(at: PmAddress, data: &[u8]) -> Result<&[u8], Defect> {
+    if data.len() as u64 <= format::MAX_OFFSET - at.offset {
+        Ok(data)
+    } else {
+        Err("an offset is out of bounds")
+    }
+}
+
+#[inline]
+fn decode_item<'a>(
+    input: &mut Input<'a>,
+    context: &mut Context,
+    tables: &mut Tables,
+    seq: u64,
+    counts: &mut Counts,
+) -> Result<Item<'a>, Defect> {
+    let first = input.byte()?;
+    let kind = first & tag::KIND;
+    if first & tag::NEW_THREAD != 0 {
+        let thread = ThreadId(input.varint_u32()?);
+        if !matches!(kind, tag::THREAD_START | tag::PROCESS_START | tag::PROCESS_END) {
+            tables.check_thread(thread)?;
+        }
+        context.thread = Some(thread);
+    }
+    if first & tag::NEW_STACK != 0 {
+        let previous = context.stack.map_or(0, |stack| stack.0) as i64;
+        let stack = previous
+            .checked_add(unzigzag(input.varint()?))
+            .and_then(|stack| u32::try_from(stack).ok());
+        let stack = StackId(stack.ok_or("a stack's id is out of bounds")?);
+        tables.check_stack(stack)?;
+        context.stack = Some(stack);
+    }
+    if first & tag::NEW_FILE != 0 {
+        let file = FileId(input.varint_u32()?);
+        tables.check_file(file)?;
+        context.file = Some(file);
+    }
+    if kind == tag::INITIAL {
+        let (at, data) = context.take_written(input)?;
+        return Ok(Item::Initial { at, data });
+    }
+    let (Some(thread), Some(stack)) = (context.thread, context.stack) else {
+        return Err("a block refers to a thread or stack of the block before");
+    };
+    let kind = match kind {
+        tag::STORE => {
+            let at = context.take_address(input)?;
+            let len = input.byte()?;
+            let bits = if len & format::STORE_HAS_FLAGS != 0 {
+                input.byte()?
+            } else {
+                0
+            };
+            let len = (len & !format::STORE_HAS_FLAGS) as usize;
+            if len > format::MAX_STORE {
+                return Err("a store is too long");
+            }
+            let data = fitting(at, input.take(len)?)?;
+            let flags = StoreFlags {
+                nontemporal: bits & format::STORE_NONTEMPORAL != 0,
+                locked: bits & format::STORE_LOCKED != 0,
+                syscall: bits & format::STORE_SYSCALL != 0,
+            };
+            counts.stores += 1;
+            EventKind::Store { at, data, flags }
+        }
+        tag::CLWB | tag::CLFLUSHOPT | tag::CLFLUSH => {
+            counts.flushes += 1;
+            let kind = match kind {
+                tag::CLWB => FlushKind::Clwb,
+                tag::CLFLUSHOPT => FlushKind::Clflushopt,
+                _ => FlushKind::Clflush,
+            };
+            EventKind::Flush {
+                at: context.take_address(input)?,
+                kind,
+            }
+        }
+        tag::SFENCE | tag::MFENCE | tag::LOCKED_FENCE => {
+            counts.fences += 1;
+            let kind = match kind {
+                tag::SFENCE => FenceKind::Sfence,
+                tag::MFENCE => FenceKind::Mfence,
+                _ => FenceKind::Locked,
+            };
+            EventKind::Fence { kind }
+        }
+        _ => decode_rare(kind, input, context, tables, thread)?,
+    };
+    Ok(Item::Event(Event {
+        seq,
+        thread,
+        stack,
+        kind,
+    }))
+}
+
+/// Kept apart so that the common events stay fast.
+fn decode_rare<'a>(
+    kind: u8,
+    input: &mut Input<'a>,
+    context: &mut Context,
+    tables: &mut Tables,
+    thread: ThreadId,
+) -> Result<EventKind<'a>, Defect> {
+    Ok(match kind {
+        tag::MAP => {
+            let (file, offset, len) = context.take_range(input)?;
+            EventKind::Map {
+                file,
+                offset,
+                len,
+                address: input.varint()?,
+                writable: input.byte()? != 0,
+            }
+        }
+        tag::UNMAP => {
+            let (file, offset, len) = context.take_range(input)?;
+            EventKind::Unmap { file, offset, len }
+        }
+        tag::RESIZE => EventKind::Resize {
+            file: context.file()?,
+            size: take_size(input, 0)?,
+        },
+        tag::FILE_WRITE => {
+            let (at, data) = context.take_written(input)?;
+            EventKind::FileWrite { at, data }
+        }
+        tag::RENAME => {
+            let present = input.byte()? != 0;
+            let path = input.text(format::MAX_TEXT)?;
+            EventKind::Rename {
+                file: context.file()?,
+                path: present.then_some(path),
+            }
+        }
+        tag::SYNC => {
+            let (file, offset, len) = context.take_range(input)?;
+            EventKind::Sync { file, offset, len }
+        }
+        tag::OUTPUT => EventKind::Output {
+            fd: input.varint_u32()?,
+            data: input.bytes(format::MAX_DATA)?,
+        },
+        tag::CALL => {
+            let name = input.text(format::MAX_TEXT)?;
+            let mut arguments = [0; 6];
+            for argument in &mut arguments {
+                *argument = input.varint()?;
+            }
+            EventKind::Call { name, arguments }
+        }
+        tag::REQUEST => {
+            let bits = input.byte()?;
+            let request = match bits >> 1 {
+                0 => Request::SetClean,
+                1 => Request::TxBegin,
+                2 => Request::TxEnd,
+                3 => Request::TxAdd,
+                4 => Request::TxRemove,
+                5 => Request::TxIgnore,
+                _ => return Err("an unknown request"),
+            };
+            let transaction = input.varint()?;
+            let range = if bits & 1 != 0 {
+                let (file, offset, len) = context.take_range(input)?;
+                Some((PmAddress { file, offset }, len))
+            } else {
+                None
+            };
+            EventKind::Request {
+                request,
+                transaction,
+                range,
+            }
+        }
+        tag::THREAD_START => {
+            context.thread = None;
+            let process = ProcessId(input.varint_u32()?);
+            tables.define_thread(thread, process)?;
+            EventKind::ThreadStart {
+                process,
+                os_id: input.varint_u32()?,
+            }
+        }
+        tag::PROCESS_START => {
+            context.thread = None;
+            let process = ProcessId(input.varint_u32()?);
+            let pid = input.varint_u32()?;
+            let parent = input.varint_u32()?.checked_sub(1).map(ProcessId);
+            let executable = input.text(format::MAX_TEXT)?;
+            tables.define_process(
+                process,
+                Process {
+                    pid,
+                    parent,
+                    executable: executable.into(),
+                },
+            )?;
+            EventKind::ProcessStart {
+                process,
+                pid,
+                parent,
+                executable,
+            }
+        }
+        tag::PROCESS_END => {
+            context.thread = None;
+            let process = ProcessId(input.varint_u32()?);
+            tables.check_process(process)?;
+            EventKind::ProcessEnd { process }
+        }
+        _ => return Err("an unknown kind of record"),
+    })
+}

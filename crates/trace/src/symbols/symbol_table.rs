@@ -1,0 +1,97 @@
+//! The functions of a module by address, from `.symtab` and `.dynsym`. Unlike a plain "last symbol before the address",
+//! this respects sizes: where only exported functions are known, an address in a local one belongs to none of them.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
+
+use super::debug_files::open_regular;
+
+/// Symbols looked at before an address; functions hardly overlap.
+const NEIGHBOURS: usize = 32;
+
+#[derive(Default)]
+pub(super) struct SymbolTable {
+    /// By address, then size; of equal ones only the one with the plainest name.
+    symbols: Vec<Entry>,
+    names: String,
+}
+
+struct Entry {
+    address: u64,
+    size: u64,
+    name_start: u32,
+    name_end: u32,
+}
+
+/// A function found by address.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Symbol {
+    /// Demangled.
+    pub name: String,
+    pub address: u64,
+}
+
+impl SymbolTable {
+    /// Of all the files, which are of one module. What cannot be read adds nothing.
+    pub fn read(files: &[PathBuf]) -> SymbolTable {
+        let mut table = SymbolTable::default();
+        for file in files {
+            // The caller has warned of files that it could not read.
+            let _ = table.add(file);
+        }
+        let names = &table.names;
+        let name = |entry: &Entry| &names[entry.name_start as usize..entry.name_end as usize];
+        let underscores = |entry: &Entry| name(entry).bytes().take_while(|&byte| byte == b'_').count();
+        table
+            .symbols
+            .sort_by_key(|entry| (entry.address, entry.size, underscores(entry), name(entry)));
+        table.symbols.dedup_by_key(|entry| (entry.address, entry.size));
+        table
+    }
+
+    fn add(&mut self, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
+        let cache = ReadCache::new(open_regular(file)?);
+        let object = object::File::parse(&cache)?;
+        for symbol in object.symbols().chain(object.dynamic_symbols()) {
+            if symbol.kind() != SymbolKind::Text || !symbol.is_definition() {
+                continue;
+            }
+            let Ok(name) = symbol.name() else { continue };
+            // `memcpy@@GLIBC_2.14` is memcpy.
+            let name = name.split('@').next().unwrap_or(name);
+            let (Ok(name_start), Ok(name_end)) = (
+                u32::try_from(self.names.len()),
+                u32::try_from(self.names.len() + name.len()),
+            ) else {
+                break;
+            };
+            self.names.push_str(name);
+            self.symbols.push(Entry {
+                address: symbol.address(),
+                size: symbol.size(),
+                name_start,
+                name_end,
+            });
+        }
+        Ok(())
+    }
+
+    pub fn find(&self, address: u64) -> Option<Symbol> {
+        let after = self.symbols.partition_point(|entry| entry.address <= address);
+        let before = &self.symbols[after.saturating_sub(NEIGHBOURS)..after];
+        let nearest = before.last()?.address;
+        let entry = before.iter().rev().find(|entry| match entry.size {
+            // Assembly without a size: up to the next symbol.
+            0 => entry.address == nearest,
+            size => address - entry.address < size,
+        })?;
+        let name = &self.names[entry.name_start as usize..entry.name_end as usize];
+        let name = addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned();
+        Some(Symbol {
+            name,
+            address: entry.address,
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! What events refer to by id. The writer and the reader keep the same tables, so that what the writer accepts the
+//! reader accepts too. Their size is bounded: a small, crafted file must not fill the memory.
+
+use crate::event::{FileId, Frame, Module, ModuleId, PmFile, ProcessId, StackId, ThreadId};
+use crate::format::Defect;
+
+/// Of the whole trace, over all stacks.
+const MAX_FRAMES: usize = 1 << 22;
+const MAX_STACKS: usize = 1 << 21;
+const MAX_IDS: usize = 1 << 20;
+const MAX_PROCESSES: usize = 1 << 16;
+/// Bytes of all paths.
+const MAX_TEXT: usize = 64 << 20;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    pub parent: Option<ProcessId>,
+    pub executable: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Tables {
+    pub modules: Vec<Module>,
+    pub files: Vec<PmFile>,
+    frames: Vec<Frame>,
+    /// Stack `i` ends here in `frames` and begins where stack `i - 1` ends.
+    stack_ends: Vec<u32>,
+    threads: Vec<Option<ProcessId>>,
+    processes: Vec<Option<Process>>,
+    text: usize,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Tables {
+            modules: Vec::new(),
+            files: Vec::new(),
+            frames: Vec::new(),
+            stack_ends: vec![0],
+            threads: Vec::new(),
+            processes: Vec::new(),
+            text: 0,
+        }
+    }
+}
+
+impl Tables {
+    /// Innermost first; empty for the unknown stack.
+    pub fn frames(&self, stack: StackId) -> &[Frame] {
+        match stack.index().checked_sub(1).zip(self.stack_ends.get(stack.index())) {
+            Some((before, &end)) => &self.frames[self.stack_ends[before] as usize..end as usize],
+            None => &[],
+        }
+    }
+
+    /// The unknown stack included.
+    pub fn stack_count(&self) -> usize {
+        self.stack_ends.len()
+    }
+
+    pub fn module(&self, id: ModuleId) -> Option<&Module> {
+        self.modules.get(id.index())
+    }
+
+    pub fn file(&self, id: FileId) -> Option<&PmFile> {
+        self.files.get(id.index())
+    }
+
+    /// The process that a thread belongs to.
+    pub fn process_of(&self, thread: ThreadId) -> Option<ProcessId> {
+        self.threads.get(thread.index()).copied().flatten()
+    }
+
+    pub fn process(&self, id: ProcessId) -> Option<&Process> {
+        self.processes.get(id.index())?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn check_thread(&self, thread: ThreadId) -> Result<(), Defect> {
+        match self.process_of(thread) {
+            Some(_) => Ok(()),
+            None => Err("a thread is used before its start"),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn check_stack(&self, stack: StackId) -> Result<(), Defect> {
+        if stack.index() < self.stack_ends.len() {
+            Ok(())
+        } else {
+            Err("a stack is used before its definition")
+        }
+    }
+
+    #[inline]
+    pub(crate) fn check_file(&self, file: FileId) -> Result<(), Defect> {
+        if file.index() < self.files.len() {
+            Ok(())
+        } else {
+            Err("a file is used before its definition")
+        }
+    }
+
+    pub(crate) fn check_process(&self, process: ProcessId) -> Result<(), Defect> {
+        if self.process(process).is_some() {
+            Ok(())
+        } else {
+            Err("a process is used before its start")
+        }
+    }
+
+    pub(crate) fn check_module(&self, module: ModuleId) -> Result<(), Defect> {
+        if module.index() < self.modules.len() {
+            Ok(())
+        } else {
+            Err("a module is used before its definition")
+        }
+    }
+
+    fn add_text(&mut self, len: usize) -> Result<(), Defect> {
+        self.text += len;
+        if self.text <= MAX_TEXT {
+            Ok(())
+        } else {
+            Err("too many paths")
+        }
+    }
+
+    pub(crate) fn define_module(&mut self, module: Module) -> Result<ModuleId, Defect> {
+        if self.modules.len() >= MAX_IDS {
+            return Err("too many modules");
+        }
+        self.add_text(module.path.len() + module.build_id.len())?;
+        self.modules.push(module);
+        Ok(ModuleId(self.modules.len() as u32 - 1))
+    }
+
+    pub(crate) fn define_file(&mut self, file: PmFile) -> Result<FileId, Defect> {
+        if self.files.len() >= MAX_IDS {
+            return Err("too many files");
+        }
+        self.add_text(file.path.len())?;
+        self.files.push(file);
+        Ok(FileId(self.files.len() as u32 - 1))
+    }
+
+    /// Whether a stack of this many frames fits yet.
+    pub(crate) fn has_room_for_stack(&self, frames: usize) -> bool {
+        self.stack_ends.len() < MAX_STACKS && self.frames.len() + frames <= MAX_FRAMES
+    }
+
+    pub(crate) fn define_stack(
+        &mut self,
+        frames: impl ExactSizeIterator<Item = Result<Frame, Defect>>,
+    ) -> Result<StackId, Defect> {
+        if !self.has_room_for_stack(frames.len()) {
+            return Err("too many stacks");
+        }
+        self.frames
+            .truncate(self.stack_ends[self.stack_ends.len() - 1] as usize);
+        for frame in frames {
+            let frame = frame?;
+            if let Some(module) = frame.module {
+                self.check_module(module)?;
+            }
+            self.frames.push(frame);
+        }
+        self.stack_ends.push(self.frames.len() as u32);
+        Ok(StackId(self.stack_ends.len() as u32 - 1))
+    }
+
+    pub(crate) fn define_thread(&mut self, thread: ThreadId, process: ProcessId) -> Result<(), Defect> {
+        self.check_process(process)?;
+        *slot(&mut self.threads, thread.index(), MAX_IDS).ok_or("a thread's id is out of bounds")? = Some(process);
+        Ok(())
+    }
+
+    pub(crate) fn define_process(&mut self, id: ProcessId, process: Process) -> Result<(), Defect> {
+        self.add_text(process.executable.len())?;
+        *slot(&mut self.processes, id.index(), MAX_PROCESSES).ok_or("a process's id is out of bounds")? = Some(process);
+        Ok(())
+    }
+}
+
+/// Ids are given in the program and may arrive out of order, so a table can have gaps.
+fn slot<T>(table: &mut Vec<Option<T>>, index: usize, max: usize) -> Option<&mut Option<T>> {
+    if index >= max {
+        return None;
+    }
+    if index >= table.len() {
+        table.resize_with(index + 1, || None);
+    }
+    Some(&mut table[index])
+}

@@ -1,0 +1,691 @@
+//! Writes a trace, block by block, so that a killed recorder leaves a readable prefix.
+//!
+//! A full disk: the file always ends in [`RESERVE`](crate::format::RESERVE) zeros that are already allocated. When a block
+//! cannot be written, the file is cut back to the last whole block plus that reserve, and a small block goes there that
+//! says what happened. Later events are dropped; [`TraceWriter::finish`] still leaves an end record.
+
+use std::fs::File;
+use std::hash::BuildHasher;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use crate::event::*;
+use crate::format::{self, Context, Header, put_bytes, put_text, put_varint, tag, zigzag};
+use crate::tables::{Process, Tables};
+
+/// Reasons kept for the last block after a failed write; more would not fit there.
+const MAX_LATE_REASONS: usize = 64;
+
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error("cannot create the trace {}: {source}; choose another place with -o", path.display())]
+    Create { path: PathBuf, source: io::Error },
+    #[error(
+        "cannot write the trace {} at byte {offset}: {source}; what was recorded before is kept, free some space or \
+         choose another disk with -o",
+        path.display()
+    )]
+    Write {
+        path: PathBuf,
+        offset: u64,
+        source: io::Error,
+    },
+    #[error("the trace {} could not be written any more; this event is not in it", path.display())]
+    AlreadyFailed { path: PathBuf },
+    #[error("cannot add to the trace {}: {what}", path.display())]
+    Invalid { path: PathBuf, what: &'static str },
+}
+
+/// Where a trace goes: a file, or a disk that a test makes fail.
+pub trait Storage: Send {
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    fn set_len(&mut self, len: u64) -> io::Result<()>;
+}
+
+impl Storage for File {
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        File::set_len(self, len)
+    }
+}
+
+/// Writes a trace. Dropped without [`finish`](TraceWriter::finish), it leaves a trace that says that its end is missing.
+pub struct TraceWriter {
+    path: PathBuf,
+    storage: Box<dyn Storage>,
+    /// Where the next block goes.
+    offset: u64,
+    tables: Tables,
+    module_ids: FxHashMap<Module, ModuleId>,
+    /// By hash of the frames. Of two stacks with one hash only the first is shared.
+    stack_ids: FxHashMap<u64, StackId>,
+    stacks_full: bool,
+    /// The block being filled.
+    raw: Vec<u8>,
+    packed: Vec<u8>,
+    context: Context,
+    seq: u64,
+    counts: Counts,
+    /// Of what is in whole blocks on the disk.
+    written_seq: u64,
+    written_counts: Counts,
+    /// Set when a write failed: the reasons why the trace is incomplete, which its last block gives.
+    failure: Option<Vec<Incomplete>>,
+    finished: bool,
+}
+
+impl TraceWriter {
+    /// Creates the file, or replaces it.
+    pub fn create(path: impl AsRef<Path>, header: &Header) -> Result<TraceWriter, WriteError> {
+        let path = path.as_ref();
+        let file = File::create(path).map_err(|source| WriteError::Create {
+            path: path.into(),
+            source,
+        })?;
+        TraceWriter::with_storage(path, Box::new(file), header)
+    }
+
+    /// As [`create`](TraceWriter::create), into any storage; `path` is for messages.
+    pub fn with_storage(
+        path: impl AsRef<Path>,
+        mut storage: Box<dyn Storage>,
+        header: &Header,
+    ) -> Result<TraceWriter, WriteError> {
+        let path = path.as_ref().to_path_buf();
+        let Some(mut bytes) = format::encode_header(header) else {
+            return Err(WriteError::Invalid {
+                path,
+                what: "the command line is too long",
+            });
+        };
+        let offset = bytes.len() as u64;
+        bytes.resize(bytes.len() + format::RESERVE, 0);
+        if let Err(source) = storage.write_all_at(&bytes, 0) {
+            return Err(WriteError::Create { path, source });
+        }
+        Ok(TraceWriter {
+            path,
+            storage,
+            offset,
+            tables: Tables::default(),
+            module_ids: FxHashMap::default(),
+            stack_ids: FxHashMap::default(),
+            stacks_full: false,
+            raw: Vec::with_capacity(format::MAX_BLOCK),
+            packed: Vec::new(),
+            context: Context::default(),
+            seq: 0,
+            counts: Counts::default(),
+            written_seq: 0,
+            written_counts: Counts::default(),
+            failure: None,
+            finished: false,
+        })
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> u64 {
+        self.seq
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What was defined so far.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Equal modules get one id.
+    pub fn module(&mut self, module: &Module) -> Result<ModuleId, WriteError> {
+        if let Some(&id) = self.module_ids.get(module) {
+            return Ok(id);
+        }
+        self.check_usable()?;
+        let build_id = &module.build_id[..module.build_id.len().min(format::MAX_BUILD_ID)];
+        let id = self
+            .tables
+            .define_module(module.clone())
+            .map_err(|what| self.invalid(what))?;
+        self.module_ids.insert(module.clone(), id);
+        self.raw.push(tag::MODULE);
+        put_text(&mut self.raw, &module.path);
+        put_bytes(&mut self.raw, build_id);
+        put_varint(&mut self.raw, module.locked_sites as u64);
+        self.close_full_block()?;
+        Ok(id)
+    }
+
+    /// Equal stacks get one id. Frames beyond [`format::MAX_STACK_FRAMES`] are cut; when the trace has too many stacks, a
+    /// new one is the unknown stack and the trace says so.
+    pub fn stack(&mut self, frames: &[Frame]) -> Result<StackId, WriteError> {
+        let frames = &frames[..frames.len().min(format::MAX_STACK_FRAMES)];
+        if frames.is_empty() {
+            return Ok(StackId(0));
+        }
+        let hash = FxBuildHasher.hash_one(frames);
+        if let Some(&id) = self.stack_ids.get(&hash)
+            && self.tables.frames(id) == frames
+        {
+            return Ok(id);
+        }
+        self.check_usable()?;
+        if !self.tables.has_room_for_stack(frames.len()) {
+            if !self.stacks_full {
+                self.stacks_full = true;
+                let detail = "too many different call stacks: later ones are unknown".into();
+                self.incomplete(&Incomplete {
+                    reason: IncompleteReason::Limit,
+                    detail,
+                })?;
+            }
+            return Ok(StackId(0));
+        }
+        let id = self
+            .tables
+            .define_stack(frames.iter().map(|&frame| Ok(frame)))
+            .map_err(|what| self.invalid(what))?;
+        self.stack_ids.entry(hash).or_insert(id);
+        self.raw.push(tag::STACK);
+        put_varint(&mut self.raw, frames.len() as u64);
+        let mut previous = 0;
+        for frame in frames {
+            put_varint(&mut self.raw, frame.module.map_or(0, |module| module.0 as u64 + 1));
+            put_varint(&mut self.raw, zigzag(frame.address.wrapping_sub(previous) as i64));
+            previous = frame.address;
+        }
+        self.close_full_block()?;
+        Ok(id)
+    }
+
+    pub fn file(&mut self, file: &PmFile) -> Result<FileId, WriteError> {
+        self.check_usable()?;
+        let size = file.size.min(format::MAX_OFFSET);
+        let id = self
+            .tables
+            .define_file(file.clone())
+            .map_err(|what| self.invalid(what))?;
+        self.raw.push(tag::FILE);
+        put_text(&mut self.raw, &file.path);
+        put_varint(&mut self.raw, size);
+        self.close_full_block()?;
+        Ok(id)
+    }
+
+    /// Content of a file when it was first mapped; what is not given is zero.
+    pub fn initial(&mut self, at: PmAddress, data: &[u8]) -> Result<(), WriteError> {
+        self.check_usable()?;
+        self.check_range(at, data.len())?;
+        for (piece_at, piece) in pieces(at, data, format::MAX_DATA) {
+            let file_bit = self.file_bit(piece_at.file);
+            self.raw.push(tag::INITIAL | file_bit);
+            self.put_file(file_bit, piece_at.file);
+            self.put_offset(piece_at.offset);
+            put_bytes(&mut self.raw, piece);
+            self.close_full_block()?;
+        }
+        Ok(())
+    }
+
+    /// Adds the next event of the total order. One with more data than a record holds becomes several: a store is cut at
+    /// cache lines.
+    #[inline]
+    pub fn event(&mut self, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) -> Result<(), WriteError> {
+        match *kind {
+            EventKind::Store { at, data, flags } if data.len() > format::MAX_STORE => {
+                let head = (format::MAX_STORE - at.offset as usize % format::MAX_STORE).min(data.len());
+                let (head, tail) = data.split_at(head);
+                let tail_at = PmAddress {
+                    offset: at.offset.wrapping_add(head.len() as u64),
+                    ..at
+                };
+                self.one_event(thread, stack, &EventKind::Store { at, data: head, flags })?;
+                for (at, data) in pieces(tail_at, tail, format::MAX_STORE) {
+                    self.one_event(thread, stack, &EventKind::Store { at, data, flags })?;
+                }
+                Ok(())
+            }
+            EventKind::FileWrite { at, data } if data.len() > format::MAX_DATA => {
+                for (at, data) in pieces(at, data, format::MAX_DATA) {
+                    self.one_event(thread, stack, &EventKind::FileWrite { at, data })?;
+                }
+                Ok(())
+            }
+            EventKind::Output { fd, data } if data.len() > format::MAX_DATA => {
+                for data in data.chunks(format::MAX_DATA) {
+                    self.one_event(thread, stack, &EventKind::Output { fd, data })?;
+                }
+                Ok(())
+            }
+            _ => self.one_event(thread, stack, kind),
+        }
+    }
+
+    fn one_event(&mut self, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) -> Result<(), WriteError> {
+        self.check_usable()?;
+        if self.context.stack != Some(stack) {
+            self.tables.check_stack(stack).map_err(|what| self.invalid(what))?;
+        }
+        if self.context.thread != Some(thread) && !is_start_or_end(kind) {
+            self.tables.check_thread(thread).map_err(|what| self.invalid(what))?;
+        }
+        match *kind {
+            EventKind::Store { at, data, flags } => {
+                self.check_range(at, data.len())?;
+                self.put_event(tag::STORE, thread, stack, Some(at.file));
+                self.put_offset(at.offset);
+                let bits = bit(flags.nontemporal, format::STORE_NONTEMPORAL)
+                    | bit(flags.locked, format::STORE_LOCKED)
+                    | bit(flags.syscall, format::STORE_SYSCALL);
+                if bits == 0 {
+                    self.raw.push(data.len() as u8);
+                } else {
+                    self.raw
+                        .extend_from_slice(&[data.len() as u8 | format::STORE_HAS_FLAGS, bits]);
+                }
+                self.raw.extend_from_slice(data);
+                self.counts.stores += 1;
+            }
+            EventKind::Flush { at, kind } => {
+                self.check_range(at, 0)?;
+                let kind = match kind {
+                    FlushKind::Clwb => tag::CLWB,
+                    FlushKind::Clflushopt => tag::CLFLUSHOPT,
+                    FlushKind::Clflush => tag::CLFLUSH,
+                };
+                self.put_event(kind, thread, stack, Some(at.file));
+                self.put_offset(at.offset);
+                self.counts.flushes += 1;
+            }
+            EventKind::Fence { kind } => {
+                let kind = match kind {
+                    FenceKind::Sfence => tag::SFENCE,
+                    FenceKind::Mfence => tag::MFENCE,
+                    FenceKind::Locked => tag::LOCKED_FENCE,
+                };
+                self.put_event(kind, thread, stack, None);
+                self.counts.fences += 1;
+            }
+            EventKind::Map {
+                file,
+                address,
+                offset,
+                len,
+                writable,
+            } => {
+                self.check_range(PmAddress { file, offset }, 0)?;
+                self.put_event(tag::MAP, thread, stack, Some(file));
+                self.put_offset(offset);
+                put_varint(&mut self.raw, clamp(offset, len));
+                put_varint(&mut self.raw, address);
+                self.raw.push(writable as u8);
+            }
+            EventKind::Unmap { file, offset, len } => {
+                self.check_range(PmAddress { file, offset }, 0)?;
+                self.put_event(tag::UNMAP, thread, stack, Some(file));
+                self.put_offset(offset);
+                put_varint(&mut self.raw, clamp(offset, len));
+            }
+            EventKind::Resize { file, size } => {
+                self.check_range(PmAddress { file, offset: 0 }, 0)?;
+                self.put_event(tag::RESIZE, thread, stack, Some(file));
+                put_varint(&mut self.raw, clamp(0, size));
+            }
+            EventKind::FileWrite { at, data } => {
+                self.check_range(at, data.len())?;
+                self.put_event(tag::FILE_WRITE, thread, stack, Some(at.file));
+                self.put_offset(at.offset);
+                put_bytes(&mut self.raw, data);
+            }
+            EventKind::Rename { file, path } => {
+                self.check_range(PmAddress { file, offset: 0 }, 0)?;
+                self.put_event(tag::RENAME, thread, stack, Some(file));
+                self.raw.push(path.is_some() as u8);
+                put_text(&mut self.raw, path.unwrap_or(""));
+            }
+            EventKind::Sync { file, offset, len } => {
+                self.check_range(PmAddress { file, offset }, 0)?;
+                self.put_event(tag::SYNC, thread, stack, Some(file));
+                self.put_offset(offset);
+                put_varint(&mut self.raw, clamp(offset, len));
+            }
+            EventKind::Output { fd, data } => {
+                self.put_event(tag::OUTPUT, thread, stack, None);
+                put_varint(&mut self.raw, fd as u64);
+                put_bytes(&mut self.raw, data);
+            }
+            EventKind::Call { name, arguments } => {
+                self.put_event(tag::CALL, thread, stack, None);
+                put_text(&mut self.raw, name);
+                for argument in arguments {
+                    put_varint(&mut self.raw, argument);
+                }
+            }
+            EventKind::Request {
+                request,
+                transaction,
+                range,
+            } => {
+                if let Some((at, _)) = range {
+                    self.check_range(at, 0)?;
+                }
+                self.put_event(tag::REQUEST, thread, stack, range.map(|(at, _)| at.file));
+                let request = match request {
+                    Request::SetClean => 0,
+                    Request::TxBegin => 1,
+                    Request::TxEnd => 2,
+                    Request::TxAdd => 3,
+                    Request::TxRemove => 4,
+                    Request::TxIgnore => 5,
+                };
+                self.raw.push(request << 1 | range.is_some() as u8);
+                put_varint(&mut self.raw, transaction);
+                if let Some((at, len)) = range {
+                    self.put_offset(at.offset);
+                    put_varint(&mut self.raw, clamp(at.offset, len));
+                }
+            }
+            EventKind::ThreadStart { process, os_id } => {
+                self.tables
+                    .define_thread(thread, process)
+                    .map_err(|what| self.invalid(what))?;
+                self.put_start_or_end(tag::THREAD_START, thread, stack);
+                put_varint(&mut self.raw, process.0 as u64);
+                put_varint(&mut self.raw, os_id as u64);
+            }
+            EventKind::ProcessStart {
+                process,
+                pid,
+                parent,
+                executable,
+            } => {
+                let definition = Process {
+                    pid,
+                    parent,
+                    executable: executable.into(),
+                };
+                self.tables
+                    .define_process(process, definition)
+                    .map_err(|what| self.invalid(what))?;
+                self.put_start_or_end(tag::PROCESS_START, thread, stack);
+                put_varint(&mut self.raw, process.0 as u64);
+                put_varint(&mut self.raw, pid as u64);
+                put_varint(&mut self.raw, parent.map_or(0, |parent| parent.0 as u64 + 1));
+                put_text(&mut self.raw, executable);
+            }
+            EventKind::ProcessEnd { process } => {
+                self.tables.check_process(process).map_err(|what| self.invalid(what))?;
+                self.put_start_or_end(tag::PROCESS_END, thread, stack);
+                put_varint(&mut self.raw, process.0 as u64);
+            }
+        }
+        self.seq += 1;
+        self.close_full_block()
+    }
+
+    pub fn incomplete(&mut self, incomplete: &Incomplete) -> Result<(), WriteError> {
+        if let Some(reasons) = &mut self.failure {
+            if reasons.len() < MAX_LATE_REASONS {
+                reasons.push(incomplete.clone());
+            }
+            return Ok(());
+        }
+        put_incomplete(&mut self.raw, incomplete);
+        self.close_full_block()
+    }
+
+    /// Writes what is buffered, so that it survives the recorder's death.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        self.check_usable()?;
+        self.write_block()
+    }
+
+    /// Writes the end record. After a failed write it still does, in the room reserved for it, and returns that result.
+    pub fn finish(mut self, end: ProgramEnd) -> Result<(), WriteError> {
+        self.finished = true;
+        if self.failure.is_none() {
+            put_end(&mut self.raw, end, self.counts);
+            let written = self.write_block();
+            if written.is_ok() {
+                self.trim();
+                return Ok(());
+            }
+        }
+        self.write_last_words(Some(end))?;
+        self.trim();
+        Ok(())
+    }
+
+    #[inline]
+    fn check_usable(&self) -> Result<(), WriteError> {
+        if self.failure.is_none() {
+            Ok(())
+        } else {
+            Err(WriteError::AlreadyFailed {
+                path: self.path.clone(),
+            })
+        }
+    }
+
+    #[cold]
+    fn invalid(&self, what: &'static str) -> WriteError {
+        WriteError::Invalid {
+            path: self.path.clone(),
+            what,
+        }
+    }
+
+    #[inline]
+    fn check_range(&self, at: PmAddress, len: usize) -> Result<(), WriteError> {
+        self.tables.check_file(at.file).map_err(|what| self.invalid(what))?;
+        match at.offset.checked_add(len as u64) {
+            Some(end) if end <= format::MAX_OFFSET => Ok(()),
+            _ => Err(self.invalid("an offset is larger than any file")),
+        }
+    }
+
+    #[inline]
+    fn file_bit(&self, file: FileId) -> u8 {
+        bit(self.context.file != Some(file), tag::NEW_FILE)
+    }
+
+    #[inline]
+    fn put_file(&mut self, file_bit: u8, file: FileId) {
+        if file_bit != 0 {
+            put_varint(&mut self.raw, file.0 as u64);
+            self.context.file = Some(file);
+        }
+    }
+
+    #[inline]
+    fn put_offset(&mut self, offset: u64) {
+        put_varint(&mut self.raw, zigzag(offset.wrapping_sub(self.context.offset) as i64));
+        self.context.offset = offset;
+    }
+
+    /// What all events begin with.
+    #[inline]
+    fn put_event(&mut self, kind: u8, thread: ThreadId, stack: StackId, file: Option<FileId>) {
+        let new_thread = self.context.thread != Some(thread);
+        let new_stack = self.context.stack != Some(stack);
+        let file_bit = file.map_or(0, |file| self.file_bit(file));
+        self.raw
+            .push(kind | bit(new_thread, tag::NEW_THREAD) | bit(new_stack, tag::NEW_STACK) | file_bit);
+        if new_thread {
+            put_varint(&mut self.raw, thread.0 as u64);
+            self.context.thread = Some(thread);
+        }
+        if new_stack {
+            let previous = self.context.stack.unwrap_or(StackId(0));
+            put_varint(&mut self.raw, zigzag(stack.0 as i64 - previous.0 as i64));
+            self.context.stack = Some(stack);
+        }
+        if let Some(file) = file {
+            self.put_file(file_bit, file);
+        }
+    }
+
+    /// Their thread may not be defined, so the next event may not refer to it.
+    fn put_start_or_end(&mut self, kind: u8, thread: ThreadId, stack: StackId) {
+        self.context.thread = None;
+        self.put_event(kind, thread, stack, None);
+        self.context.thread = None;
+    }
+
+    #[inline]
+    fn close_full_block(&mut self) -> Result<(), WriteError> {
+        if self.raw.len() < format::BLOCK_TARGET {
+            Ok(())
+        } else {
+            self.write_block()
+        }
+    }
+
+    fn write_block(&mut self) -> Result<(), WriteError> {
+        if self.raw.is_empty() {
+            return Ok(());
+        }
+        format::seal_block(
+            &self.raw,
+            self.written_seq,
+            (self.seq - self.written_seq) as u32,
+            &mut self.packed,
+        );
+        self.raw.clear();
+        self.context = Context::default();
+        let block_end = self.offset + self.packed.len() as u64;
+        self.packed.resize(self.packed.len() + format::RESERVE, 0);
+        match self.storage.write_all_at(&self.packed, self.offset) {
+            Ok(()) => {
+                self.offset = block_end;
+                self.written_seq = self.seq;
+                self.written_counts = self.counts;
+                Ok(())
+            }
+            Err(source) => Err(self.fail(source)),
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, source: io::Error) -> WriteError {
+        self.seq = self.written_seq;
+        self.counts = self.written_counts;
+        let detail = format!("{source}, after {} events: later ones are not in the trace", self.seq);
+        self.failure = Some(vec![Incomplete {
+            reason: IncompleteReason::WriteFailed,
+            detail,
+        }]);
+        // What cannot be cut off is replaced by the last words below, or read as a block that ends too early.
+        let _ = self.storage.set_len(self.offset + format::RESERVE as u64);
+        let _ = self.write_last_words(None);
+        WriteError::Write {
+            path: self.path.clone(),
+            offset: self.offset,
+            source,
+        }
+    }
+
+    /// Fills the reserve with a block that says why the trace is incomplete, and how the program ended once it has.
+    fn write_last_words(&mut self, end: Option<ProgramEnd>) -> Result<(), WriteError> {
+        self.raw.clear();
+        for incomplete in self.failure.iter().flatten() {
+            // More than enough for a few sentences; whatever the texts are, the block fits in the reserve.
+            if self.raw.len() + incomplete.detail.len() < format::RESERVE - 512 {
+                put_incomplete(&mut self.raw, incomplete);
+            }
+        }
+        if let Some(end) = end {
+            put_end(&mut self.raw, end, self.counts);
+        }
+        format::seal_block(&self.raw, self.seq, 0, &mut self.packed);
+        self.raw.clear();
+        let block_len = self.packed.len();
+        self.packed.resize(format::RESERVE.max(block_len), 0);
+        self.storage
+            .write_all_at(&self.packed, self.offset)
+            .map_err(|source| WriteError::Write {
+                path: self.path.clone(),
+                offset: self.offset,
+                source,
+            })?;
+        if end.is_some() {
+            self.offset += block_len as u64;
+        }
+        Ok(())
+    }
+
+    /// Gives the reserve back. A reader takes zeros for the end, so that it does not matter if this fails.
+    fn trim(&mut self) {
+        let _ = self.storage.set_len(self.offset);
+    }
+}
+
+impl Drop for TraceWriter {
+    fn drop(&mut self) {
+        if !self.finished && self.failure.is_none() && self.write_block().is_ok() {
+            self.trim();
+        }
+    }
+}
+
+#[inline]
+fn bit(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
+}
+
+fn is_start_or_end(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::ThreadStart { .. } | EventKind::ProcessStart { .. } | EventKind::ProcessEnd { .. }
+    )
+}
+
+/// A length such that the range ends where files can end.
+fn clamp(offset: u64, len: u64) -> u64 {
+    len.min(format::MAX_OFFSET - offset)
+}
+
+/// `data` in pieces of at most `len` bytes, each with its address.
+fn pieces(at: PmAddress, data: &[u8], len: usize) -> impl Iterator<Item = (PmAddress, &[u8])> {
+    data.chunks(len).enumerate().map(move |(i, piece)| {
+        (
+            PmAddress {
+                offset: at.offset.wrapping_add((i * len) as u64),
+                ..at
+            },
+            piece,
+        )
+    })
+}
+
+fn put_incomplete(out: &mut Vec<u8>, incomplete: &Incomplete) {
+    let reason = match incomplete.reason {
+        IncompleteReason::UnverifiedCode => 0,
+        IncompleteReason::Unsupported => 1,
+        IncompleteReason::Limit => 2,
+        IncompleteReason::Mismatch => 3,
+        IncompleteReason::WriteFailed => 4,
+        IncompleteReason::Truncated => 5,
+        IncompleteReason::Lost => 6,
+    };
+    out.extend_from_slice(&[tag::INCOMPLETE, reason]);
+    put_text(out, &incomplete.detail);
+}
+
+fn put_end(out: &mut Vec<u8>, end: ProgramEnd, counts: Counts) {
+    let bits = end.status.is_some() as u8 | (end.signal.is_some() as u8) << 1 | (end.interrupted as u8) << 2;
+    out.extend_from_slice(&[tag::END, bits]);
+    for value in [end.status, end.signal].into_iter().flatten() {
+        put_varint(out, zigzag(value as i64));
+    }
+    for count in [counts.stores, counts.flushes, counts.fences] {
+        put_varint(out, count);
+    }
+}
