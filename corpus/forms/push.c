@@ -4,7 +4,7 @@
 int main(int argc, char **argv) {
     char *pm = pm_map(argv[argc - 1], PAGE);
     char *top = pm + 2048;
-    uint64_t word = 0x0a0b0c0d;
+    static uint64_t word = 0x0a0b0c0d;
 #define ON_STACK(at, body) __asm__ volatile("mov %%rsp, %%r12\n\tmov %0, %%rsp\n\t" body "\n\tmov %%r12, %%rsp" : : "r"(at), "r"(0x1122334455667788), "m"(word) : "r12", "r13", "memory", "cc")
     ON_STACK(top, "push %1"); //~ missing-flush
     ON_STACK(top - LINE, "push $-5"); //~ missing-flush

@@ -16,6 +16,7 @@ use crate::oracle::redundant_fence::RedundantFence;
 use crate::oracle::redundant_flush::RedundantFlush;
 use crate::oracle::transaction::TransactionOracle;
 use crate::oracle::{Gone, Oracle, Step, StoreAccess, World, rules};
+use crate::ranges::RangeSet;
 use crate::stacks::{Origin, Stacks};
 use crate::tag::{OptionalStack, StoreTag};
 use crate::transactions::{Change, Transactions};
@@ -25,6 +26,8 @@ pub struct Pass {
     memory: Memory<StoreTag>,
     mappings: Mappings,
     transactions: Transactions,
+    /// What PMDK says is volatile data in the file.
+    volatile: RangeSet,
     stacks: Stacks,
     findings: Findings,
     oracles: Vec<Box<dyn Oracle>>,
@@ -75,6 +78,7 @@ impl Pass {
             memory: Memory::new(model, Keep::Last),
             mappings: Mappings::default(),
             transactions: Transactions::default(),
+            volatile: RangeSet::default(),
             stacks: Stacks::default(),
             findings: Findings::default(),
             oracles,
@@ -109,6 +113,7 @@ impl Pass {
             }
             EventKind::Unmap { file, offset, len } => {
                 self.before_gone(Some(process), tables);
+                self.volatile.remove(file.0, offset, offset.saturating_add(len));
                 for range in self.mappings.unmap(process, file, offset, len) {
                     let gone = Gone { by: DurableByKind::Unmap, stack: step.stack };
                     self.drain(file, range.start, range.end - range.start, gone);
@@ -119,9 +124,17 @@ impl Pass {
             EventKind::FileWrite { at, data } => self.memory.written(at.file.0, at.offset, data.len() as u64),
             EventKind::Sync { file, offset, len } => self.memory.sync(file.0, offset, len),
             EventKind::Request { request, range, .. } => {
-                if let (Request::SetClean, Some((at, len))) = (request, range) {
-                    self.memory.set_clean(at.file.0, at.offset, len);
-                    self.oracles.iter_mut().for_each(|oracle| oracle.clean(at, len));
+                if let Some((at, len)) = range {
+                    let (file, end) = (at.file.0, at.offset.saturating_add(len));
+                    match request {
+                        Request::SetClean => {
+                            self.memory.set_clean(file, at.offset, len);
+                            self.oracles.iter_mut().for_each(|oracle| oracle.clean(at, len));
+                        }
+                        Request::Volatile => self.volatile.insert(file, at.offset, end),
+                        Request::Persistent => self.volatile.remove(file, at.offset, end),
+                        _ => {}
+                    }
                 }
                 let change = self.transactions.request(step.thread, step.stack, request, range);
                 self.transaction(step, change, tables);
@@ -156,6 +169,12 @@ impl Pass {
 
     fn store(&mut self, step: Step, at: PmAddress, len: u64, flags: StoreFlags, tables: &Tables) {
         if len == 0 {
+            return;
+        }
+        if self.volatile.covers(at.file.0, at.offset, at.offset.saturating_add(len)) {
+            if flags.locked {
+                self.fence(step);
+            }
             return;
         }
         for &index in &self.store_oracles {

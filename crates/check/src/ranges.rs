@@ -71,6 +71,9 @@ pub struct WordSet {
 
 impl WordSet {
     pub fn insert(&mut self, file: u32, start: u64, end: u64) {
+        if end.saturating_sub(start) / (PAGE_WORDS * WORD) > MAX_PAGES as u64 {
+            return;
+        }
         for (page, index, mask) in masks(start, end) {
             if self.pages.len() < MAX_PAGES || self.pages.contains_key(&(file, page)) {
                 self.pages.entry((file, page)).or_default()[index] |= mask;

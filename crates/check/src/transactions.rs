@@ -104,7 +104,11 @@ impl Transactions {
     pub fn request(&mut self, thread: u32, stack: StackId, request: Request, range: Option<(PmAddress, u64)>) -> Change {
         match (request, range) {
             (Request::TxBegin, _) => {
-                self.requests = true;
+                if !self.requests {
+                    // What the calls opened so far is announced by requests from now on.
+                    self.requests = true;
+                    self.threads.iter_mut().for_each(|t| t.levels.clear());
+                }
                 self.thread(thread).begin_level(stack);
             }
             (Request::TxEnd, _) => return self.end(thread),

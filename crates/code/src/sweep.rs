@@ -2,15 +2,17 @@
 //! request). They do not fault on PM, so the runtime needs a breakpoint on each.
 //!
 //! x86 code cannot be searched by bytes alone: the bytes of an `sfence` also occur in constants and across instructions,
-//! and a breakpoint there would corrupt the program. So a byte search finds candidates, and each is verified by decoding from
-//! the start of its function: unwind tables say where functions begin, else symbols. In a gap between
-//! known functions decoding starts at the gap's first byte, and what it finds counts only if it stands in a stretch of
+//! and a breakpoint there would corrupt the program. So a byte search finds candidates, and each is verified by decoding
+//! from the start of its function: unwind tables say where functions begin, else symbols. In a gap between known
+//! functions decoding starts at the gap's first byte, and what it finds counts only if it stands in a stretch of
 //! plausible code: one that ends by leaving (return, jump, call that does not return) before anything undecodable or
-//! privileged. Where that fails, decoding begins anew at the next place that looks like the start of a function. A candidate that can be neither confirmed nor ruled out is returned as unverified: the trace is then
-//! possibly incomplete, and the user is told.
+//! privileged. Where that fails, decoding begins anew at the next place that looks like the start of a function. A
+//! candidate that can be neither confirmed nor ruled out is returned as unverified: the trace is then possibly
+//! incomplete, and the user is told.
 //!
-//! What it may miss: code that is only entered in the middle of another instruction, and, silently, a flush hidden behind data
-//! in a gap that happens to decode as plausible code.
+//! What it may miss: code that is only entered in the middle of another instruction, and, silently, a flush hidden
+//! behind data in a gap that happens to decode as plausible code. What it may take for a flush wrongly: data inside a
+//! function, or data in a gap that reads as a flush followed by a return; compilers put none there.
 
 use std::ops::Range;
 
@@ -73,7 +75,8 @@ pub struct SweepOptions {
 pub struct Sweep {
     /// In address order.
     pub sites: Vec<Site>,
-    /// Addresses where the bytes of a flush or fence occur in code that could not be decoded reliably.
+    /// Addresses where the bytes of a flush or fence occur in code that could not be decoded reliably, and the starts
+    /// of code that could not be read at all.
     pub unverified: Vec<usize>,
     /// Locked read-modify-writes found; none are looked for in the language's run-time libraries unless they are sites.
     pub locked: u32,
@@ -88,13 +91,15 @@ pub unsafe fn sweep_module(module: &Module, options: &SweepOptions) -> Sweep {
     }
     let file = ModuleFile::open(module);
     let sections = file.as_ref().and_then(ModuleFile::code);
+    let mut sweeper = Sweeper::new(options, options.locked || !module.is_language_runtime());
     let mut regions = Vec::new();
     for segment in module.executable_segments() {
         if !segment.readable {
             let start = segment.range.start & !(sys::PAGE - 1);
-            // SAFETY: code that may be executed only becomes readable too; if that fails it cannot be swept.
+            // SAFETY: code that may only be executed becomes readable too.
             let made = unsafe { sys::mprotect(start..segment.range.end, libc::PROT_READ | libc::PROT_EXEC) };
             if made.is_err() {
+                sweeper.sweep.unverified.push(segment.range.start);
                 continue;
             }
         }
@@ -109,7 +114,6 @@ pub unsafe fn sweep_module(module: &Module, options: &SweepOptions) -> Sweep {
     }
     regions.sort_by_key(|region| region.start);
 
-    let mut sweeper = Sweeper::new(options, options.locked || !module.is_language_runtime());
     // SAFETY: mapped by the caller's promise.
     let tables = unsafe { UnwindTables::of(module) };
     let mut found = Vec::new();

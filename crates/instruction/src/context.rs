@@ -151,7 +151,8 @@ impl<'a> Context<'a> {
         segment_base(instruction.memory_segment()).wrapping_add(self.offset(instruction))
     }
 
-    fn offset(&self, instruction: &Instruction) -> u64 {
+    /// The address without the segment's base, as `lea` computes it.
+    pub(crate) fn offset(&self, instruction: &Instruction) -> u64 {
         let (base, index) = (instruction.memory_base(), instruction.memory_index());
         let mut offset = instruction.memory_displacement64();
         let mut narrow = instruction.memory_displ_size() == 4;

@@ -8,6 +8,7 @@
 //! - [`plan`](decode): classification. Common forms are performed directly, others through a relocated copy (`stub`).
 //! - `context`: the registers in the signal frame, vector registers included.
 //! - `access`: loads and stores that survive a fault; `stub`: running a copy of an instruction with the program's registers.
+//! - `ahead`: executing the simple instructions between two stores ([`step`]).
 //! - `machine`: what is looked up once, by [`init`]: processor layout, decoder tables, executable memory.
 //!
 //! Nothing here allocates, locks or calls into libc after [`init`]; nothing panics.
@@ -16,6 +17,7 @@
 //! unmasked and that its store raises is reported as a [`Fault`] only if the handler of SIGFPE calls [`fix_up`] too.
 
 mod access;
+mod ahead;
 mod context;
 mod machine;
 mod perform;
@@ -27,6 +29,7 @@ mod writes;
 mod foreign;
 
 pub use access::Fault;
+pub use ahead::{Step, step};
 pub use context::Context;
 pub use perform::Performed;
 pub use plan::{DecodeError, Plan, decode};
@@ -70,6 +73,21 @@ pub unsafe fn fix_up(uc: &mut libc::ucontext_t, info: &libc::siginfo_t) -> bool 
     }
     gregs[libc::REG_RIP as usize] = target as i64;
     true
+}
+
+/// Reads the instruction bytes at `rip` into `buffer`: 15, or fewer if the mapping ends there.
+pub fn fetch(rip: u64, buffer: &mut [u8; 15]) -> &[u8] {
+    const PAGE: u64 = 4096;
+    let length = if access::load_bytes(buffer, rip).is_ok() {
+        buffer.len()
+    } else {
+        let length = ((PAGE - rip % PAGE) as usize).min(buffer.len());
+        match access::load_bytes(&mut buffer[..length], rip) {
+            Ok(()) => length,
+            Err(_) => 0,
+        }
+    };
+    &buffer[..length]
 }
 
 /// The address that the `clwb`, `clflushopt` or `clflush` at `rip` flushes; `None` if `code` starts with anything else.

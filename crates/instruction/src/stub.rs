@@ -36,6 +36,8 @@ pub(crate) struct Relocated {
     stack_pointer_as_rbp: bool,
     /// Needs the program's vector, x87 or mask registers.
     extended: bool,
+    /// May change any of them; a store changes at most the x87 registers and MXCSR.
+    changes_vectors: bool,
 }
 
 impl Relocated {
@@ -43,16 +45,7 @@ impl Relocated {
     pub(crate) fn new(instruction: &Instruction, code: &[u8]) -> Option<Relocated> {
         let code = code.get(..instruction.len())?;
         let layout = Encoding::parse(instruction, code)?;
-        let uses = |number: usize| {
-            let explicit = (0..instruction.op_count()).any(|operand| {
-                let register = instruction.op_register(operand);
-                instruction.op_kind(operand) == OpKind::Register
-                    && register.is_gpr()
-                    && register.full_register().number() == number
-            });
-            let implicit = number == RBX && matches!(instruction.mnemonic(), Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b);
-            explicit || implicit
-        };
+        let uses = |number| uses(instruction, number);
         let scratch = [RSI, RDI, RBX].into_iter().find(|&number| !uses(number))?;
 
         let mut copy = Relocated {
@@ -61,6 +54,7 @@ impl Relocated {
             scratch: scratch as u8,
             stack_pointer_as_rbp: false,
             extended: layout.extended(instruction, code),
+            changes_vectors: false,
         };
         copy.push_prefixes(code.get(..layout.prefixes)?);
         let mut head = [0; 15];
@@ -109,10 +103,49 @@ impl Relocated {
             scratch: address as u8,
             stack_pointer_as_rbp: false,
             extended: true,
+            changes_vectors: false,
         };
         copy.push_prefixes(&code[..prefixes]);
         for &byte in &code[prefixes..] {
             copy.push(byte);
+        }
+        Some(copy)
+    }
+
+    /// For an instruction that has no memory operand. `extended` says whether its registers are vectors.
+    pub(crate) fn of_registers(instruction: &Instruction, code: &[u8], extended: bool) -> Option<Relocated> {
+        const NO_SCRATCH: usize = RSP;
+        let mut copy = Relocated::unchanged(instruction, code, NO_SCRATCH)?;
+        copy.extended = extended;
+        if uses(instruction, RSP) {
+            // rsp is renamed in the ModRM byte, where it has the number 4 without an extension bit.
+            if instruction.encoding() != EncodingKind::Legacy || uses(instruction, RBP) {
+                return None;
+            }
+            let code = copy.code();
+            let start = prefix_length(code);
+            let rex = Some(*code.get(start)?).filter(|byte| byte & 0xf0 == 0x40).unwrap_or(0);
+            let opcode = start + usize::from(rex != 0);
+            let modrm = *code.get(opcode + 1)?;
+            // In these the register field is an operand, respectively part of the opcode.
+            let register_is_operand = match *code.get(opcode)? {
+                0x00..=0x3f if code[opcode] & 7 < 4 => true,
+                0x85 => true,
+                0x81 | 0x83 => false,
+                _ => return None,
+            };
+            let mut renamed = modrm;
+            if modrm & 7 == RSP as u8 && rex & 1 == 0 {
+                renamed = renamed & !7 | RBP as u8;
+            }
+            if register_is_operand && (modrm >> 3) & 7 == RSP as u8 && rex & 4 == 0 {
+                renamed = renamed & !0o70 | (RBP as u8) << 3;
+            }
+            if modrm >> 6 != 3 {
+                return None;
+            }
+            copy.bytes[opcode + 1] = renamed;
+            copy.stack_pointer_as_rbp = true;
         }
         Some(copy)
     }
@@ -145,6 +178,11 @@ impl Relocated {
         (key as u64, (key >> 64) as u64)
     }
 
+    pub(crate) fn changing_vectors(mut self) -> Relocated {
+        self.changes_vectors = self.extended;
+        self
+    }
+
     pub(crate) fn extended(&self) -> bool {
         self.extended
     }
@@ -173,7 +211,7 @@ impl Relocated {
         {
             state.area = area;
             state.restored = features & RESTORED;
-            state.saved = features & SAVED;
+            state.saved = features & if self.changes_vectors { RESTORED } else { SAVED };
         }
         let slot = pool.find(self);
         // SAFETY: the slot holds the copy and the jump back to `crashproof_stub_return`; the copy changes no register but
@@ -199,6 +237,18 @@ impl Relocated {
         cx.set_flags(cx.flags() & !flag::ARITHMETIC | state.flags & flag::ARITHMETIC);
         Ok(())
     }
+}
+
+/// Whether a general register is an operand, apart from those that address memory. Of the implicit ones only rbx matters.
+fn uses(instruction: &Instruction, number: usize) -> bool {
+    let explicit = (0..instruction.op_count()).any(|operand| {
+        let register = instruction.op_register(operand);
+        instruction.op_kind(operand) == OpKind::Register
+            && register.is_gpr()
+            && register.full_register().number() == number
+    });
+    let implicit = number == RBX && matches!(instruction.mnemonic(), Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b);
+    explicit || implicit
 }
 
 /// The x87 unit remembers the addresses of its last instruction and operand; the program must find its own there.
@@ -318,7 +368,7 @@ struct State {
 const FIXED_FLAGS: u64 = 0x202;
 /// x87, SSE, AVX and the AVX-512 components; not the protection keys, which are the handler's own affair.
 const RESTORED: u64 = 0b1110_0111;
-/// A store changes at most the x87 registers and MXCSR.
+/// The x87 registers and MXCSR.
 const SAVED: u64 = 0b11;
 
 unsafe extern "C" {

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{End, FILE, Harness, Outcome, PAGE, Random, Registers};
+use harness::{End, FILE, Harness, Mode, Outcome, PAGE, Random, Registers};
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, MemoryOperand, Mnemonic, OpCodeOperandKind, OpKind,
     Register,
@@ -25,6 +25,8 @@ struct Case<'a> {
     registers: Box<Registers>,
     /// The address that the memory operand shall have.
     target: u64,
+    /// Where an operand may be a register or in memory, it may be a register.
+    registers_too: bool,
 }
 
 impl Case<'_> {
@@ -134,6 +136,7 @@ impl Case<'_> {
         let mut taken = Vec::new();
         for (operand, &kind) in info.op_kinds().iter().enumerate() {
             let operand = operand as u32;
+            let kind = if self.registers_too && self.random.chance(2) { register_instead(kind) } else { kind };
             match kind {
                 K::mem | K::r8_or_mem | K::r16_or_mem | K::r32_or_mem | K::r64_or_mem | K::mm_or_mem | K::xmm_or_mem
                 | K::ymm_or_mem | K::mem_offs => memory_operand = Some((operand, kind)),
@@ -153,10 +156,11 @@ impl Case<'_> {
                     instruction.set_op_kind(operand, kind);
                     instruction.set_immediate_u64(operand, value);
                 }
-                K::br64_4 => {
+                K::br64_4 | K::br64_1 => {
                     // The length of `call rel32` is 5.
+                    let call = code == Code::Call_rel32_64;
                     instruction.set_op_kind(operand, OpKind::NearBranch64);
-                    instruction.set_near_branch64(self.harness.exit(5));
+                    instruction.set_near_branch64(if call { self.harness.exit(5) } else { self.harness.branch() });
                 }
                 _ => {
                     let register = self.operand_register(kind)?;
@@ -211,12 +215,26 @@ impl Case<'_> {
             }
         }
         let mut encoder = Encoder::new(64);
-        encoder.encode(&instruction, self.harness.code).ok()?;
+        encoder.encode(&instruction, self.harness.instruction()).ok()?;
         Some(encoder.take_buffer())
     }
 
     fn narrow_string(&self) -> bool {
         self.registers.flags & 4 != 0
+    }
+}
+
+fn register_instead(kind: OpCodeOperandKind) -> OpCodeOperandKind {
+    use OpCodeOperandKind as K;
+    match kind {
+        K::r8_or_mem => K::r8_reg,
+        K::r16_or_mem => K::r16_reg,
+        K::r32_or_mem => K::r32_reg,
+        K::r64_or_mem => K::r64_reg,
+        K::mm_or_mem => K::mm_reg,
+        K::xmm_or_mem => K::xmm_reg,
+        K::ymm_or_mem => K::ymm_reg,
+        _ => kind,
     }
 }
 
@@ -301,6 +319,8 @@ enum Place {
     Middle,
     /// Across the end of the file, or beyond it.
     End,
+    /// No stores: operands in memory or in registers.
+    Anywhere,
 }
 
 /// A random instruction of this code with the registers and memory that it needs.
@@ -308,10 +328,9 @@ fn prepare(harness: &Harness, random: &mut Random, code: Code, place: Place, mem
     random.fill(memory);
     let registers = Box::new(random.registers());
     let aligned = random.chance(2);
-    let start = if place == Place::Middle { 2 * PAGE } else { FILE - 64 } as u64;
-    let range = if place == Place::Middle { 512 } else { 128 };
+    let (start, range) = if place == Place::End { (FILE as u64 - 64, 128) } else { (2 * PAGE as u64, 512) };
     let offset = start + random.below(range) & if aligned { !63 } else { !0 };
-    let mut case = Case { harness, random, registers, target: harness.memory + offset };
+    let mut case = Case { harness, random, registers, target: harness.memory + offset, registers_too: place == Place::Anywhere };
     if code.is_stack_instruction() && code.mnemonic() != Mnemonic::Pop {
         // The memory operand is what is pushed; what is written is the stack.
         case.registers.general[RSP] = harness.memory + offset;
@@ -324,7 +343,7 @@ fn prepare(harness: &Harness, random: &mut Random, code: Code, place: Place, mem
         case.registers.general[RSP] = harness.source + 8 * case.random.below(64);
     }
     let bytes = case.build(code)?;
-    let instruction = Decoder::with_ip(64, &bytes, harness.code, DecoderOptions::NONE).decode();
+    let instruction = Decoder::with_ip(64, &bytes, harness.instruction(), DecoderOptions::NONE).decode();
     if is_string(&instruction) {
         // The source is near the destination, elsewhere, or ends on the way.
         let from = case.random.below(3 * 64);
@@ -394,14 +413,14 @@ fn compare(place: Place, rounds: usize, accept: impl Fn(Code, End) -> bool) -> B
         let mut failed = 0;
         for _ in 0..rounds {
             let Some(prepared) = prepare(&harness, &mut random, code, place, &mut memory) else { continue };
-            let native = harness.run(&prepared.bytes, &prepared.registers, &memory, false);
+            let native = harness.run(&prepared.bytes, &prepared.registers, &memory, Mode::Native);
             if matches!(native.end, End::Signal(libc::SIGILL, _)) || failed > 2 {
                 break;
             }
             if !accept(code, native.end) {
                 continue;
             }
-            let emulated = harness.run(&prepared.bytes, &prepared.registers, &memory, true);
+            let emulated = harness.run(&prepared.bytes, &prepared.registers, &memory, Mode::Emulate);
             if emulated.handled {
                 *tested.entry(format!("{code:?}")).or_default() += 1;
             }
@@ -423,7 +442,7 @@ static HARNESS: Mutex<()> = Mutex::new(());
 fn every_store_has_the_native_effect() {
     let _guard = HARNESS.lock();
     // Other native ends: a source that is not mapped, or a form that is not for user programs.
-    let tested = compare(Place::Middle, 60, |code, end| {
+    let tested = compare(Place::Middle, 40, |code, end| {
         end == End::Done || matches!(end, End::Signal(libc::SIGSEGV, address) if address != 0 && copies(code))
     });
     assert!(tested.len() >= 420, "only {} forms were tested", tested.len());
@@ -445,4 +464,33 @@ fn a_store_beyond_the_end_of_the_file_faults_as_natively() {
 
 fn copies(code: Code) -> bool {
     matches!(code, Code::Movsb_m8_m8 | Code::Movsw_m16_m16 | Code::Movsd_m32_m32 | Code::Movsq_m64_m64)
+}
+
+#[test]
+fn running_ahead_has_the_native_effect() {
+    let _guard = HARNESS.lock();
+    let harness = Harness::new();
+    let mut random = Random(0xfeed_1234_5678_9abd);
+    let mut memory = vec![0; FILE];
+    let mut tested: BTreeMap<String, usize> = BTreeMap::new();
+    let mut failures = Vec::new();
+    for code in Code::values() {
+        let mut failed = 0;
+        for _ in 0..40 {
+            let Some(prepared) = prepare(&harness, &mut random, code, Place::Anywhere, &mut memory) else { continue };
+            let ahead = harness.run(&prepared.bytes, &prepared.registers, &memory, Mode::Step);
+            if !ahead.handled || failed > 2 {
+                continue;
+            }
+            let native = harness.run(&prepared.bytes, &prepared.registers, &memory, Mode::Native);
+            *tested.entry(format!("{code:?}")).or_default() += 1;
+            if let Err(difference) = same(&native, &ahead, false) {
+                failures.push(format!("{code:?} {:02x?}: {difference}", prepared.bytes));
+                failed += 1;
+            }
+        }
+    }
+    println!("{} forms {} times: {tested:?}", tested.len(), tested.values().sum::<usize>());
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(tested.len() > 300, "only {} forms were executed", tested.len());
 }

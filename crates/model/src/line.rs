@@ -66,7 +66,7 @@ pub enum Flush<S> {
     AlreadyPending(S),
     /// There was nothing to flush: no cached store, or all of them persistent.
     Clean,
-    /// There was nothing to flush, but threads share the line: one has overwritten or persisted what another had stored,
+    /// There was nothing to flush, but threads share the line: one has overwritten or flushed what another had stored,
     /// so whoever flushes its own store could not know. Only [`crate::Memory`] knows.
     Covered,
     /// There was never a store to the line. Only [`crate::Memory`] knows.
@@ -85,7 +85,7 @@ struct Flushed<S> {
 pub struct Line<T: Tag> {
     stores: Vec<Store<T>>,
     flushed: Vec<Flushed<T::Site>>,
-    /// A store was overwritten or persisted by another thread than its own.
+    /// A store was overwritten or flushed by another thread than its own.
     shared: bool,
 }
 
@@ -152,6 +152,7 @@ impl<T: Tag> Line<T> {
             return Flush::Clean;
         };
         let upto = last + 1;
+        self.shared |= self.stores.iter().any(|s| !s.nontemporal && s.thread != thread);
         match self.flushed.iter_mut().find(|f| f.thread == thread) {
             Some(f) if f.upto >= upto => Flush::AlreadyPending(f.site),
             Some(f) => {
@@ -169,7 +170,7 @@ impl<T: Tag> Line<T> {
     pub fn flush_now(&mut self, thread: Thread, site: T::Site) -> Flush<T::Site> {
         let outcome = self.flush(thread, site);
         if !matches!(outcome, Flush::Clean) {
-            self.persist(thread, |_, store| !store.nontemporal);
+            self.persist(|_, store| !store.nontemporal);
         }
         outcome
     }
@@ -181,7 +182,7 @@ impl<T: Tag> Line<T> {
             Some(position) => self.flushed.swap_remove(position).upto,
             None => 0,
         };
-        self.persist(thread, |index, store| if store.nontemporal { store.thread == thread } else { index < upto })
+        self.persist(|index, store| if store.nontemporal { store.thread == thread } else { index < upto })
     }
 
     /// After a fence of `thread`: tells its stores that stay unflushed.
@@ -192,7 +193,7 @@ impl<T: Tag> Line<T> {
         }
     }
 
-    /// Whether, since last asked, a store was overwritten or persisted by another thread than its own.
+    /// Whether, since last asked, a store was overwritten or flushed by another thread than its own.
     pub(crate) fn take_shared(&mut self) -> bool {
         std::mem::take(&mut self.shared)
     }
@@ -213,14 +214,13 @@ impl<T: Tag> Line<T> {
 
     /// Drops what is persistent now. An older store that stays loses the bytes that a newer persistent one overwrote:
     /// whether it persists or not, they hold the newer value.
-    fn persist(&mut self, thread: Thread, persistent: impl Fn(usize, &Store<T>) -> bool) -> bool {
+    fn persist(&mut self, persistent: impl Fn(usize, &Store<T>) -> bool) -> bool {
         let mut overwritten = Bytes(0);
         let mut any = false;
         for (index, store) in self.stores.iter_mut().enumerate().rev() {
             if persistent(index, store) {
                 overwritten = overwritten.union(store.bytes);
                 store.bytes = Bytes(0);
-                self.shared |= store.thread != thread;
                 any = true;
             } else {
                 store.bytes = store.bytes.without(overwritten);

@@ -64,7 +64,7 @@ impl PageAddress {
 struct Past {
     modified: u64,
     persisted: u64,
-    /// Another thread than the storing one has once overwritten or persisted a store.
+    /// Another thread than the storing one has once overwritten or flushed a store.
     shared: u64,
 }
 
@@ -180,7 +180,9 @@ impl<T: Tag> Memory<T> {
             Some(slot) => {
                 let state = &mut self.lines[slot];
                 touch(&mut state.touched, thread, &mut self.threads);
-                state.line.flush(thread, site)
+                let outcome = state.line.flush(thread, site);
+                self.note_shared(page, index);
+                outcome
             }
         };
         match outcome {

@@ -29,8 +29,11 @@ const BATCH: usize = 1 << 14;
 /// A program that logs nothing for so long gets its last block written.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a hole may stay after a process died that can have left it.
-const DEAD_PATIENCE: Duration = Duration::from_millis(100);
+/// How long a hole may stay when every process is dead.
+const ALL_DEAD_PATIENCE: Duration = Duration::from_millis(20);
+/// How long a hole may stay after a process died that can have left it: longer than a busy machine keeps a thread of
+/// another process waiting between its reservation and its commit.
+const DEAD_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a hole may stay although no process is known to have died: threads die with their process's exec unseen.
 const SLOW_PATIENCE: Duration = Duration::from_secs(5);
 /// The command's end comes with the end of its descendants, or at most so much before: it does not wait for daemons.
@@ -180,6 +183,7 @@ impl<'s> Recording<'s> {
             }
         };
         let patience = match self.watch.died_after(position) {
+            true if self.watch.all_dead() => ALL_DEAD_PATIENCE,
             _ if closing => DEAD_PATIENCE,
             _ if self.watch.any_stopped() => return,
             true => DEAD_PATIENCE,

@@ -320,7 +320,7 @@ fn a_hole_left_by_a_killed_process_is_passed_and_said() {
         }
         store(session, 0, 0, 8, &2u64.to_le_bytes());
         kill(&mut other);
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(std::time::Duration::from_millis(1500));
         store(session, 0, 0, 16, &3u64.to_le_bytes());
         // The dead process had the file mapped, so it is read.
         let stored: Vec<u8> = [1u64, 2, 3].iter().flat_map(|v| v.to_le_bytes()).collect();

@@ -459,6 +459,8 @@ impl Translator {
             wire::REQUEST_TX_ADD => Request::TxAdd,
             wire::REQUEST_TX_REMOVE => Request::TxRemove,
             wire::REQUEST_TX_IGNORE => Request::TxIgnore,
+            wire::REQUEST_VOLATILE => Request::Volatile,
+            wire::REQUEST_PERSISTENT => Request::Persistent,
             _ => return None,
         };
         let transaction = reader.u64()?;

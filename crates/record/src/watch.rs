@@ -99,6 +99,11 @@ impl Watch {
         self.last_death > position
     }
 
+    /// Of the processes whose records were not all consumed yet.
+    pub fn all_dead(&self) -> bool {
+        self.processes.values().all(|w| w.died_at.is_some())
+    }
+
     /// A process is stopped (job control, debugger): it may go on and commit what it reserved.
     pub fn any_stopped(&self) -> bool {
         self.processes.values().any(|w| w.stopped)

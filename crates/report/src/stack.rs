@@ -20,13 +20,21 @@ impl Frame {
         self.file.is_some() && self.line.is_some_and(|line| line > 0)
     }
 
-    /// Whether the code is a compiler's own header (`_mm_clwb` and its like), always inlined: the place to show is its
-    /// caller.
-    pub fn in_compiler_header(&self) -> bool {
+    /// Whether the code is from a header of the system: the compiler's intrinsics (`_mm_clwb`), the C++ library, the
+    /// checked string functions. It was inlined; the place to show is its caller.
+    pub fn in_system_header(&self) -> bool {
         self.file.as_deref().is_some_and(|file| {
-            (file.contains("/lib/gcc/") || file.contains("/lib/clang/") || file.contains("/lib/llvm-"))
-                && file.contains("/include/")
+            let toolchain = ["/lib/gcc/", "/lib/clang/", "/lib/llvm-"].iter().any(|place| file.contains(place));
+            file.starts_with("/usr/include/") || file.contains("/include/c++/") || (toolchain && file.contains("/include/"))
         })
+    }
+
+    /// Whether the code is of a library that every program has (memcpy, pthread_mutex_lock). It may have debug info, but
+    /// the place to show is its caller.
+    pub fn in_language_runtime(&self) -> bool {
+        const NAMES: [&str; 8] =
+            ["libc.so", "libc-", "ld-linux", "ld-musl", "libpthread", "libm.so", "libgcc_s", "libstdc++"];
+        self.module_name().is_some_and(|name| NAMES.iter().any(|runtime| name.starts_with(runtime)))
     }
 
     /// The last component of the module's path.
@@ -37,11 +45,11 @@ impl Frame {
     }
 }
 
-/// The frame that stands for a stack: the innermost one with a source position outside the compiler's headers.
+/// The frame that stands for a stack: the innermost one with a source position that the program's author wrote.
 pub fn innermost_position(stack: &[Frame]) -> Option<&Frame> {
     stack
         .iter()
-        .find(|frame| frame.has_position() && !frame.in_compiler_header())
+        .find(|frame| frame.has_position() && !frame.in_system_header() && !frame.in_language_runtime())
         .or_else(|| stack.iter().find(|frame| frame.has_position()))
 }
 

@@ -191,7 +191,15 @@ impl Logger {
     fn unwind(&mut self, registers: &Registers) -> &[u64] {
         let limit = self.stack.limit(registers.rsp());
         let n = code_map::unwind(&mut self.unwind_cache, registers, limit, &mut self.frames);
-        &self.frames[..n]
+        // The runtime's own functions, where they stand between the program and libc, are nobody's business.
+        let mut kept = 0;
+        for i in 0..n {
+            if !code_map::is_runtime(self.frames[i]) {
+                self.frames[kept] = self.frames[i];
+                kept += 1;
+            }
+        }
+        &self.frames[..kept]
     }
 }
 
@@ -208,12 +216,10 @@ pub fn stack_here() -> u64 {
         std::arch::asm!("lea {0}, [rip]", "mov {1}, rsp", "mov {2}, rbp", out(reg) rip, out(reg) rsp, out(reg) rbp);
     }
     let frames = logger().unwind(&Registers::new(rip, rsp, rbp));
-    let n = frames.len();
-    let first = frames.iter().position(|&f| !code_map::is_runtime(f)).unwrap_or(n);
-    // What remains starts with a return address, and a stack starts with an instruction: the call that returns there.
+    // They start with a return address, and a stack starts with an instruction: the call that returns there.
     let mut own = [0u64; MAX_FRAMES];
-    let own = &mut own[..n - first];
-    own.copy_from_slice(&frames[first..]);
+    let own = &mut own[..frames.len()];
+    own.copy_from_slice(frames);
     if let Some(address) = own.first_mut() {
         *address -= 1;
     }

@@ -119,10 +119,6 @@ pub fn contains(address: u64, len: u64) -> bool {
     first_after(address).is_some_and(|r| r.start < address.saturating_add(len))
 }
 
-pub fn alias(address: u64) -> Option<u64> {
-    find(address).map(|r| address.wrapping_add_signed(r.delta))
-}
-
 /// Takes [start, end) out of the table; `removed` gets each piece.
 pub fn remove(start: u64, end: u64, mut removed: impl FnMut(Region)) {
     change(start, end, |piece| {

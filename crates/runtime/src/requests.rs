@@ -23,6 +23,8 @@ pub fn answer(uc: &mut ucontext_t) {
         result = 1;
     } else if let Some(number @ 0..32) = request.checked_sub(PMEMCHECK) {
         result = match number {
+            0 => say(uc, REQUEST_PERSISTENT, 0, Some((a, b))),
+            2 => say(uc, REQUEST_VOLATILE, 0, Some((a, b))),
             3 => 1 + !pm::contains(a, b.max(1)) as u64,
             17 => say(uc, REQUEST_SET_CLEAN, 0, Some((a, b))),
             18 => say(uc, REQUEST_TX_BEGIN, 0, None),

@@ -118,6 +118,12 @@ pub fn adopt_mask() {
     sys::set_mask(kernel_mask(inherited) | inherited & LIBC_INTERNAL);
 }
 
+/// In a thread that libc started with everything blocked: ours are not, and the program does not see that.
+pub fn unblock_ours() {
+    threads::current().blocked = VIRTUAL;
+    sys::set_mask(sys::set_mask(!OURS) & !OURS | SHADOW);
+}
+
 /// Our handlers. What the process had before is the program's from here on.
 pub fn install() {
     let all: [&dyn Resolve; 14] = [

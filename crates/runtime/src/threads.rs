@@ -3,7 +3,8 @@
 //! The state hangs off one word of static thread-local storage, so that a handler reaches it without libc: no allocation,
 //! no lazy set-up of thread-local blocks. A thread made by `pthread_create` or `thrd_create` gets its state and a stack for
 //! our handlers before its start routine runs, so that a PM store works on the smallest stack. Any other thread (a raw
-//! `clone`, a helper of libc's) gets a state at its first event, and its handlers run on its own stack.
+//! `clone`, a helper of libc's) gets a state at its first event, and its handlers run on its own stack. Those of libc's that
+//! run a function of the program's (`SIGEV_THREAD`) do so with all signals blocked, so ours are unblocked there first.
 //!
 //! The memory of a thread that has ended is used again, but only once the kernel no longer knows the thread: up to its very
 //! last instruction it may still fault.
@@ -130,9 +131,14 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 type PthreadCreate =
     unsafe extern "C-unwind" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, usize, *mut c_void) -> c_int;
 type ThrdCreate = unsafe extern "C-unwind" fn(*mut c_void, usize, *mut c_void) -> c_int;
+type TimerCreate = unsafe extern "C" fn(libc::clockid_t, *mut libc::sigevent, *mut libc::timer_t) -> c_int;
+type MqNotify = unsafe extern "C" fn(libc::mqd_t, *const libc::sigevent) -> c_int;
+
 // SAFETY: each with the type that libc's headers declare.
 static NEXT_PTHREAD_CREATE: Next<PthreadCreate> = unsafe { Next::new(c"pthread_create") };
 static NEXT_THRD_CREATE: Next<ThrdCreate> = unsafe { Next::new(c"thrd_create") };
+static NEXT_TIMER_CREATE: Next<TimerCreate> = unsafe { Next::new(c"timer_create") };
+static NEXT_MQ_NOTIFY: Next<MqNotify> = unsafe { Next::new(c"mq_notify") };
 
 /// State and stack of the first thread, and what later threads need.
 pub fn init() {
@@ -144,6 +150,8 @@ pub fn init() {
     KEY.store(key, Ordering::Relaxed);
     NEXT_PTHREAD_CREATE.resolve();
     NEXT_THRD_CREATE.resolve();
+    NEXT_TIMER_CREATE.resolve();
+    NEXT_MQ_NOTIFY.resolve();
     if let Some(state) = prepare() {
         enter(state);
     }
@@ -316,4 +324,64 @@ unsafe extern "C-unwind" fn thrd_create(thread: *mut c_void, routine: usize, arg
             unsafe { NEXT_THRD_CREATE.get()(thread, routine, argument) }
         },
     )
+}
+
+/// What a thread of libc's is to call.
+struct Notification {
+    function: extern "C-unwind" fn(*mut c_void),
+    value: *mut c_void,
+}
+
+extern "C-unwind" fn notified(notification: *mut c_void) {
+    // SAFETY: made by `through_us`, and never freed: a timer may fire again at any time.
+    let notification = unsafe { &*notification.cast::<Notification>() };
+    signals::unblock_ours();
+    (notification.function)(notification.value);
+}
+
+/// The event as it was, or one whose function is called through [`notified`].
+unsafe fn through_us(event: *const libc::sigevent) -> Option<libc::sigevent> {
+    /// Where libc has the function: behind the value and two integers.
+    const FUNCTION: usize = 2;
+    if !ACTIVE.load(Ordering::Acquire) || event.is_null() {
+        return None;
+    }
+    // SAFETY: the program's event; with SIGEV_THREAD its third word is a function.
+    unsafe {
+        let mut own = *event;
+        let function = (&raw mut own).cast::<usize>().add(FUNCTION);
+        if own.sigev_notify != libc::SIGEV_THREAD || *function == 0 {
+            return None;
+        }
+        let notification = Notification {
+            function: std::mem::transmute::<usize, extern "C-unwind" fn(*mut c_void)>(*function),
+            value: own.sigev_value.sival_ptr,
+        };
+        let notification = sys::without_signals(|| Box::leak(Box::new(notification)));
+        own.sigev_value.sival_ptr = (&raw mut *notification).cast();
+        *function = notified as extern "C-unwind" fn(*mut c_void) as usize;
+        Some(own)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn timer_create(
+    clock: libc::clockid_t,
+    event: *mut libc::sigevent,
+    timer: *mut libc::timer_t,
+) -> c_int {
+    // SAFETY: the program's call, but for the function.
+    unsafe {
+        let mut own = through_us(event);
+        NEXT_TIMER_CREATE.get()(clock, own.as_mut().map_or(event, |own| own), timer)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mq_notify(queue: libc::mqd_t, event: *const libc::sigevent) -> c_int {
+    // SAFETY: the program's call, but for the function.
+    unsafe {
+        let own = through_us(event);
+        NEXT_MQ_NOTIFY.get()(queue, own.as_ref().map_or(event, |own| own))
+    }
 }

@@ -106,6 +106,8 @@ fn event_kind(f: &mut Formatter, kind: &EventKind, tables: &Tables) -> fmt::Resu
                 Request::TxAdd => "tx-add",
                 Request::TxRemove => "tx-remove",
                 Request::TxIgnore => "tx-ignore",
+                Request::Volatile => "volatile",
+                Request::Persistent => "persistent",
             };
             write!(f, "request {request} tx {transaction}")?;
             match place {

@@ -71,6 +71,10 @@ pub enum Request {
     TxRemove,
     /// Stores to the range are right outside transactions.
     TxIgnore,
+    /// The range is volatile data in a PM file from now on: what is stored there is lost by design.
+    Volatile,
+    /// The range is PM (again).
+    Persistent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -731,6 +731,8 @@ fn decode_rare<'a>(
                 3 => Request::TxAdd,
                 4 => Request::TxRemove,
                 5 => Request::TxIgnore,
+                6 => Request::Volatile,
+                7 => Request::Persistent,
                 _ => return Err("an unknown request"),
             };
             let transaction = input.varint()?;

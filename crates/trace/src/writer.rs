@@ -384,6 +384,8 @@ impl TraceWriter {
                     Request::TxAdd => 3,
                     Request::TxRemove => 4,
                     Request::TxIgnore => 5,
+                    Request::Volatile => 6,
+                    Request::Persistent => 7,
                 };
                 self.raw.push(request << 1 | range.is_some() as u8);
                 put_varint(&mut self.raw, transaction);

@@ -68,6 +68,10 @@ pub const REQUEST_TX_END: u32 = 2;
 pub const REQUEST_TX_ADD: u32 = 3;
 pub const REQUEST_TX_REMOVE: u32 = 4;
 pub const REQUEST_TX_IGNORE: u32 = 5;
+/// The range is volatile data in a PM file from now on.
+pub const REQUEST_VOLATILE: u32 = 6;
+/// The range is PM (again).
+pub const REQUEST_PERSISTENT: u32 = 7;
 
 pub const INCOMPLETE_UNVERIFIED_CODE: u32 = 0;
 pub const INCOMPLETE_UNSUPPORTED: u32 = 1;

@@ -65,6 +65,10 @@ impl Naive {
     fn flush(&mut self, thread: u32, place: u64, offset: u64, at_once: bool) {
         let line = offset / 64;
         self.pending.insert(thread, true);
+        let foreign = |s: &ByteState| !s.nontemporal && s.thread != thread;
+        if self.bytes.range(line * 64..line * 64 + 64).any(|(_, s)| foreign(s)) {
+            self.shared.insert(line);
+        }
         let mut states: Vec<_> =
             self.bytes.range_mut(line * 64..line * 64 + 64).map(|(_, s)| s).filter(|s| !s.nontemporal).collect();
         if !self.modified.contains(&line) {
@@ -79,24 +83,17 @@ impl Naive {
             states.iter_mut().for_each(|s| _ = s.flushed_by.insert(thread));
         }
         if at_once {
-            self.persist(thread, |byte, s| byte / 64 == line && !s.nontemporal);
+            self.persist(|byte, s| byte / 64 == line && !s.nontemporal);
         }
     }
 
-    fn persist(&mut self, thread: u32, persistent: impl Fn(u64, &ByteState) -> bool) {
-        let shared = &mut self.shared;
-        self.bytes.retain(|&byte, s| {
-            let gone = persistent(byte, s);
-            if gone && s.thread != thread {
-                shared.insert(byte / 64);
-            }
-            !gone
-        });
+    fn persist(&mut self, persistent: impl Fn(u64, &ByteState) -> bool) {
+        self.bytes.retain(|&byte, s| !persistent(byte, s));
     }
 
     fn fence(&mut self, thread: u32) {
         let own = |s: &ByteState| if s.nontemporal { s.thread == thread } else { s.flushed_by.contains(&thread) };
-        self.persist(thread, |_, s| own(s));
+        self.persist(|_, s| own(s));
     }
 
     fn sfence(&mut self, thread: u32, place: u64) {

@@ -5,7 +5,7 @@
 //! by bit.
 
 use core::arch::{global_asm, naked_asm};
-use crashproof_instruction::{Context, Fault, decode, fix_up, init};
+use crashproof_instruction::{Context, Fault, Step, decode, fetch, fix_up, init, step};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 use std::ptr::{self, null_mut};
 
@@ -14,6 +14,7 @@ pub const PAGE: usize = 4096;
 pub const MEMORY: usize = 5 * PAGE;
 pub const FILE: usize = 4 * PAGE;
 const AREA: usize = 8192;
+const BRANCH: usize = 64;
 
 #[repr(C, align(64))]
 #[derive(Clone, Copy, PartialEq)]
@@ -47,12 +48,23 @@ pub struct Outcome {
     pub unannounced: usize,
 }
 
+/// Who executes the instruction.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Mode {
+    /// The processor, on writable memory.
+    Native,
+    /// The crate, if it writes the memory that is read-only now.
+    Emulate,
+    /// The crate's `step`, whatever it is.
+    Step,
+}
+
 /// What the signal handler uses; there is one harness in the process.
 struct Shared {
+    code: u64,
     memory: u64,
     alias: u64,
-    /// The crate performs stores; else any signal ends the run.
-    emulate: bool,
+    mode: Mode,
     signals: usize,
     end: End,
     handled: bool,
@@ -61,9 +73,10 @@ struct Shared {
 }
 
 static mut SHARED: Shared = Shared {
+    code: 0,
     memory: 0,
     alias: 0,
-    emulate: false,
+    mode: Mode::Native,
     signals: 0,
     end: End::Done,
     handled: false,
@@ -77,8 +90,7 @@ pub struct Harness {
     pub memory: u64,
     /// Ordinary memory, two pages followed by an unmapped one.
     pub source: u64,
-    /// Where instructions are put, 4 KiB.
-    pub code: u64,
+    code: u64,
 }
 
 // rdi: registers to load, rsi: where to go. Everything is saved in statics, since all registers are the program's.
@@ -147,32 +159,48 @@ impl Harness {
                 action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
                 assert_eq!(libc::sigaction(signal, &action, null_mut()), 0);
             }
+            (*&raw mut SHARED).code = code;
             (*&raw mut SHARED).memory = memory;
             (*&raw mut SHARED).alias = alias;
             Harness { memory, source, code }
         }
     }
 
+    /// Where the instruction is put.
+    pub fn instruction(&self) -> u64 {
+        self.code + 2
+    }
+
     /// Where a run ends: calls must go there.
     pub fn exit(&self, length: usize) -> u64 {
-        self.code + length as u64
+        self.instruction() + length as u64
+    }
+
+    /// Where a branch may go: the carry flag is set when it did.
+    pub fn branch(&self) -> u64 {
+        self.code + BRANCH as u64
     }
 
     /// Runs `instruction`; `memory` is the content of the file before.
-    pub fn run(&self, instruction: &[u8], registers: &Registers, memory: &[u8], emulate: bool) -> Outcome {
+    pub fn run(&self, instruction: &[u8], registers: &Registers, memory: &[u8], mode: Mode) -> Outcome {
         unsafe {
             let shared = &mut *&raw mut SHARED;
             let alias = std::slice::from_raw_parts_mut(shared.alias as *mut u8, FILE);
             alias.copy_from_slice(memory);
             shared.before.copy_from_slice(memory);
-            (shared.emulate, shared.signals, shared.end) = (emulate, 0, End::Done);
+            (shared.mode, shared.signals, shared.end) = (mode, 0, End::Done);
             (shared.handled, shared.unannounced) = (false, 0);
             let code = std::slice::from_raw_parts_mut(self.code as *mut u8, PAGE);
-            let mut bytes = instruction.to_vec();
-            bytes.extend([0xff, 0x25, 0, 0, 0, 0]);
-            bytes.extend((leave as *const () as u64).to_le_bytes());
+            // ud2 to enter the handler, or a no-op of the same length.
+            let mut bytes = if mode == Mode::Step { vec![0x0f, 0x0b] } else { vec![0x66, 0x90] };
+            bytes.extend(instruction);
+            let leave = jump(leave as *const () as u64);
+            bytes.extend(&leave);
             code[..bytes.len()].copy_from_slice(&bytes);
-            let protection = if emulate { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
+            // stc; jmp leave
+            code[BRANCH] = 0xf9;
+            code[BRANCH + 1..][..leave.len()].copy_from_slice(&leave);
+            let protection = if mode == Mode::Emulate { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
             assert_eq!(libc::mprotect(self.memory as *mut c_void, MEMORY, protection), 0);
             (*&raw mut OUTPUT) = Registers::ZERO;
             enter(registers, self.code);
@@ -184,6 +212,27 @@ impl Harness {
                 unannounced: shared.unannounced,
             }
         }
+    }
+}
+
+fn jump(target: u64) -> Vec<u8> {
+    [&[0xff, 0x25, 0, 0, 0, 0], &target.to_le_bytes()[..]].concat()
+}
+
+fn uc_rip(uc: &ucontext_t) -> u64 {
+    uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64
+}
+
+unsafe fn step_over(shared: &mut Shared, uc: &mut ucontext_t) -> Option<End> {
+    let mut buffer = [0; 15];
+    let mut cx = unsafe { Context::new(uc) };
+    cx.set_rip(shared.code + 2);
+    match step(fetch(shared.code + 2, &mut buffer), &mut cx) {
+        Step::Done => {
+            shared.handled = true;
+            None
+        }
+        Step::Store(_) | Step::Stop => Some(End::Refused),
     }
 }
 
@@ -206,7 +255,9 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut siginfo_t, uc: *mut c_voi
         // An instruction that faults again and again is not getting on.
         let end = if shared.signals > 100 {
             Some(End::Refused)
-        } else if shared.emulate && signal == libc::SIGSEGV && inside {
+        } else if shared.mode == Mode::Step && signal == libc::SIGILL && uc_rip(uc) == shared.code {
+            step_over(shared, uc)
+        } else if shared.mode == Mode::Emulate && signal == libc::SIGSEGV && inside {
             perform(shared, uc)
         } else {
             Some(End::Signal(signal, address))

@@ -88,6 +88,7 @@ fn durable_by_exit_without_a_place() {
 
 #[test]
 fn store_in_a_library_without_debug_info() {
+    let note = "the store itself is in `pmem_memcpy_nodrain` of libpmem.so.1";
     let frames = [
         library(
             Some("pmem_memcpy_nodrain"),

@@ -1,0 +1,147 @@
+//! Programs that use signals, threads, processes and system calls in every way that could collide with the runtime's own.
+//!
+//! Each is compiled, run natively, and run again with the runtime preloaded. It must do the same (its checks are in its
+//! source), and what the log replays to must be what the PM file holds.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+mod session;
+
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
+}
+
+/// Beside the test's own executable.
+fn runtime() -> PathBuf {
+    let test = std::env::current_exe().expect("the test's own path");
+    let library = test.with_file_name("libcrashproof_runtime.so");
+    assert!(library.exists(), "{} is not built", library.display());
+    library
+}
+
+fn compile(directory: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let executable = directory.join(name);
+    let source = programs().join(name).with_extension("c");
+    let status = Command::new("cc")
+        .args(["-g", "-O1", "-Wall", "-Wno-deprecated-declarations", "-pthread", "-o"])
+        .args([executable.as_os_str(), source.as_os_str()])
+        .args(flags)
+        .status()
+        .expect("running cc");
+    assert!(status.success(), "{} does not compile", source.display());
+    executable
+}
+
+fn run(executable: &Path, directory: &Path, environment: &[(&str, &OsStr)]) -> Output {
+    Command::new(executable)
+        .current_dir(directory)
+        .env("PM_FILE", directory.join("pm"))
+        .envs(environment.iter().copied())
+        .output()
+        .expect("running the program")
+}
+
+/// Runs the program both ways and returns what the runtime recorded.
+fn behaves(name: &str) -> session::Recorded {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    compile(directory.path(), "static_child", &["-static"]);
+    let executable = compile(directory.path(), name, &[]);
+    let native = run(&executable, directory.path(), &[]);
+    assert!(native.status.success(), "{name} fails natively: {native:?}");
+    std::fs::remove_file(directory.path().join("pm")).expect("the program has made its PM file");
+
+    let session = session::Session::create(&directory.path().join("session"));
+    let environment = [
+        ("LD_PRELOAD", runtime()),
+        ("CRASHPROOF_SESSION", directory.path().join("session")),
+    ];
+    let environment = environment.each_ref().map(|(name, value)| (*name, value.as_os_str()));
+    let (recorded, output) = session.record(|| run(&executable, directory.path(), &environment));
+    assert_eq!(native.status, output.status, "{name}: {output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&native.stdout),
+        String::from_utf8_lossy(&output.stdout),
+        "{name}"
+    );
+    assert_eq!(recorded.mismatches, Vec::<String>::new(), "{name}");
+    assert!(recorded.stores > 0, "{name} stored nothing");
+    recorded
+}
+
+#[test]
+fn masks_are_the_programs_and_stores_work_under_each() {
+    assert_eq!(behaves("masks").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn handlers_of_other_signals_store_and_get_their_stack() {
+    assert_eq!(behaves("handlers").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn faults_of_the_program_reach_its_handlers() {
+    assert_eq!(behaves("faults").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn deaths_have_the_right_signal() {
+    assert_eq!(behaves("deaths").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn threads_store_on_small_stacks_and_end_in_every_way() {
+    assert_eq!(behaves("threads").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn system_calls_write_to_pm() {
+    let recorded = behaves("syscalls");
+    assert_eq!(recorded.incomplete, Vec::<String>::new());
+    assert!(recorded.system_call_stores > 30, "{}", recorded.system_call_stores);
+}
+
+#[test]
+fn blocking_calls_are_interrupted_restarted_and_left() {
+    assert_eq!(behaves("interrupted").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn mutexes_in_pm_work_and_robust_ones_are_reported() {
+    let recorded = behaves("mutexes");
+    assert_eq!(recorded.incomplete.len(), 1, "{:?}", recorded.incomplete);
+    assert!(recorded.incomplete[0].contains("robust mutex"));
+}
+
+#[test]
+fn children_of_every_kind_run() {
+    assert_eq!(behaves("children").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn output_is_recorded() {
+    let recorded = behaves("output");
+    let of = |fd: u32| {
+        recorded
+            .output
+            .iter()
+            .filter(|(f, _)| *f == fd)
+            .flat_map(|(_, d)| d)
+            .copied()
+            .collect::<Vec<u8>>()
+    };
+    assert_eq!(String::from_utf8_lossy(&of(1)), "by printf\nby write\nby writev\n");
+    assert_eq!(String::from_utf8_lossy(&of(2)), "to stderr\n");
+    let sockets = recorded
+        .output
+        .iter()
+        .filter(|(fd, _)| *fd > 2)
+        .flat_map(|(_, data)| data)
+        .copied()
+        .collect::<Vec<u8>>();
+    assert_eq!(
+        String::from_utf8_lossy(&sockets),
+        "send write writev sendto sendmsg sendmmsg "
+    );
+}
