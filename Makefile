@@ -28,10 +28,11 @@ demo: build
 	@$(CRASHPROOF) check --pm $(DEMO)/events.log -- $(DEMO)/event_log_fixed $(DEMO)/events.log; \
 	    status=$$?; echo "(exit status $$status)"; test $$status -eq 0
 
-# The runtime that the tests preload is the one that was just built.
-test: test-deps build
+# `cargo build` first: it puts the runtime that the tests preload beside the binary that they run.
+test: test-deps
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) build --workspace
 	$(CARGO) test --workspace
 	@echo "make test: everything passed"
 

@@ -4,16 +4,16 @@
 
 #include <fcntl.h>
 #include <immintrin.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum { CAPACITY = 1024 };
 
 struct event {
-	uint64_t sequence;
+	uint64_t time;
 	char text[56];
 };
 
@@ -23,16 +23,14 @@ struct log {
 	struct event events[CAPACITY];
 };
 
-static void append(struct log *log, const char *text)
+static void append(struct log *log, const struct event *event)
 {
-	struct event *event = &log->events[log->count];
+	uint64_t n = log->count;
 
-	event->sequence = log->count;
-	strncpy(event->text, text, sizeof event->text - 1);
-	_mm_clwb(event);
+	log->events[n] = *event;
+	_mm_clwb(&log->events[n]);
 	_mm_sfence();
-
-	log->count = event->sequence + 1;
+	log->count = n + 1;
 	_mm_clwb(&log->count);
 	_mm_sfence();
 }
@@ -54,9 +52,13 @@ int main(int argc, char **argv)
 		return 2;
 	}
 
-	append(log, "door opened");
-	append(log, "alarm armed");
-	append(log, "door closed");
+	static const struct event events[] = {
+		{ 1001, "door opened" },
+		{ 1002, "alarm armed" },
+		{ 1005, "door closed" },
+	};
+	for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+		append(log, &events[i]);
 	printf("%llu events logged\n", (unsigned long long)log->count);
 
 	munmap(log, sizeof *log);

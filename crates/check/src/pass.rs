@@ -35,6 +35,8 @@ pub struct Pass {
     store_oracles: Vec<usize>,
     /// Fences of all threads.
     fences: u32,
+    /// Outputs of each thread.
+    outputs: Vec<u32>,
     /// Whether some process had several threads.
     threads: bool,
     /// Processes that have a thread.
@@ -84,6 +86,7 @@ impl Pass {
             oracles,
             store_oracles,
             fences: 0,
+            outputs: Vec::new(),
             threads: false,
             processes: Vec::new(),
         }
@@ -115,7 +118,7 @@ impl Pass {
                 self.before_gone(Some(process), tables);
                 self.volatile.remove(file.0, offset, offset.saturating_add(len));
                 for range in self.mappings.unmap(process, file, offset, len) {
-                    let gone = Gone { by: DurableByKind::Unmap, stack: step.stack };
+                    let gone = Gone { by: DurableByKind::Unmap, stack: step.stack, acknowledged: false };
                     self.drain(file, range.start, range.end - range.start, gone);
                 }
             }
@@ -159,11 +162,18 @@ impl Pass {
             EventKind::ProcessEnd { process } => {
                 self.before_gone(Some(process), tables);
                 for (file, range) in self.mappings.end(process) {
-                    let gone = Gone { by: DurableByKind::Exit, stack: step.stack };
+                    let gone = Gone { by: DurableByKind::Exit, stack: step.stack, acknowledged: false };
                     self.drain(file, range.start, range.end - range.start, gone);
                 }
             }
-            EventKind::Rename { .. } | EventKind::Output { .. } => {}
+            EventKind::Output { .. } => {
+                let thread = step.thread as usize;
+                if thread >= self.outputs.len() {
+                    self.outputs.resize(thread + 1, 0);
+                }
+                self.outputs[thread] = self.outputs[thread].wrapping_add(1);
+            }
+            EventKind::Rename { .. } => {}
         }
     }
 
@@ -189,6 +199,7 @@ impl Pass {
             transaction: transaction.into(),
             fence: OptionalStack::default(),
             fences: self.fences,
+            outputs: self.outputs.get(step.thread as usize).copied().unwrap_or(0),
             rewrites: 0,
             repeated: false,
             count: 1,
@@ -221,8 +232,10 @@ impl Pass {
     }
 
     fn drain(&mut self, file: FileId, offset: u64, len: u64, gone: Gone) {
-        let Pass { memory, oracles, findings, .. } = self;
+        let Pass { memory, oracles, findings, outputs, .. } = self;
         memory.drain(file.0, offset, len, |lost| {
+            let acknowledged = outputs.get(lost.store.thread as usize).is_some_and(|&n| n != lost.store.tag.outputs);
+            let gone = Gone { acknowledged, ..gone };
             for oracle in oracles.iter_mut() {
                 oracle.unpersisted(&lost, gone, findings);
             }
@@ -233,7 +246,7 @@ impl Pass {
     pub fn finish(mut self, tables: &Tables) -> Outcome {
         self.before_gone(None, tables);
         for file in 0..tables.files.len() as u32 {
-            let gone = Gone { by: DurableByKind::Exit, stack: StackId(0) };
+            let gone = Gone { by: DurableByKind::Exit, stack: StackId(0), acknowledged: false };
             self.drain(FileId(file), 0, u64::MAX, gone);
         }
         for oracle in &mut self.oracles {

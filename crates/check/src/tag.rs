@@ -4,7 +4,7 @@ use crashproof_model::Tag;
 use crashproof_trace::StackId;
 
 /// A stack that may be missing, in four bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OptionalStack(u32);
 
 impl From<Option<StackId>> for OptionalStack {
@@ -19,15 +19,17 @@ impl OptionalStack {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreTag {
     pub stack: StackId,
     /// Where the transaction began that it was made in.
     pub transaction: OptionalStack,
     /// The first fence of its thread that passed it by.
     pub fence: OptionalStack,
-    /// Fences of any thread before it.
+    /// Fences of any thread before it, or [`FORGOTTEN`].
     pub fences: u32,
+    /// Outputs of its thread before it.
+    pub outputs: u32,
     /// How often it rewrote bytes across a fence while nothing persisted them.
     pub rewrites: u16,
     /// It rewrote bytes that the same code had stored.
@@ -35,6 +37,9 @@ pub struct StoreTag {
     /// Stores that this stands for; none for the second line of a store that crosses into it.
     pub count: u32,
 }
+
+/// A store has stayed so long that it counts for less as evidence of rewriting.
+const FORGOTTEN: u32 = u32::MAX;
 
 impl Tag for StoreTag {
     type Site = u32;
@@ -46,7 +51,7 @@ impl Tag for StoreTag {
     }
 
     fn overwrote(&mut self, older: &StoreTag) {
-        let across_fence = u16::from(older.fences != self.fences);
+        let across_fence = u16::from(older.fences != self.fences && older.fences != FORGOTTEN);
         self.rewrites = self.rewrites.max(older.rewrites.saturating_add(across_fence));
         self.repeated |= older.stack == self.stack;
     }
@@ -57,5 +62,9 @@ impl Tag for StoreTag {
             self.count = self.count.saturating_add(next.count);
         }
         same
+    }
+
+    fn settle(&mut self) {
+        self.fences = FORGOTTEN;
     }
 }

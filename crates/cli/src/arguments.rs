@@ -31,9 +31,10 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Record(RecordArguments),
     Check(CheckArguments),
+    Record(RecordArguments),
     Dump(DumpArguments),
+    /// Say what this machine has and lacks for recording
     Doctor,
     Completions(CompletionsArguments),
     Man(ManArguments),

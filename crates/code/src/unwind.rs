@@ -269,6 +269,11 @@ impl Unwinder {
         guess::follows_call(unsafe { bytes(code.range.start as usize..frame.return_address as usize) })
     }
 
+    /// Whether the address is in executable memory that this unwinder knows.
+    pub fn is_code(&self, pc: u64) -> bool {
+        self.code_at(pc).is_some()
+    }
+
     fn code_at(&self, pc: u64) -> Option<&Code> {
         let index = self
             .code

@@ -21,7 +21,12 @@ pub struct Fault {
 
 impl Fault {
     /// The general protection fault of an aligned access to a misaligned address.
-    pub(crate) const MISALIGNED: Fault = Fault { address: 0, signal: libc::SIGSEGV, code: SI_KERNEL, left: 0 };
+    pub(crate) const MISALIGNED: Fault = Fault {
+        address: 0,
+        signal: libc::SIGSEGV,
+        code: SI_KERNEL,
+        left: 0,
+    };
 
     /// Turns an address on the alias of `[address, address + length)` into the program's.
     pub(crate) fn on_alias(mut self, address: u64, length: usize, delta: i64) -> Fault {
@@ -38,26 +43,52 @@ const SI_KERNEL: i32 = 0x80;
 macro_rules! element_functions {
     ($suffix:literal, $value:literal, $scratch:literal) => {
         concat!(
-            ".hidden crashproof_store", $suffix, "\n",
-            ".globl crashproof_store", $suffix, "\n",
-            "crashproof_store", $suffix, ":\n",
-            "mov [rdi], ", $value, "\n",
+            ".hidden crashproof_store",
+            $suffix,
+            "\n",
+            ".globl crashproof_store",
+            $suffix,
+            "\n",
+            "crashproof_store",
+            $suffix,
+            ":\n",
+            "mov [rdi], ",
+            $value,
+            "\n",
             "xor eax, eax\n",
             "ret\n",
-            ".hidden crashproof_fill", $suffix, "\n",
-            ".globl crashproof_fill", $suffix, "\n",
-            "crashproof_fill", $suffix, ":\n",
-            "2: mov [rdi], ", $value, "\n",
+            ".hidden crashproof_fill",
+            $suffix,
+            "\n",
+            ".globl crashproof_fill",
+            $suffix,
+            "\n",
+            "crashproof_fill",
+            $suffix,
+            ":\n",
+            "2: mov [rdi], ",
+            $value,
+            "\n",
             "add rdi, r8\n",
             "dec rcx\n",
             "jnz 2b\n",
             "xor eax, eax\n",
             "ret\n",
-            ".hidden crashproof_copy", $suffix, "\n",
-            ".globl crashproof_copy", $suffix, "\n",
-            "crashproof_copy", $suffix, ":\n",
-            "2: mov ", $scratch, ", [rsi]\n",
-            "mov [rdi], ", $scratch, "\n",
+            ".hidden crashproof_copy",
+            $suffix,
+            "\n",
+            ".globl crashproof_copy",
+            $suffix,
+            "\n",
+            "crashproof_copy",
+            $suffix,
+            ":\n",
+            "2: mov ",
+            $scratch,
+            ", [rsi]\n",
+            "mov [rdi], ",
+            $scratch,
+            "\n",
             "add rsi, r8\n",
             "add rdi, r8\n",
             "dec rcx\n",
@@ -231,9 +262,21 @@ pub(crate) fn load_bytes(into: &mut [u8], address: u64) -> Result<(), Fault> {
     if into.is_empty() {
         return Ok(());
     }
-    let (width, step) = if into.len().is_multiple_of(8) { (Width::W8, 8) } else { (Width::W1, 1) };
+    let (width, step) = if into.len().is_multiple_of(8) {
+        (Width::W8, 8)
+    } else {
+        (Width::W1, 1)
+    };
     // SAFETY: writes exactly the slice.
-    unsafe { copy(into.as_mut_ptr() as u64, width, address, (into.len() / step) as u64, step as i64) }
+    unsafe {
+        copy(
+            into.as_mut_ptr() as u64,
+            width,
+            address,
+            (into.len() / step) as u64,
+            step as i64,
+        )
+    }
 }
 
 /// Stores all of `bytes`, or nothing when an end of the range faults. 16 and, with `avx`, 32 bytes are one store.
@@ -288,6 +331,11 @@ pub(crate) fn probe(address: u64) -> Result<(), Fault> {
 
 /// Whether `rip` is in a guarded access, and if so where to go on after a fault.
 pub(crate) fn guard(rip: u64) -> Option<u64> {
-    let (begin, end) = (&raw const crashproof_guard_begin as u64, &raw const crashproof_guard_end as u64);
-    (begin..end).contains(&rip).then_some(&raw const crashproof_guard_failed as u64)
+    let (begin, end) = (
+        &raw const crashproof_guard_begin as u64,
+        &raw const crashproof_guard_end as u64,
+    );
+    (begin..end)
+        .contains(&rip)
+        .then_some(&raw const crashproof_guard_failed as u64)
 }

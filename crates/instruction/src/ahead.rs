@@ -7,18 +7,23 @@
 //! ends the run: the program then continues by itself.
 
 use crate::access;
-use crate::context::Context;
+use crate::context::{Context, RSP};
 use crate::machine::Machine;
 use crate::perform::holds;
 use crate::plan::Plan;
-use crate::stub::Relocated;
-use iced_x86::{ConditionCode, Decoder, DecoderOptions, EncodingKind, Instruction, Mnemonic, OpKind, Register};
+use crate::stub::{Relocated, is_ambiguous_branch};
+use iced_x86::{
+    Code, ConditionCode, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 
 /// What became of the program's next instruction.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// It was executed.
     Done,
+    /// It was executed and went to an address from a register or from memory. Before stepping on, the caller makes sure
+    /// that this is code; if it is not, the program must get there by itself.
+    Jumped,
     /// It writes memory and is still to be performed, by [`Plan::perform`] or by the program itself.
     Store(Plan),
     /// It must be left to the program.
@@ -28,14 +33,19 @@ pub enum Step {
 /// Executes the instruction at the context's rip, whose bytes `code` starts with, if it is simple and writes no memory.
 pub fn step(code: &[u8], cx: &mut Context) -> Step {
     let instruction = Decoder::with_ip(64, code, cx.rip(), DecoderOptions::NONE).decode();
-    if !supported(&instruction, cx) {
+    if !supported(&instruction, cx) || is_ambiguous_branch(&instruction, code) {
         return Step::Stop;
     }
     match execute(&instruction, code, cx) {
         Some(next) => {
             cx.finish(next);
-            Step::Done
+            if instruction.flow_control() == FlowControl::Next || is_direct(&instruction) {
+                Step::Done
+            } else {
+                Step::Jumped
+            }
         }
+        None if instruction.mnemonic() == Mnemonic::Call && has_shadow_stack() => Step::Stop,
         None => Plan::new(instruction, code).map_or(Step::Stop, Step::Store),
     }
 }
@@ -60,10 +70,32 @@ fn execute(instruction: &Instruction, code: &[u8], cx: &mut Context) -> Option<u
     let writes_register = instruction.op0_kind() == OpKind::Register;
     match instruction.mnemonic() {
         Nop | Endbr64 | Prefetchw | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchnta => return Some(next),
-        Jmp if instruction.op0_kind() == OpKind::NearBranch64 => return Some(instruction.near_branch_target()),
+        Jmp if is_direct(instruction) => return Some(instruction.near_branch_target()),
         _ if instruction.is_jcc_short_or_near() => {
             let taken = holds(instruction.condition_code(), cx.flags());
             return Some(if taken { instruction.near_branch_target() } else { next });
+        }
+        Jmp if instruction.code() == Code::Jmp_rm64 => {
+            return if writes_register {
+                Some(cx.register(destination))
+            } else {
+                load(instruction, cx)
+            };
+        }
+        Ret if matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16) && !has_shadow_stack() => {
+            let target = pop(cx)?;
+            let dropped = if instruction.code() == Code::Retnq {
+                0
+            } else {
+                instruction.immediate16()
+            };
+            cx.set_general(RSP, cx.general(RSP).wrapping_add(dropped.into()));
+            return Some(target);
+        }
+        Pop if writes_register && destination.is_gpr64() => {
+            let value = pop(cx)?;
+            cx.set_register(destination, value);
+            return Some(next);
         }
         Lea if destination.is_gpr() => {
             let address = cx.offset(instruction);
@@ -92,7 +124,8 @@ fn execute(instruction: &Instruction, code: &[u8], cx: &mut Context) -> Option<u
         }
         _ => {}
     }
-    let general = general(instruction.mnemonic()) || instruction.condition_code() != ConditionCode::None && writes_register;
+    let general =
+        general(instruction.mnemonic()) || instruction.condition_code() != ConditionCode::None && writes_register;
     let vector = vector(instruction.mnemonic()) && (writes_register || instruction.op_count() == 0);
     if !general && !vector || instruction.op_mask() != Register::None {
         return None;
@@ -116,6 +149,25 @@ fn execute(instruction: &Instruction, code: &[u8], cx: &mut Context) -> Option<u
     Some(next)
 }
 
+fn is_direct(instruction: &Instruction) -> bool {
+    instruction.op0_kind() == OpKind::NearBranch64
+}
+
+/// Calls and returns must leave a shadow stack to the processor.
+fn has_shadow_stack() -> bool {
+    let pointer: u64;
+    // SAFETY: reads the shadow stack's pointer; without one it does nothing.
+    unsafe { core::arch::asm!("xor {0:e}, {0:e}", "rdsspq {0}", out(reg) pointer, options(nomem, nostack)) };
+    pointer != 0
+}
+
+fn pop(cx: &mut Context) -> Option<u64> {
+    let top = cx.general(RSP);
+    let value = access::load(top, access::Width::W8).ok()?;
+    cx.set_general(RSP, top.wrapping_add(8));
+    Some(value)
+}
+
 fn load(instruction: &Instruction, cx: &Context) -> Option<u64> {
     let width = access::Width::of(instruction.memory_size().size())?;
     access::load(cx.effective_address(instruction), width).ok()
@@ -126,14 +178,20 @@ fn load_vector(instruction: &Instruction, cx: &mut Context) -> bool {
     use Mnemonic::*;
     let mut value = [0; 64];
     let size = instruction.memory_size().size();
-    let Some(bytes) = value.get_mut(..size) else { return false };
+    let Some(bytes) = value.get_mut(..size) else {
+        return false;
+    };
     let address = cx.effective_address(instruction);
     if access::load_bytes(bytes, address).is_err() {
         return false;
     }
     let legacy = matches!(instruction.mnemonic(), Movups | Movupd | Movdqu | Lddqu);
     let written = if legacy { size } else { value.len() };
-    cx.set_vector(instruction.op0_register().number(), 0, value.get(..written).unwrap_or_default())
+    cx.set_vector(
+        instruction.op0_register().number(),
+        0,
+        value.get(..written).unwrap_or_default(),
+    )
 }
 
 /// Integer instructions without effects beyond general registers and flags. Conditional moves and the like are found by

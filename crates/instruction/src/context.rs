@@ -88,7 +88,11 @@ impl<'a> Context<'a> {
     /// # Safety
     /// As for [`Context::new`].
     pub(crate) unsafe fn with_layout(uc: &'a mut ucontext_t, layout: &'a Layout) -> Context<'a> {
-        Context { uc, layout, area: PhantomData }
+        Context {
+            uc,
+            layout,
+            area: PhantomData,
+        }
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -163,7 +167,10 @@ impl<'a> Context<'a> {
             narrow = base == Register::EIP;
         }
         if index.is_gpr() {
-            offset = offset.wrapping_add(self.register(index).wrapping_mul(instruction.memory_index_scale().into()));
+            offset = offset.wrapping_add(
+                self.register(index)
+                    .wrapping_mul(instruction.memory_index_scale().into()),
+            );
             narrow = index.is_gpr32();
         }
         if narrow { offset & 0xffff_ffff } else { offset }
@@ -244,7 +251,12 @@ impl<'a> Context<'a> {
         for (component, from, to, length) in vector_parts(number) {
             if let Some(at) = self.component(component) {
                 // SAFETY: `from` and `length` lie in the component, `to` and `length` in the value.
-                unsafe { value.as_mut_ptr().add(to).copy_from_nonoverlapping(at.add(from), length) };
+                unsafe {
+                    value
+                        .as_mut_ptr()
+                        .add(to)
+                        .copy_from_nonoverlapping(at.add(from), length)
+                };
             }
         }
         value
@@ -261,10 +273,13 @@ impl<'a> Context<'a> {
             if bytes[first - start..last - start].iter().all(|&byte| byte == 0) && self.component(component).is_none() {
                 continue;
             }
-            let Some(at) = self.component_mut(component) else { return false };
+            let Some(at) = self.component_mut(component) else {
+                return false;
+            };
             // SAFETY: the part of the register that the component holds, cut to what is written.
             unsafe {
-                at.add(from + first - to).copy_from_nonoverlapping(bytes.as_ptr().add(first - start), last - first)
+                at.add(from + first - to)
+                    .copy_from_nonoverlapping(bytes.as_ptr().add(first - start), last - first)
             };
         }
         true
@@ -272,7 +287,8 @@ impl<'a> Context<'a> {
 
     pub(crate) fn opmask(&self, register: Register) -> u64 {
         // SAFETY: the component is eight registers of 8 bytes.
-        self.component(component::OPMASK).map_or(0, |at| unsafe { at.cast::<u64>().add(register.number() & 7).read() })
+        self.component(component::OPMASK)
+            .map_or(0, |at| unsafe { at.cast::<u64>().add(register.number() & 7).read() })
     }
 
     pub(crate) fn set_opmask(&mut self, register: Register, value: u64) {
@@ -286,14 +302,16 @@ impl<'a> Context<'a> {
         const INITIAL: u32 = 0x1f80;
         // MXCSR is saved whether or not the vector registers are in their initial state.
         // SAFETY: the legacy region is always there.
-        self.area().map_or(INITIAL, |area| unsafe { area.add(MXCSR).cast::<u32>().read() })
+        self.area()
+            .map_or(INITIAL, |area| unsafe { area.add(MXCSR).cast::<u32>().read() })
     }
 
     /// The x87 control and status words.
     pub(crate) fn x87_words(&self) -> (u16, u16) {
         const INITIAL: (u16, u16) = (0x37f, 0);
         // SAFETY: they are the first two words of the legacy region.
-        self.component(component::X87).map_or(INITIAL, |area| unsafe { area.cast::<(u16, u16)>().read() })
+        self.component(component::X87)
+            .map_or(INITIAL, |area| unsafe { area.cast::<(u16, u16)>().read() })
     }
 }
 
@@ -320,7 +338,11 @@ fn vector_parts(number: usize) -> [(usize, usize, usize, usize); 3] {
         ]
     } else {
         let at = 64 * (number & 15);
-        [(component::ZMM16, at, 0, 64), (component::ZMM16, at, 64, 0), (component::ZMM16, at, 64, 0)]
+        [
+            (component::ZMM16, at, 0, 64),
+            (component::ZMM16, at, 64, 0),
+            (component::ZMM16, at, 64, 0),
+        ]
     }
 }
 
@@ -344,7 +366,11 @@ pub(crate) fn segment_base(segment: Register) -> u64 {
     }
     const ARCH_GET_FS: u64 = 0x1003;
     const ARCH_GET_GS: u64 = 0x1004;
-    let which = if segment == Register::FS { ARCH_GET_FS } else { ARCH_GET_GS };
+    let which = if segment == Register::FS {
+        ARCH_GET_FS
+    } else {
+        ARCH_GET_GS
+    };
     let mut base = 0u64;
     // SAFETY: arch_prctl writes one word to the given address.
     unsafe {

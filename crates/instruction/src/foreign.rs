@@ -41,9 +41,18 @@ impl Frame {
         uc.uc_mcontext.fpregs = (&raw mut area.0).cast();
         uc.uc_mcontext.gregs[libc::REG_EFL as usize] = 2;
         uc.uc_mcontext.gregs[libc::REG_RIP as usize] = RIP as i64;
-        let mut frame = Frame { uc, area, layout, memory: [0xee; 256] };
+        let mut frame = Frame {
+            uc,
+            area,
+            layout,
+            memory: [0xee; 256],
+        };
         for number in 0..32 {
-            let (low, middle, high) = (register_bytes(number, 0), register_bytes(number, 16), register_bytes(number, 32));
+            let (low, middle, high) = (
+                register_bytes(number, 0),
+                register_bytes(number, 16),
+                register_bytes(number, 32),
+            );
             if number < 16 {
                 frame.area.0[160 + 16 * number..][..16].copy_from_slice(&low[..16]);
                 frame.area.0[576 + 16 * number..][..16].copy_from_slice(&middle[..16]);
@@ -161,9 +170,15 @@ fn opmasks_select_elements() {
         let mut frame = Frame::new();
         frame.set_mask(2, MASK);
         let writes = frame.perform(&plan(&code));
-        expect(&frame, &register_bytes(number, 0)[..length], |at| MASK >> (at / element) & 1 != 0);
+        expect(&frame, &register_bytes(number, 0)[..length], |at| {
+            MASK >> (at / element) & 1 != 0
+        });
         let written: usize = writes.iter().map(|&(_, length)| length).sum();
-        assert_eq!(written, (0..length).filter(|at| MASK >> (at / element) & 1 != 0).count(), "{code:02x?}");
+        assert_eq!(
+            written,
+            (0..length).filter(|at| MASK >> (at / element) & 1 != 0).count(),
+            "{code:02x?}"
+        );
         // No element: nothing is written, not even announced.
         let mut frame = Frame::new();
         assert_eq!(frame.perform(&plan(&code)), []);
@@ -276,7 +291,10 @@ fn direct_stores() {
     let mut context = frame.context();
     context.set_general(3, 0x1001);
     // SAFETY: nothing is written.
-    assert_eq!(unsafe { plan.perform(&mut context, 0) }.unwrap_err().signal, libc::SIGSEGV);
+    assert_eq!(
+        unsafe { plan.perform(&mut context, 0) }.unwrap_err().signal,
+        libc::SIGSEGV
+    );
 }
 
 #[test]
@@ -284,7 +302,10 @@ fn components_in_their_initial_state_are_zero() {
     let mut frame = Frame::new();
     // Only the legacy registers and the opmasks are there.
     frame.area.0[512] = 0x23;
-    assert_eq!(frame.perform(&plan(&assemble(|a| a.vmovups(ptr(rbx), zmm3)))), [(64, 64)]);
+    assert_eq!(
+        frame.perform(&plan(&assemble(|a| a.vmovups(ptr(rbx), zmm3)))),
+        [(64, 64)]
+    );
     let mut expected = [0; 64];
     expected[..16].copy_from_slice(&register_bytes(3, 0)[..16]);
     expect(&frame, &expected, |_| true);
@@ -306,13 +327,18 @@ fn copies_are_the_same_instruction_at_another_address() {
     ];
     for (code, size) in cases {
         let plan = plan(&code);
-        let Action::Relocated(copy) = plan.action else { panic!("{code:02x?} is not copied") };
+        let Action::Relocated(copy) = plan.action else {
+            panic!("{code:02x?} is not copied")
+        };
         assert!(copy.extended());
         assert_eq!(plan.size, size);
         let again = Decoder::with_ip(64, copy.code(), RIP, DecoderOptions::NONE).decode();
         assert_eq!(again.code(), plan.instruction.code());
         assert_eq!(again.op_mask(), plan.instruction.op_mask());
-        assert_eq!((again.memory_base(), again.memory_index()), (Register::RSI, Register::None));
+        assert_eq!(
+            (again.memory_base(), again.memory_index()),
+            (Register::RSI, Register::None)
+        );
         assert_eq!(again.memory_displacement64(), 0);
         for operand in 1..again.op_count() {
             assert_eq!(again.op_kind(operand), plan.instruction.op_kind(operand));
@@ -338,9 +364,21 @@ fn what_cannot_be_performed_is_refused() {
     let refused = |code: &[u8]| decode(code, RIP).unwrap_err();
     assert_eq!(refused(&[0x06]), Invalid);
     assert_eq!(refused(&[]), Invalid);
-    assert_eq!(refused(&assemble(|a| a.mov(rax, qword_ptr(rbx)))), NotAStore(Mnemonic::Mov));
-    assert_eq!(refused(&assemble(|a| a.cmp(qword_ptr(rbx), rax))), NotAStore(Mnemonic::Cmp));
+    assert_eq!(
+        refused(&assemble(|a| a.mov(rax, qword_ptr(rbx)))),
+        NotAStore(Mnemonic::Mov)
+    );
+    assert_eq!(
+        refused(&assemble(|a| a.cmp(qword_ptr(rbx), rax))),
+        NotAStore(Mnemonic::Cmp)
+    );
     assert_eq!(refused(&assemble(|a| a.clwb(byte_ptr(rbx)))), NotAStore(Mnemonic::Clwb));
-    assert_eq!(refused(&assemble(|a| a.tilestored(ptr(rbx + rcx), tmm1))), Unsupported(Mnemonic::Tilestored));
-    assert_eq!(Unsupported(Mnemonic::Tilestored).to_string(), "Tilestored to memory cannot be performed elsewhere");
+    assert_eq!(
+        refused(&assemble(|a| a.tilestored(ptr(rbx + rcx), tmm1))),
+        Unsupported(Mnemonic::Tilestored)
+    );
+    assert_eq!(
+        Unsupported(Mnemonic::Tilestored).to_string(),
+        "Tilestored to memory cannot be performed elsewhere"
+    );
 }

@@ -93,17 +93,21 @@ pub fn fetch(rip: u64, buffer: &mut [u8; 15]) -> &[u8] {
 /// The address that the `clwb`, `clflushopt` or `clflush` at `rip` flushes; `None` if `code` starts with anything else.
 pub fn flush_address(code: &[u8], rip: u64, cx: &Context) -> Option<u64> {
     let instruction = Decoder::with_ip(64, code, rip, DecoderOptions::NONE).decode();
-    let flush = matches!(instruction.mnemonic(), Mnemonic::Clwb | Mnemonic::Clflushopt | Mnemonic::Clflush);
+    let flush = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Clwb | Mnemonic::Clflushopt | Mnemonic::Clflush
+    );
     flush.then(|| cx.effective_address(&instruction))
 }
 
 /// Performs the instruction whose bytes `code` starts with where it is meant to be: for one that a breakpoint has
-/// displaced at `rip`.
+/// displaced at `rip`. rip is set to it first, so that after a fault the context is that of the instruction.
 ///
 /// # Safety
 /// As for [`Plan::perform`], with the program's own addresses.
 pub unsafe fn run_in_place(code: &[u8], rip: u64, cx: &mut Context) -> Result<Result<Performed, Fault>, DecodeError> {
     let plan = decode(code, rip)?;
+    cx.set_rip(rip);
     // SAFETY: passed on.
     Ok(unsafe { plan.perform(cx, 0) })
 }

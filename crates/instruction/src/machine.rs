@@ -17,7 +17,10 @@ pub(crate) struct Layout {
 impl Layout {
     fn of_this_processor() -> Layout {
         const XSAVE_IN_USE: u32 = 1 << 27;
-        let mut layout = Layout { components: [(0, 0); 20], enabled: 0 };
+        let mut layout = Layout {
+            components: [(0, 0); 20],
+            enabled: 0,
+        };
         if __cpuid(1).ecx & XSAVE_IN_USE == 0 {
             return layout;
         }
@@ -34,7 +37,10 @@ impl Layout {
 
     #[cfg(test)]
     pub(crate) fn new(components: &[(usize, u32, u32)]) -> Layout {
-        let mut layout = Layout { components: [(0, 0); 20], enabled: 3 };
+        let mut layout = Layout {
+            components: [(0, 0); 20],
+            enabled: 3,
+        };
         for &(component, offset, size) in components {
             layout.components[component] = (offset, size);
             layout.enabled |= 1 << component;
@@ -43,7 +49,10 @@ impl Layout {
     }
 
     pub(crate) fn offset(&self, component: usize) -> Option<usize> {
-        self.components.get(component).map(|&(offset, _)| offset as usize).filter(|&offset| offset != 0)
+        self.components
+            .get(component)
+            .map(|&(offset, _)| offset as usize)
+            .filter(|&offset| offset != 0)
     }
 
     pub(crate) fn size(&self, component: usize) -> usize {
@@ -53,8 +62,15 @@ impl Layout {
     /// The bytes that an XSAVE of these components covers at most.
     pub(crate) fn extent(&self, components: u64) -> usize {
         const LEGACY_AND_HEADER: u32 = 576;
-        let ends = self.components.iter().enumerate().filter(|&(i, _)| components & self.enabled & 1 << i != 0);
-        ends.map(|(_, &(offset, size))| offset + size).max().unwrap_or(0).max(LEGACY_AND_HEADER) as usize
+        let ends = self
+            .components
+            .iter()
+            .enumerate()
+            .filter(|&(i, _)| components & self.enabled & 1 << i != 0);
+        ends.map(|(_, &(offset, size))| offset + size)
+            .max()
+            .unwrap_or(0)
+            .max(LEGACY_AND_HEADER) as usize
     }
 }
 
@@ -101,7 +117,9 @@ impl Machine {
     }
 
     pub(crate) fn writes(&self, instruction: &Instruction, operand: u32) -> bool {
-        self.written.get(instruction.code() as usize).is_some_and(|written| written & 1 << operand != 0)
+        self.written
+            .get(instruction.code() as usize)
+            .is_some_and(|written| written & 1 << operand != 0)
     }
 }
 

@@ -52,9 +52,11 @@ impl Plan {
                 None => Writes::NONE,
             },
             Action::Relocated(_) => self.relocated_writes(cx),
-            Action::Direct64 { .. } | Action::ZeroLine | Action::Push { .. } | Action::Pop { .. } | Action::Enter { .. } => {
-                Writes::contiguous(self.address(cx), self.size)
-            }
+            Action::Direct64 { .. }
+            | Action::ZeroLine
+            | Action::Push { .. }
+            | Action::Pop { .. }
+            | Action::Enter { .. } => Writes::contiguous(self.address(cx), self.size),
         }
     }
 
@@ -72,7 +74,9 @@ impl Plan {
         let alias = address.wrapping_add_signed(delta);
         let next = self.instruction.next_ip();
         let avx = Machine::get().avx();
-        let all = Performed { written: Writes::contiguous(address, self.size) };
+        let all = Performed {
+            written: Writes::contiguous(address, self.size),
+        };
         // SAFETY: of every guarded store in this function: the address is that of `writes` plus `delta`.
         let performed = match self.action {
             Action::Integer { source, width } => {
@@ -81,7 +85,9 @@ impl Plan {
             }
             Action::Vector { register, start, .. } => {
                 let value = cx.vector(register.into());
-                let bytes = value.get(start.into()..usize::from(start) + self.size).unwrap_or_default();
+                let bytes = value
+                    .get(start.into()..usize::from(start) + self.size)
+                    .unwrap_or_default();
                 if self.opmask(cx).is_none() {
                     unsafe { access::store_bytes(alias, bytes, avx) }.map(|()| all)
                 } else {
@@ -146,9 +152,9 @@ impl Plan {
             Action::Push { width, .. } => below_stack(width.bytes()),
             Action::Enter { .. } => below_stack(self.size),
             // The address is computed with the incremented stack pointer.
-            Action::Pop { width } if self.instruction.memory_base() == Register::RSP => {
-                cx.effective_address(&self.instruction).wrapping_add(width.bytes() as u64)
-            }
+            Action::Pop { width } if self.instruction.memory_base() == Register::RSP => cx
+                .effective_address(&self.instruction)
+                .wrapping_add(width.bytes() as u64),
             Action::Relocated(_) => self.operand(cx).wrapping_add_signed(self.bit_displacement(cx)),
             _ => self.operand(cx),
         }
@@ -170,12 +176,18 @@ impl Plan {
 
     /// `cmpxchg` and its kin write only if the comparison, in ZF, holds.
     fn exchanges(&self) -> bool {
-        matches!(self.instruction.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b)
+        matches!(
+            self.instruction.mnemonic(),
+            Mnemonic::Cmpxchg | Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b
+        )
     }
 
     /// How far a bit offset in a register moves the access: in whole operands, signed.
     fn bit_displacement(&self, cx: &Context) -> i64 {
-        let tests_bit = matches!(self.instruction.mnemonic(), Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
+        let tests_bit = matches!(
+            self.instruction.mnemonic(),
+            Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
+        );
         if !tests_bit || self.instruction.op1_kind() != OpKind::Register {
             return 0;
         }
@@ -213,7 +225,15 @@ impl Plan {
 
     /// Number and address of the next element of a scatter.
     fn next_element(&self, cx: &Context) -> Option<(u32, u64)> {
-        let Action::Scatter { index, index_element, count, .. } = self.action else { return None };
+        let Action::Scatter {
+            index,
+            index_element,
+            count,
+            ..
+        } = self.action
+        else {
+            return None;
+        };
         let left = self.opmask(cx)? & elements_mask(count.into());
         if left == 0 {
             return None;
@@ -227,7 +247,10 @@ impl Plan {
             i64::from_le_bytes(indices.get(at..at + 8)?.try_into().ok()?)
         };
         let distance = value.wrapping_mul(self.instruction.memory_index_scale().into());
-        Some((number, cx.effective_address(&self.instruction).wrapping_add_signed(distance)))
+        Some((
+            number,
+            cx.effective_address(&self.instruction).wrapping_add_signed(distance),
+        ))
     }
 
     /// # Safety
@@ -278,7 +301,9 @@ impl Plan {
             .map_err(|fault| fault.on_alias(top, width.bytes(), delta))?;
         cx.set_general(RSP, top);
         cx.finish(next);
-        Ok(Performed { written: Writes::contiguous(top, width.bytes()) })
+        Ok(Performed {
+            written: Writes::contiguous(top, width.bytes()),
+        })
     }
 
     /// # Safety
@@ -300,7 +325,9 @@ impl Plan {
         cx.set_general(RBP, frame);
         cx.set_general(RSP, top.wrapping_sub(size.into()));
         cx.finish(self.instruction.next_ip());
-        Ok(Performed { written: Writes::contiguous(top, self.size) })
+        Ok(Performed {
+            written: Writes::contiguous(top, self.size),
+        })
     }
 
     /// The next step of a string instruction; `None` when nothing is left.
@@ -308,14 +335,23 @@ impl Plan {
         let (address, _) = cx.implicit_address(&self.instruction, 0)?;
         let backwards = cx.flags() & flag::DIRECTION != 0;
         let size = width.bytes() as u64;
-        let left = if self.repeated() { cx.register(self.counter()) } else { 1 };
+        let left = if self.repeated() {
+            cx.register(self.counter())
+        } else {
+            1
+        };
         let fitting = match address % LINE {
             at if at + size > LINE => 1,
             at if backwards => at / size + 1,
             at => (LINE - at) / size,
         };
         let count = left.min(fitting);
-        (count > 0).then_some(Step { address, size, count, backwards })
+        (count > 0).then_some(Step {
+            address,
+            size,
+            count,
+            backwards,
+        })
     }
 
     /// rcx, or ecx with an address-size prefix.
@@ -337,7 +373,11 @@ impl Plan {
             return Ok(Performed::NOTHING);
         };
         let alias = address.wrapping_add_signed(delta);
-        let distance = if step.backwards { -(step.size as i64) } else { step.size as i64 };
+        let distance = if step.backwards {
+            -(step.size as i64)
+        } else {
+            step.size as i64
+        };
         let source = match self.action {
             Action::Copy { .. } => cx.implicit_address(&self.instruction, 1),
             _ => None,
@@ -351,7 +391,10 @@ impl Plan {
         };
         let done = step.count - result.err().map_or(0, |fault| fault.left);
         let advance = distance.wrapping_mul(done as i64);
-        for register in [Some(destination), source.map(|(_, register)| register)].into_iter().flatten() {
+        for register in [Some(destination), source.map(|(_, register)| register)]
+            .into_iter()
+            .flatten()
+        {
             cx.set_register(register, cx.register(register).wrapping_add_signed(advance));
         }
         if self.repeated() {
@@ -388,7 +431,11 @@ impl Step {
         if count == 0 {
             return Writes::NONE;
         }
-        let lowest = if self.backwards { self.address.wrapping_sub((count - 1) * self.size) } else { self.address };
+        let lowest = if self.backwards {
+            self.address.wrapping_sub((count - 1) * self.size)
+        } else {
+            self.address
+        };
         Writes::contiguous(lowest, (count * self.size) as usize)
     }
 }
@@ -451,7 +498,9 @@ fn elements_mask(count: usize) -> u64 {
 /// A mask with a bit per element turned into one with a bit per byte.
 fn bytes_of(mask: u64, element: u8, size: usize) -> u64 {
     let element = usize::from(element.max(1));
-    (0..size.min(64)).filter(|byte| mask >> (byte / element) & 1 != 0).fold(0, |bytes, byte| bytes | 1 << byte)
+    (0..size.min(64))
+        .filter(|byte| mask >> (byte / element) & 1 != 0)
+        .fold(0, |bytes, byte| bytes | 1 << byte)
 }
 
 /// A bit per byte of those elements whose sign bit is set.
@@ -481,13 +530,7 @@ fn compress(cx: &Context, register: u8, element: u8, mask: Option<u64>, size: us
 ///
 /// # Safety
 /// As for [`Plan::perform`].
-unsafe fn store_masked(
-    written: Writes,
-    address: u64,
-    bytes: &[u8],
-    delta: i64,
-    avx: bool,
-) -> Result<Performed, Fault> {
+unsafe fn store_masked(written: Writes, address: u64, bytes: &[u8], delta: i64, avx: bool) -> Result<Performed, Fault> {
     // All or nothing.
     for range in written {
         let first = range.address.wrapping_add_signed(delta);

@@ -3,7 +3,7 @@
 use crate::access::Width;
 use crate::context::RDI;
 use crate::machine::Machine;
-use crate::stub::Relocated;
+use crate::stub::{Relocated, is_ambiguous_branch};
 use iced_x86::{Code, ConditionCode, Decoder, DecoderOptions, Instruction, MemorySize, Mnemonic, OpKind, Register};
 
 /// An instruction that writes memory, decoded.
@@ -21,24 +21,58 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Stores one integer.
-    Integer { source: Integer, width: Width },
+    Integer {
+        source: Integer,
+        width: Width,
+    },
     /// Stores a vector register's bytes from `start` on; with an opmask, those of its elements.
-    Vector { register: u8, start: u8, element: u8 },
+    Vector {
+        register: u8,
+        start: u8,
+        element: u8,
+    },
     /// Stores those elements of `data` whose sign bit in `mask` is set.
-    SignMasked { data: u8, mask: u8, element: u8 },
+    SignMasked {
+        data: u8,
+        mask: u8,
+        element: u8,
+    },
     /// Stores those elements that the opmask selects, one after the other.
-    Compress { register: u8, element: u8 },
+    Compress {
+        register: u8,
+        element: u8,
+    },
     /// Stores an element at a time, where the vector index says; ends when the opmask is empty.
-    Scatter { register: u8, element: u8, index: u8, index_element: u8, count: u8 },
+    Scatter {
+        register: u8,
+        element: u8,
+        index: u8,
+        index_element: u8,
+        count: u8,
+    },
     /// Stores 64 bytes from memory at the address in a register.
-    Direct64 { address: Register },
+    Direct64 {
+        address: Register,
+    },
     /// Clears the line that rax points into.
     ZeroLine,
-    Fill { width: Width },
-    Copy { width: Width },
-    Push { source: Pushed, width: Width },
-    Pop { width: Width },
-    Enter { size: u16, level: u8 },
+    Fill {
+        width: Width,
+    },
+    Copy {
+        width: Width,
+    },
+    Push {
+        source: Pushed,
+        width: Width,
+    },
+    Pop {
+        width: Width,
+    },
+    Enter {
+        size: u16,
+        level: u8,
+    },
     Relocated(Relocated),
 }
 
@@ -94,6 +128,9 @@ pub fn decode(code: &[u8], rip: u64) -> Result<Plan, DecodeError> {
 impl Plan {
     pub(crate) fn new(instruction: Instruction, code: &[u8]) -> Result<Plan, DecodeError> {
         let mnemonic = instruction.mnemonic();
+        if is_ambiguous_branch(&instruction, code) {
+            return Err(DecodeError::Unsupported(mnemonic));
+        }
         let action = match implicit(&instruction) {
             Some(action) => action,
             None => {
@@ -117,7 +154,12 @@ impl Plan {
             Action::Relocated(_) if instruction.op0_kind() != OpKind::Memory => 8,
             _ => instruction.memory_size().size(),
         };
-        Ok(Plan { instruction, action, size, alignment: alignment(mnemonic, size) })
+        Ok(Plan {
+            instruction,
+            action,
+            size,
+            alignment: alignment(mnemonic, size),
+        })
     }
 
     /// The instruction's length in bytes.
@@ -203,7 +245,11 @@ fn implicit(instruction: &Instruction) -> Option<Action> {
         },
         Pushf | Pushfq => Action::Push {
             source: Pushed::Flags,
-            width: if instruction.mnemonic() == Pushf { Width::W2 } else { Width::W8 },
+            width: if instruction.mnemonic() == Pushf {
+                Width::W2
+            } else {
+                Width::W8
+            },
         },
         Call => Action::Push {
             source: Pushed::Call(match instruction.code() {
@@ -216,14 +262,23 @@ fn implicit(instruction: &Instruction) -> Option<Action> {
             }),
             width: Width::W8,
         },
-        Enter if instruction.code() == Code::Enterq_imm16_imm8 => {
-            Action::Enter { size: instruction.immediate16(), level: instruction.immediate8_2nd() & 31 }
-        }
-        Pop if instruction.op0_kind() == OpKind::Memory => Action::Pop { width: width(instruction.memory_size())? },
-        Movdir64b => Action::Direct64 { address: instruction.op0_register() },
+        Enter if instruction.code() == Code::Enterq_imm16_imm8 => Action::Enter {
+            size: instruction.immediate16(),
+            level: instruction.immediate8_2nd() & 31,
+        },
+        Pop if instruction.op0_kind() == OpKind::Memory => Action::Pop {
+            width: width(instruction.memory_size())?,
+        },
+        Movdir64b => Action::Direct64 {
+            address: instruction.op0_register(),
+        },
         Clzero => Action::ZeroLine,
-        Stosb | Stosw | Stosd | Stosq => Action::Fill { width: width(instruction.memory_size())? },
-        Movsb | Movsw | Movsq => Action::Copy { width: width(instruction.memory_size())? },
+        Stosb | Stosw | Stosd | Stosq => Action::Fill {
+            width: width(instruction.memory_size())?,
+        },
+        Movsb | Movsw | Movsq => Action::Copy {
+            width: width(instruction.memory_size())?,
+        },
         // The name is that of a vector store, too.
         Movsd if instruction.op1_kind() != OpKind::Register && instruction.op0_kind() != OpKind::Register => {
             Action::Copy { width: Width::W4 }
@@ -238,7 +293,12 @@ fn explicit(instruction: &Instruction) -> Option<Action> {
     let mnemonic = instruction.mnemonic();
     let (first, second) = (instruction.op1_register(), instruction.op2_register());
     let size = instruction.memory_size();
-    let integer = |source| Some(Action::Integer { source, width: Width::of(size.size())? });
+    let integer = |source| {
+        Some(Action::Integer {
+            source,
+            width: Width::of(size.size())?,
+        })
+    };
     let element = size.element_size() as u8;
     match mnemonic {
         Mov => match instruction.op1_kind() {
@@ -260,24 +320,42 @@ fn explicit(instruction: &Instruction) -> Option<Action> {
         return None;
     }
     let register = first.number() as u8;
-    let vector = |start: usize| Some(Action::Vector { register, start: start as u8, element });
+    let vector = |start: usize| {
+        Some(Action::Vector {
+            register,
+            start: start as u8,
+            element,
+        })
+    };
     match mnemonic {
-        Movaps | Movapd | Movups | Movupd | Movdqa | Movdqu | Movss | Movsd | Movd | Movq | Movlps | Movlpd | Movntps
-        | Movntpd | Movntdq | Movntss | Movntsd | Vmovaps | Vmovapd | Vmovups | Vmovupd | Vmovdqa | Vmovdqa32
-        | Vmovdqa64 | Vmovdqu | Vmovdqu8 | Vmovdqu16 | Vmovdqu32 | Vmovdqu64 | Vmovss | Vmovsd | Vmovsh | Vmovw | Vmovd
-        | Vmovq | Vmovlps | Vmovlpd | Vmovntps | Vmovntpd | Vmovntdq => vector(0),
+        Movaps | Movapd | Movups | Movupd | Movdqa | Movdqu | Movss | Movsd | Movd | Movq | Movlps | Movlpd
+        | Movntps | Movntpd | Movntdq | Movntss | Movntsd | Vmovaps | Vmovapd | Vmovups | Vmovupd | Vmovdqa
+        | Vmovdqa32 | Vmovdqa64 | Vmovdqu | Vmovdqu8 | Vmovdqu16 | Vmovdqu32 | Vmovdqu64 | Vmovss | Vmovsd | Vmovsh
+        | Vmovw | Vmovd | Vmovq | Vmovlps | Vmovlpd | Vmovntps | Vmovntpd | Vmovntdq => vector(0),
         Movhps | Movhpd | Vmovhps | Vmovhpd => vector(8),
-        Pextrb | Pextrw | Pextrd | Pextrq | Extractps | Vpextrb | Vpextrw | Vpextrd | Vpextrq | Vextractps | Vextractf128
-        | Vextracti128 | Vextractf32x4 | Vextracti32x4 | Vextractf64x2 | Vextracti64x2 | Vextractf32x8 | Vextracti32x8
-        | Vextractf64x4 | Vextracti64x4 => {
+        Pextrb | Pextrw | Pextrd | Pextrq | Extractps | Vpextrb | Vpextrw | Vpextrd | Vpextrq | Vextractps
+        | Vextractf128 | Vextracti128 | Vextractf32x4 | Vextracti32x4 | Vextractf64x2 | Vextracti64x2
+        | Vextractf32x8 | Vextracti32x8 | Vextractf64x4 | Vextracti64x4 => {
             let parts = first.size().checked_div(size.size())?;
             vector(usize::from(instruction.immediate8()) % parts.max(1) * size.size())
         }
         Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq => {
-            let element = if matches!(mnemonic, Vmaskmovps | Vpmaskmovd) { 4 } else { 8 };
-            Some(Action::SignMasked { data: second.number() as u8, mask: register, element })
+            let element = if matches!(mnemonic, Vmaskmovps | Vpmaskmovd) {
+                4
+            } else {
+                8
+            };
+            Some(Action::SignMasked {
+                data: second.number() as u8,
+                mask: register,
+                element,
+            })
         }
-        Maskmovdqu | Vmaskmovdqu => Some(Action::SignMasked { data: register, mask: second.number() as u8, element: 1 }),
+        Maskmovdqu | Vmaskmovdqu => Some(Action::SignMasked {
+            data: register,
+            mask: second.number() as u8,
+            element: 1,
+        }),
         Vcompressps | Vpcompressd => Some(Action::Compress { register, element: 4 }),
         Vcompresspd | Vpcompressq => Some(Action::Compress { register, element: 8 }),
         Vpcompressb => Some(Action::Compress { register, element: 1 }),
@@ -305,8 +383,10 @@ fn scatter(instruction: &Instruction, element: usize, index_element: usize) -> O
 fn relocated(instruction: &Instruction, code: &[u8], machine: &Machine) -> Option<Action> {
     use Mnemonic::*;
     // Writes that are not to one range (tiles), go to a device, or concern the shadow stack.
-    if matches!(instruction.mnemonic(), Tilestored | Enqcmd | Enqcmds | Wrssd | Wrssq | Wrussd | Wrussq | Rstorssp | Clrssbsy)
-        || !instruction.memory_index().is_gpr() && instruction.memory_index() != Register::None
+    if matches!(
+        instruction.mnemonic(),
+        Tilestored | Enqcmd | Enqcmds | Wrssd | Wrssq | Wrussd | Wrussq | Rstorssp | Clrssbsy
+    ) || !instruction.memory_index().is_gpr() && instruction.memory_index() != Register::None
         || !machine.pool.usable()
     {
         return None;
@@ -323,8 +403,8 @@ fn relocated(instruction: &Instruction, code: &[u8], machine: &Machine) -> Optio
 fn alignment(mnemonic: Mnemonic, size: usize) -> u64 {
     use Mnemonic::*;
     match mnemonic {
-        Movaps | Movapd | Movdqa | Movntps | Movntpd | Movntdq | Vmovaps | Vmovapd | Vmovdqa | Vmovdqa32 | Vmovdqa64
-        | Vmovntps | Vmovntpd | Vmovntdq | Movdir64b => size as u64,
+        Movaps | Movapd | Movdqa | Movntps | Movntpd | Movntdq | Vmovaps | Vmovapd | Vmovdqa | Vmovdqa32
+        | Vmovdqa64 | Vmovntps | Vmovntpd | Vmovntdq | Movdir64b => size.max(1) as u64,
         _ => 1,
     }
 }

@@ -14,7 +14,7 @@ use core::arch::global_asm;
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use iced_x86::{EncodingKind, Instruction, Mnemonic, OpKind};
+use iced_x86::{EncodingKind, FlowControl, Instruction, Mnemonic, OpKind};
 
 const SLOT: usize = 64;
 const LASTING: usize = 8192;
@@ -280,12 +280,21 @@ struct Encoding {
     immediate: usize,
 }
 
+/// Whether this is a branch with an operand-size prefix, which some processors ignore and others do not.
+pub(crate) fn is_ambiguous_branch(instruction: &Instruction, code: &[u8]) -> bool {
+    let (prefixes, rest) = code.split_at_checked(prefix_length(code)).unwrap_or_default();
+    let wide = rest.first().is_some_and(|byte| byte & 0xf8 == 0x48);
+    instruction.flow_control() != FlowControl::Next && prefixes.contains(&0x66) && !wide
+}
+
 fn prefix_length(code: &[u8]) -> usize {
     let is_prefix = |byte: &u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
     // A REX prefix that another prefix follows has no effect; it goes with the prefixes.
     let mut length = 0;
     loop {
-        let rex = code.get(length..).map_or(0, |rest| rest.iter().take_while(|byte| **byte & 0xf0 == 0x40).count());
+        let rex = code
+            .get(length..)
+            .map_or(0, |rest| rest.iter().take_while(|byte| **byte & 0xf0 == 0x40).count());
         if code.get(length + rex).is_some_and(is_prefix) {
             length += rex + 1;
         } else {
@@ -329,14 +338,21 @@ impl Encoding {
             (1, _) => 1,
             _ => 0,
         };
-        Some(Encoding { prefixes, rex, opcode, modrm, immediate })
+        Some(Encoding {
+            prefixes,
+            rex,
+            opcode,
+            modrm,
+            immediate,
+        })
     }
 
     /// Whether the instruction uses state beyond the general registers.
     fn extended(&self, instruction: &Instruction, code: &[u8]) -> bool {
         if instruction.encoding() != EncodingKind::Legacy {
-            return !(0..instruction.op_count())
-                .all(|operand| instruction.op_kind(operand) != OpKind::Register || instruction.op_register(operand).is_gpr());
+            return !(0..instruction.op_count()).all(|operand| {
+                instruction.op_kind(operand) != OpKind::Register || instruction.op_register(operand).is_gpr()
+            });
         }
         let opcode = code[self.opcode];
         let escape = self.opcode > self.prefixes && code[self.opcode - 1] == 0x0f;
@@ -504,9 +520,20 @@ impl Pool {
         let map = |length, protection| {
             // SAFETY: a new anonymous mapping.
             let address = unsafe {
-                libc::mmap(ptr::null_mut(), length, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+                libc::mmap(
+                    ptr::null_mut(),
+                    length,
+                    protection,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                    -1,
+                    0,
+                )
             };
-            if address == libc::MAP_FAILED { ptr::null_mut() } else { address }
+            if address == libc::MAP_FAILED {
+                ptr::null_mut()
+            } else {
+                address
+            }
         };
         let read_write = libc::PROT_READ | libc::PROT_WRITE;
         Pool {
@@ -538,7 +565,10 @@ impl Pool {
             let slot = self.slot(number);
             let mut status = slot.status.load(Ordering::Acquire);
             if status == FREE {
-                match slot.status.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Acquire) {
+                match slot
+                    .status
+                    .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Acquire)
+                {
                     Ok(_) => {
                         self.fill(number, copy);
                         slot.key[0].store(key.0, Ordering::Relaxed);
@@ -557,7 +587,10 @@ impl Pool {
         loop {
             for number in LASTING..SLOTS {
                 let status = &self.slot(number).status;
-                if status.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                if status
+                    .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+                {
                     self.fill(number, copy);
                     return number;
                 }

@@ -18,11 +18,19 @@ pub struct Range {
 }
 
 impl Writes {
-    pub const NONE: Writes = Writes { start: 0, length: 0, mask: 0 };
+    pub const NONE: Writes = Writes {
+        start: 0,
+        length: 0,
+        mask: 0,
+    };
 
     pub fn contiguous(start: u64, length: usize) -> Writes {
         let mask = if length >= 64 { u64::MAX } else { (1 << length) - 1 };
-        Writes { start, length: length as u32, mask }
+        Writes {
+            start,
+            length: length as u32,
+            mask,
+        }
     }
 
     /// Bit i of `mask` stands for the byte at `start` + i.
@@ -32,7 +40,11 @@ impl Writes {
         }
         let skipped = mask.trailing_zeros();
         let mask = mask >> skipped;
-        Writes { start: start.wrapping_add(skipped.into()), length: 64 - mask.leading_zeros(), mask }
+        Writes {
+            start: start.wrapping_add(skipped.into()),
+            length: 64 - mask.leading_zeros(),
+            mask,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -41,12 +53,20 @@ impl Writes {
 
     /// The smallest range that holds all the bytes written.
     pub fn bounds(&self) -> Range {
-        Range { address: self.start, length: self.length as usize }
+        Range {
+            address: self.start,
+            length: self.length as usize,
+        }
     }
 
     /// The contiguous pieces in ascending order, apart from each other by at least a byte.
     pub fn ranges(&self) -> Ranges {
-        Ranges { next: self.start, left: self.length, mask: self.mask, whole: self.length > 64 }
+        Ranges {
+            next: self.start,
+            left: self.length,
+            mask: self.mask,
+            whole: self.length > 64,
+        }
     }
 }
 
@@ -75,14 +95,20 @@ impl Iterator for Ranges {
             return None;
         }
         if self.whole {
-            let range = Range { address: self.next, length: self.left as usize };
+            let range = Range {
+                address: self.next,
+                length: self.left as usize,
+            };
             self.left = 0;
             return Some(range);
         }
         let skipped = self.mask.trailing_zeros().min(self.left);
         let rest = self.mask.checked_shr(skipped).unwrap_or(0);
         let length = rest.trailing_ones().min(self.left - skipped);
-        let range = Range { address: self.next.wrapping_add(skipped.into()), length: length as usize };
+        let range = Range {
+            address: self.next.wrapping_add(skipped.into()),
+            length: length as usize,
+        };
         self.next = range.address.wrapping_add(length.into());
         self.left -= skipped + length;
         self.mask = rest.checked_shr(length).unwrap_or(0);
@@ -109,6 +135,12 @@ mod tests {
         assert_eq!(list(Writes::masked(0, u64::MAX)), [(0, 64)]);
         assert_eq!(list(Writes::masked(0, 1 << 63 | 1)), [(0, 1), (63, 1)]);
         assert_eq!(list(Writes::masked(0, 0x5555_5555_5555_5555)).len(), 32);
-        assert_eq!(Writes::masked(100, 0b1101_1000).bounds(), Range { address: 103, length: 5 });
+        assert_eq!(
+            Writes::masked(100, 0b1101_1000).bounds(),
+            Range {
+                address: 103,
+                length: 5
+            }
+        );
     }
 }

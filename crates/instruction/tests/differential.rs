@@ -4,8 +4,8 @@ mod harness;
 
 use harness::{End, FILE, Harness, Mode, Outcome, PAGE, Random, Registers};
 use iced_x86::{
-    Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, MemoryOperand, Mnemonic, OpCodeOperandKind, OpKind,
-    Register,
+    Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, MemoryOperand, Mnemonic, OpCodeOperandKind,
+    OpKind, Register,
 };
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -68,24 +68,48 @@ impl Case<'_> {
             _ => self.random.next() as i32 as i64,
         };
         let size = if displacement == 0 { 0 } else { 1 };
-        let segment = if self.random.chance(6) && !narrow { Register::FS } else { Register::None };
+        let segment = if self.random.chance(6) && !narrow {
+            Register::FS
+        } else {
+            Register::None
+        };
         let segment_base = if segment == Register::FS { self.fs_base() } else { 0 };
         let scale = 1 << self.random.below(4);
         let wanted = target.wrapping_sub(displacement as u64).wrapping_sub(segment_base);
         let base = pick(self.random, &[]);
         if self.random.chance(2) {
             self.registers.general[base] = self.upper(wanted, narrow);
-            return MemoryOperand::new(first + base as u32, Register::None, 1, displacement, size, false, segment);
+            return MemoryOperand::new(
+                first + base as u32,
+                Register::None,
+                1,
+                displacement,
+                size,
+                false,
+                segment,
+            );
         }
         let index = pick(self.random, &[base, RSP]);
         let value = self.registers.general[index];
         self.registers.general[base] = self.upper(wanted.wrapping_sub(value.wrapping_mul(scale)), narrow);
-        MemoryOperand::new(first + base as u32, first + index as u32, scale as u32, displacement, size, false, segment)
+        MemoryOperand::new(
+            first + base as u32,
+            first + index as u32,
+            scale as u32,
+            displacement,
+            size,
+            false,
+            segment,
+        )
     }
 
     /// With 32-bit addressing the upper half of a register does not matter.
     fn upper(&mut self, value: u64, narrow: bool) -> u64 {
-        if narrow { value & 0xffff_ffff | self.random.next() << 32 } else { value }
+        if narrow {
+            value & 0xffff_ffff | self.random.next() << 32
+        } else {
+            value
+        }
     }
 
     fn immediate(&mut self, kind: OpCodeOperandKind) -> (OpKind, u64) {
@@ -136,15 +160,32 @@ impl Case<'_> {
         let mut taken = Vec::new();
         for (operand, &kind) in info.op_kinds().iter().enumerate() {
             let operand = operand as u32;
-            let kind = if self.registers_too && self.random.chance(2) { register_instead(kind) } else { kind };
+            let kind = if self.registers_too && self.random.chance(2) {
+                register_instead(kind)
+            } else {
+                kind
+            };
             match kind {
-                K::mem | K::r8_or_mem | K::r16_or_mem | K::r32_or_mem | K::r64_or_mem | K::mm_or_mem | K::xmm_or_mem
-                | K::ymm_or_mem | K::mem_offs => memory_operand = Some((operand, kind)),
+                K::mem
+                | K::r8_or_mem
+                | K::r16_or_mem
+                | K::r32_or_mem
+                | K::r64_or_mem
+                | K::mm_or_mem
+                | K::xmm_or_mem
+                | K::ymm_or_mem
+                | K::mem_offs => memory_operand = Some((operand, kind)),
                 K::es_rDI | K::seg_rDI | K::seg_rSI => {
                     let narrow = info.op_count() < 3 && self.narrow_string();
                     instruction.set_op_kind(operand, string_operand(kind, narrow));
                 }
-                K::imm8 | K::imm8_const_1 | K::imm8sex16 | K::imm8sex32 | K::imm8sex64 | K::imm16 | K::imm32
+                K::imm8
+                | K::imm8_const_1
+                | K::imm8sex16
+                | K::imm8sex32
+                | K::imm8sex64
+                | K::imm16
+                | K::imm32
                 | K::imm32sex64 => {
                     let (mut kind, value) = self.immediate(kind);
                     if operand == 1 && code == Code::Enterq_imm16_imm8 {
@@ -160,7 +201,11 @@ impl Case<'_> {
                     // The length of `call rel32` is 5.
                     let call = code == Code::Call_rel32_64;
                     instruction.set_op_kind(operand, OpKind::NearBranch64);
-                    instruction.set_near_branch64(if call { self.harness.exit(5) } else { self.harness.branch() });
+                    instruction.set_near_branch64(if call {
+                        self.harness.exit(5)
+                    } else {
+                        self.harness.branch()
+                    });
                 }
                 _ => {
                     let register = self.operand_register(kind)?;
@@ -174,8 +219,10 @@ impl Case<'_> {
         }
         let memory = match memory_operand {
             Some((operand, kind)) => {
-                let bit_offset = matches!(instruction.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
-                    && operand == 0
+                let bit_offset = matches!(
+                    instruction.mnemonic(),
+                    Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
+                ) && operand == 0
                     && info.op_kind(1) != K::imm8;
                 // A register that must keep its value cannot hold the address.
                 let mut reserved = if bit_offset { taken.clone() } else { Vec::new() };
@@ -252,7 +299,10 @@ fn string_operand(kind: OpCodeOperandKind, narrow: bool) -> OpKind {
 fn is_string(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| {
         let kind = instruction.op_kind(operand);
-        matches!(kind, OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRSI | OpKind::MemorySegESI)
+        matches!(
+            kind,
+            OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRSI | OpKind::MemorySegESI
+        )
     })
 }
 
@@ -261,17 +311,29 @@ fn excluded(code: Code) -> bool {
     use Mnemonic::*;
     let info = code.op_code();
     let loads_segment = code.op_code().op_count() > 0
-        && matches!(info.op_kind(0), OpCodeOperandKind::seg_reg | OpCodeOperandKind::fs | OpCodeOperandKind::gs)
+        && matches!(
+            info.op_kind(0),
+            OpCodeOperandKind::seg_reg | OpCodeOperandKind::fs | OpCodeOperandKind::gs
+        )
         && code.mnemonic() != Push;
     let flow = code.flow_control() != FlowControl::Next && !matches!(code, Code::Call_rm64 | Code::Call_rel32_64);
-    let accesses = info.op_kinds().iter().any(|kind| format!("{kind:?}").contains("mem") || format!("{kind:?}").contains("_r"))
+    let accesses = info
+        .op_kinds()
+        .iter()
+        .any(|kind| format!("{kind:?}").contains("mem") || format!("{kind:?}").contains("_r"))
         || matches!(code.mnemonic(), Push | Pushf | Pushfq | Call | Enter | Clzero);
     loads_segment
         || flow
         || !accesses
         || !info.mode64()
-        || matches!(code.mnemonic(), Lfs | Lgs | Lss | Xrstor | Xrstor64 | Fxrstor | Fxrstor64 | Frstor | Fldenv | Fldcw)
-        || matches!(code.mnemonic(), Ldmxcsr | Vldmxcsr | Sysret | Outsb | Outsw | Outsd | Insb | Insw | Insd)
+        || matches!(
+            code.mnemonic(),
+            Lfs | Lgs | Lss | Xrstor | Xrstor64 | Fxrstor | Fxrstor64 | Frstor | Fldenv | Fldcw
+        )
+        || matches!(
+            code.mnemonic(),
+            Ldmxcsr | Vldmxcsr | Sysret | Outsb | Outsw | Outsd | Insb | Insw | Insd
+        )
 }
 
 /// Differences that are none of the crate's: what XSAVE leaves in parts that nobody restores.
@@ -299,7 +361,10 @@ fn same(native: &Outcome, emulated: &Outcome, masked: bool) -> Result<(), String
     for number in 0..16 {
         if ours.general[number] != theirs.general[number] {
             let name = Register::RAX + number as u32;
-            return Err(format!("{name:?} is {:#x}, natively {:#x}", ours.general[number], theirs.general[number]));
+            return Err(format!(
+                "{name:?} is {:#x}, natively {:#x}",
+                ours.general[number], theirs.general[number]
+            ));
         }
     }
     if ours.flags != theirs.flags {
@@ -307,7 +372,10 @@ fn same(native: &Outcome, emulated: &Outcome, masked: bool) -> Result<(), String
     }
     for range in [0..464, 576..832] {
         if let Some(at) = range.clone().find(|&at| ours.area[at] != theirs.area[at]) {
-            return Err(format!("extended state at {at} is {:#x}, natively {:#x}", ours.area[at], theirs.area[at]));
+            return Err(format!(
+                "extended state at {at} is {:#x}, natively {:#x}",
+                ours.area[at], theirs.area[at]
+            ));
         }
     }
     Ok(())
@@ -328,13 +396,29 @@ fn prepare(harness: &Harness, random: &mut Random, code: Code, place: Place, mem
     random.fill(memory);
     let registers = Box::new(random.registers());
     let aligned = random.chance(2);
-    let (start, range) = if place == Place::End { (FILE as u64 - 64, 128) } else { (2 * PAGE as u64, 512) };
-    let offset = start + random.below(range) & if aligned { !63 } else { !0 };
-    let mut case = Case { harness, random, registers, target: harness.memory + offset, registers_too: place == Place::Anywhere };
+    let (start, range) = if place == Place::End {
+        (FILE as u64 - 64, 128)
+    } else {
+        (2 * PAGE as u64, 512)
+    };
+    let offset = (start + random.below(range)) & if aligned { !63 } else { !0 };
+    let mut case = Case {
+        harness,
+        random,
+        registers,
+        target: harness.memory + offset,
+        registers_too: place == Place::Anywhere,
+    };
     if code.is_stack_instruction() && code.mnemonic() != Mnemonic::Pop {
         // The memory operand is what is pushed; what is written is the stack.
         case.registers.general[RSP] = harness.memory + offset;
         case.target = harness.source + 512;
+    }
+    if code == Code::Jmp_rm64 {
+        case.target = harness.source + 512;
+    }
+    if matches!(code, Code::Retnq | Code::Retnq_imm16) {
+        case.registers.general[RSP] = harness.source + 512;
     }
     if code == Code::Enterq_imm16_imm8 {
         case.registers.general[RBP] = harness.source + PAGE as u64;
@@ -384,17 +468,22 @@ fn prepare(harness: &Harness, random: &mut Random, code: Code, place: Place, mem
         }
         _ => {}
     }
-    let pushed = if code == Code::Call_rm64 {
-        if instruction.op0_kind() != OpKind::Memory {
-            return None;
+    let pushed = match code {
+        Code::Call_rm64 | Code::Jmp_rm64 if instruction.op0_kind() == OpKind::Memory => harness.exit(bytes.len()),
+        Code::Jmp_rm64 => {
+            case.registers.general[instruction.op0_register().number()] = harness.exit(bytes.len());
+            0
         }
-        harness.exit(bytes.len())
-    } else {
-        case.random.next()
+        Code::Call_rm64 => return None,
+        Code::Retnq | Code::Retnq_imm16 => harness.exit(bytes.len()),
+        _ => case.random.next(),
     };
     // SAFETY: the source pages are ours.
     unsafe { ((harness.source + 512) as *mut u64).write_unaligned(pushed) };
-    Some(Prepared { bytes, registers: case.registers })
+    Some(Prepared {
+        bytes,
+        registers: case.registers,
+    })
 }
 
 struct Prepared {
@@ -412,7 +501,9 @@ fn compare(place: Place, rounds: usize, accept: impl Fn(Code, End) -> bool) -> B
     for code in Code::values().filter(|&code| !excluded(code)) {
         let mut failed = 0;
         for _ in 0..rounds {
-            let Some(prepared) = prepare(&harness, &mut random, code, place, &mut memory) else { continue };
+            let Some(prepared) = prepare(&harness, &mut random, code, place, &mut memory) else {
+                continue;
+            };
             let native = harness.run(&prepared.bytes, &prepared.registers, &memory, Mode::Native);
             if matches!(native.end, End::Signal(libc::SIGILL, _)) || failed > 2 {
                 break;
@@ -424,14 +515,27 @@ fn compare(place: Place, rounds: usize, accept: impl Fn(Code, End) -> bool) -> B
             if emulated.handled {
                 *tested.entry(format!("{code:?}")).or_default() += 1;
             }
-            if let Err(difference) = same(&native, &emulated, format!("{code:?}").to_lowercase().contains("maskmov")) {
+            if let Err(difference) = same(
+                &native,
+                &emulated,
+                format!("{code:?}").to_lowercase().contains("maskmov"),
+            ) {
                 failures.push(format!("{code:?} {:02x?}: {difference}", prepared.bytes));
                 failed += 1;
             }
         }
     }
-    println!("{} forms performed {} times: {tested:?}", tested.len(), tested.values().sum::<usize>());
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    println!(
+        "{} forms performed {} times: {tested:?}",
+        tested.len(),
+        tested.values().sum::<usize>()
+    );
+    assert!(
+        failures.is_empty(),
+        "{} failures:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     tested
 }
 
@@ -454,16 +558,22 @@ fn a_store_beyond_the_end_of_the_file_faults_as_natively() {
     // These write in several steps; where they stop is up to the processor.
     let several = |code: Code| {
         use Mnemonic::*;
-        matches!(code.mnemonic(), Enter | Fsave | Fnsave | Fstenv | Fnstenv | Fxsave | Fxsave64 | Xsave | Xsave64 | Xsavec | Xsavec64)
-            || matches!(code.mnemonic(), Xsaveopt | Xsaveopt64 | Sgdt | Sidt | Sldt | Str | Smsw)
+        matches!(
+            code.mnemonic(),
+            Enter | Fsave | Fnsave | Fstenv | Fnstenv | Fxsave | Fxsave64 | Xsave | Xsave64 | Xsavec | Xsavec64
+        ) || matches!(code.mnemonic(), Xsaveopt | Xsaveopt64 | Sgdt | Sidt | Sldt | Str | Smsw)
     };
-    let tested =
-        compare(Place::End, 30, |code, end| matches!(end, End::Signal(libc::SIGBUS, _)) && !several(code));
+    let tested = compare(Place::End, 30, |code, end| {
+        matches!(end, End::Signal(libc::SIGBUS, _)) && !several(code)
+    });
     assert!(tested.len() >= 350, "only {} forms were tested", tested.len());
 }
 
 fn copies(code: Code) -> bool {
-    matches!(code, Code::Movsb_m8_m8 | Code::Movsw_m16_m16 | Code::Movsd_m32_m32 | Code::Movsq_m64_m64)
+    matches!(
+        code,
+        Code::Movsb_m8_m8 | Code::Movsw_m16_m16 | Code::Movsd_m32_m32 | Code::Movsq_m64_m64
+    )
 }
 
 #[test]
@@ -477,7 +587,9 @@ fn running_ahead_has_the_native_effect() {
     for code in Code::values() {
         let mut failed = 0;
         for _ in 0..40 {
-            let Some(prepared) = prepare(&harness, &mut random, code, Place::Anywhere, &mut memory) else { continue };
+            let Some(prepared) = prepare(&harness, &mut random, code, Place::Anywhere, &mut memory) else {
+                continue;
+            };
             let ahead = harness.run(&prepared.bytes, &prepared.registers, &memory, Mode::Step);
             if !ahead.handled || failed > 2 {
                 continue;
@@ -490,7 +602,25 @@ fn running_ahead_has_the_native_effect() {
             }
         }
     }
-    println!("{} forms {} times: {tested:?}", tested.len(), tested.values().sum::<usize>());
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
-    assert!(tested.len() > 300, "only {} forms were executed", tested.len());
+    println!(
+        "{} forms {} times: {tested:?}",
+        tested.len(),
+        tested.values().sum::<usize>()
+    );
+    assert!(
+        failures.is_empty(),
+        "{} failures:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    for code in [
+        Code::Retnq,
+        Code::Jmp_rm64,
+        Code::Je_rel8_64,
+        Code::Pop_r64,
+        Code::VEX_Vmovdqu_ymm_ymmm256,
+    ] {
+        assert!(tested.contains_key(&format!("{code:?}")), "{code:?} was not executed");
+    }
+    assert!(tested.len() > 600, "only {} forms were executed", tested.len());
 }

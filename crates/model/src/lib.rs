@@ -14,6 +14,7 @@ mod bytes;
 mod crash;
 mod line;
 mod memory;
+mod packed;
 #[cfg(test)]
 mod reference;
 

@@ -7,15 +7,17 @@
 //! Deviation from Agamotto: pending is kept per thread, because a fence only waits for the flushes of its own thread, and
 //! a non-temporal store is not a store and a flush: it says nothing of the plain stores before it.
 
+use std::hash::Hash;
+
 use crate::{Bytes, Model};
 
 /// A thread, as the caller numbers them (densely: [`crate::Memory`] indexes by it).
 pub type Thread = u32;
 
 /// What a caller keeps with each store. All methods have a do-nothing default.
-pub trait Tag: Clone {
+pub trait Tag: Clone + Eq + Hash {
     /// What it keeps with each flush and fence.
-    type Site: Copy;
+    type Site: Copy + Eq + Hash;
 
     /// The first fence of the store's thread after it passed and left it unflushed. Called again, with a later fence, only
     /// if the thread touched the line in between.
@@ -29,6 +31,9 @@ pub trait Tag: Clone {
     fn merge(&mut self, _next: &Self) -> bool {
         false
     }
+
+    /// The store has stayed for long: forget what would make it differ from others like it.
+    fn settle(&mut self) {}
 }
 
 impl Tag for () {
@@ -48,7 +53,7 @@ pub enum Keep {
     Last,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Store<T> {
     /// What of it counts still: bytes that a later store overwrote for good are taken out.
     pub bytes: Bytes,
@@ -73,7 +78,7 @@ pub enum Flush<S> {
     Unmodified,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Flushed<S> {
     thread: Thread,
     /// The cached stores among the first `upto` stores are pending.
@@ -81,7 +86,7 @@ struct Flushed<S> {
     site: S,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Line<T: Tag> {
     stores: Vec<Store<T>>,
     flushed: Vec<Flushed<T::Site>>,
@@ -196,6 +201,11 @@ impl<T: Tag> Line<T> {
     /// Whether, since last asked, a store was overwritten or flushed by another thread than its own.
     pub(crate) fn take_shared(&mut self) -> bool {
         std::mem::take(&mut self.shared)
+    }
+
+    /// The stores have stayed for long.
+    pub(crate) fn settle_tags(&mut self) {
+        self.stores.iter_mut().for_each(|store| store.tag.settle());
     }
 
     /// msync and the like: everything is persistent.

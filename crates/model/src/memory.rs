@@ -3,14 +3,16 @@
 //! - A fence costs a counter: each thread counts its fences, a line notes at which count a thread touched it, and the
 //!   fences that have passed since are applied when the line is looked at next. Nothing happens to a line in between, so
 //!   the result is that of applying them at once.
-//! - A line has state only while it may hold a store that is not persistent. Of other lines two bits remain: stored to,
-//!   and ever persisted. A sweep, run whenever the number of lines with state has doubled, finds those that have become
-//!   persistent unseen.
+//!   Only the few lines that its thread touched last are looked at by the fence itself, while they are in the cache.
+//! - A line has state only while it may hold a store that is not persistent. Of other lines three bits remain: stored to,
+//!   ever persisted, shared between threads. A sweep, run whenever there are too many lines with state, finds those that
+//!   have become persistent unseen, and packs the rest ([`crate::packed`]).
 //! - Lines are found through tables of a page each, with a small direct-mapped cache before the hash map.
 
 use rustc_hash::FxHashMap;
 
 use crate::line::{Flush, Keep, Line, Store, Tag, Thread};
+use crate::packed::{Packed, PackedPage, States};
 use crate::{Bytes, LINE, Model, pieces};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,14 +37,22 @@ const PAGE_LINES: u64 = 64;
 const PAGE_BYTES: u64 = PAGE_LINES * LINE;
 const CHUNK_PAGES: u64 = 512;
 const CACHE: usize = 1024;
-const SWEEP_LINES: usize = 1 << 16;
-const SWEEP_PAGES: usize = 1 << 14;
-const SWEEP_FENCES: usize = 1 << 20;
+/// Lines with state, tables of pages and remembered fences that are too many.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub lines: usize,
+    pub pages: usize,
+    pub fences: usize,
+}
+
+const LIMITS: Limits = Limits { lines: 1 << 16, pages: 1 << 14, fences: 1 << 20 };
+/// So many of the lines that a thread touched are settled by its fence.
+const RECENT: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct PageAddress {
-    file: u32,
-    page: u64,
+pub(crate) struct PageAddress {
+    pub file: u32,
+    pub page: u64,
 }
 
 impl PageAddress {
@@ -60,8 +70,8 @@ impl PageAddress {
 }
 
 /// Bit n: of the page's line n.
-#[derive(Clone, Copy, Default)]
-struct Past {
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Past {
     modified: u64,
     persisted: u64,
     /// Another thread than the storing one has once overwritten or flushed a store.
@@ -71,31 +81,44 @@ struct Past {
 struct Page {
     at: PageAddress,
     past: Past,
-    /// 1 + index in `Memory::lines`, 0 for a line without state.
+    /// Bit n: line n has state.
+    active: u64,
+    /// Index in `Memory::lines` of those that have.
     lines: [u32; PAGE_LINES as usize],
 }
 
 /// A thread that touched a line when it had fenced `fences` times.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Touched {
     thread: Thread,
     fences: u64,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct LineState<T: Tag> {
     line: Line<T>,
     touched: Vec<Touched>,
+    /// A fence persisted something of it; only while it is packed, else the page knows.
+    persisted: bool,
+}
+
+impl<T: Tag> Default for LineState<T> {
+    fn default() -> Self {
+        LineState { line: Line::default(), touched: Vec::new(), persisted: false }
+    }
 }
 
 struct ThreadState<S> {
     fences: u64,
     /// Sites of the last fences, as far back as a line may need them.
     sites: Vec<S>,
+    /// Page and index of lines touched since the last fence, the first few.
+    recent: Vec<(u32, u8)>,
 }
 
 impl<S> Default for ThreadState<S> {
     fn default() -> Self {
-        ThreadState { fences: 0, sites: Vec::new() }
+        ThreadState { fences: 0, sites: Vec::new(), recent: Vec::new() }
     }
 }
 
@@ -110,6 +133,7 @@ impl<S: Copy> ThreadState<S> {
 pub struct Memory<T: Tag> {
     model: Model,
     keep: Keep,
+    limits: Limits,
     page_index: FxHashMap<PageAddress, u32>,
     cache: Box<[(PageAddress, u32)]>,
     pages: Vec<Page>,
@@ -119,15 +143,19 @@ pub struct Memory<T: Tag> {
     logged_fences: usize,
     /// The bits of pages that have no table.
     past: FxHashMap<PageAddress, Box<[Past; CHUNK_PAGES as usize]>>,
-    sweep_lines: usize,
-    sweep_pages: usize,
+    packed: Packed<LineState<T>>,
 }
 
 impl<T: Tag> Memory<T> {
     pub fn new(model: Model, keep: Keep) -> Self {
+        Memory::with_limits(model, keep, LIMITS)
+    }
+
+    pub(crate) fn with_limits(model: Model, keep: Keep, limits: Limits) -> Self {
         Memory {
             model,
             keep,
+            limits,
             page_index: FxHashMap::default(),
             cache: vec![(PageAddress { file: 0, page: 0 }, u32::MAX); CACHE].into(),
             pages: Vec::new(),
@@ -136,8 +164,7 @@ impl<T: Tag> Memory<T> {
             threads: Vec::new(),
             logged_fences: 0,
             past: FxHashMap::default(),
-            sweep_lines: SWEEP_LINES,
-            sweep_pages: SWEEP_PAGES,
+            packed: Packed::default(),
         }
     }
 
@@ -150,14 +177,14 @@ impl<T: Tag> Memory<T> {
         let persistent = self.model == Model::Eadr && !store.nontemporal;
         if persistent {
             past.persisted |= 1 << index;
-            if self.pages[page].lines[index] == 0 {
+            if self.pages[page].active & 1 << index == 0 {
                 return;
             }
         }
         let slot = self.settled_or_new(page, index);
         let state = &mut self.lines[slot];
         state.line.store(self.model, self.keep, store);
-        touch(&mut state.touched, thread, &mut self.threads);
+        touch(&mut state.touched, thread, &mut self.threads, page, index);
         self.note_shared(page, index);
     }
 
@@ -179,7 +206,7 @@ impl<T: Tag> Memory<T> {
             }
             Some(slot) => {
                 let state = &mut self.lines[slot];
-                touch(&mut state.touched, thread, &mut self.threads);
+                touch(&mut state.touched, thread, &mut self.threads, page, index);
                 let outcome = state.line.flush(thread, site);
                 self.note_shared(page, index);
                 outcome
@@ -207,28 +234,40 @@ impl<T: Tag> Memory<T> {
         state.fences += 1;
         state.sites.push(site);
         self.logged_fences += 1;
-        if self.logged_fences >= SWEEP_FENCES {
+        let mut recent = std::mem::take(&mut state.recent);
+        for (page, index) in recent.drain(..) {
+            self.settled(page as usize, index as usize);
+        }
+        self.threads[thread as usize].recent = recent;
+        if self.logged_fences >= self.limits.fences {
             self.sweep();
         }
     }
 
     /// msync and the like: all of the range is persistent.
     pub fn sync(&mut self, file: u32, offset: u64, len: u64) {
-        self.for_each_line(file, offset, len, |memory, page, index, bytes| {
-            // Part of a line only at the range's ends: what the system call wrote back was the whole page.
-            if bytes == Bytes::ALL {
-                memory.lines[memory.pages[page].lines[index] as usize - 1].line.sync();
-            } else {
-                memory.lines[memory.pages[page].lines[index] as usize - 1].line.set_clean(bytes);
+        for (first, pages, page) in self.take_packed(file, offset, len) {
+            for page_number in first..first + pages {
+                let past = Past { persisted: page.past.persisted | page.active, ..page.past };
+                self.remember(PageAddress { file, page: page_number }, past);
             }
-            memory.pages[page].past.persisted |= 1 << index;
+        }
+        self.for_each_line(file, offset, len, |memory, page, index, bytes| {
+            let Page { lines, past, .. } = &mut memory.pages[page];
+            memory.lines[lines[index] as usize].line.set_clean(bytes);
+            past.persisted |= 1 << index;
         });
     }
 
     /// The stores to the range so far need no flush.
     pub fn set_clean(&mut self, file: u32, offset: u64, len: u64) {
+        for (first, pages, page) in self.take_packed(file, offset, len) {
+            for page_number in first..first + pages {
+                self.remember(PageAddress { file, page: page_number }, page.past);
+            }
+        }
         self.for_each_line(file, offset, len, |memory, page, index, bytes| {
-            memory.lines[memory.pages[page].lines[index] as usize - 1].line.set_clean(bytes);
+            memory.lines[memory.pages[page].lines[index] as usize].line.set_clean(bytes);
         });
     }
 
@@ -241,24 +280,33 @@ impl<T: Tag> Memory<T> {
     /// Forgets the range, as at unmap or truncation, and hands over the stores in it that are not persistent, in no
     /// particular order of lines.
     pub fn drain(&mut self, file: u32, offset: u64, len: u64, mut each: impl FnMut(Unpersisted<'_, T>)) {
-        self.for_each_line(file, offset, len, |memory, page, index, bytes| {
-            let Page { at, past, lines } = &memory.pages[page];
-            let state = &mut memory.lines[lines[index] as usize - 1];
-            for (i, store) in state.line.stores().iter().enumerate().filter(|(_, s)| s.bytes.intersects(bytes)) {
-                each(Unpersisted {
-                    at: at.line(index),
-                    store,
-                    flushed: state.line.flushed_at(i),
-                    line_persisted: past.persisted & 1 << index != 0,
-                });
+        for (first, pages, page) in self.take_packed(file, offset, len) {
+            let states: Vec<_> = bits(page.active)
+                .enumerate()
+                .map(|(nth, index)| {
+                    let mut state = self.packed.state(page.states.get(nth)).clone();
+                    state.persisted |= settle(&mut state, &self.threads) | (page.past.persisted & 1 << index != 0);
+                    (index, state)
+                })
+                .collect();
+            for page_number in first..first + pages {
+                let at = PageAddress { file, page: page_number };
+                for (index, state) in &states {
+                    unpersisted(at.line(*index), state, state.persisted, Bytes::ALL, &mut each);
+                }
             }
+        }
+        self.for_each_line(file, offset, len, |memory, page, index, bytes| {
+            let Page { at, past, lines, .. } = &memory.pages[page];
+            let state = &mut memory.lines[lines[index] as usize];
+            unpersisted(at.line(index), state, past.persisted & 1 << index != 0, bytes, &mut each);
             state.line.set_clean(bytes);
         });
         self.forget_past(file, offset, len);
     }
 
-    /// How many lines have state, for tests and measurements of memory use.
-    pub fn lines_with_state(&self) -> usize {
+    /// How many lines have state that is not packed.
+    fn lines_with_state(&self) -> usize {
         self.lines.len() - self.free_lines.len()
     }
 
@@ -271,64 +319,80 @@ impl<T: Tag> Memory<T> {
         }
         let page = match self.page_index.get(&address) {
             Some(&page) => page,
-            None => {
-                if self.pages.len() >= self.sweep_pages || self.lines_with_state() >= self.sweep_lines {
-                    self.sweep();
-                }
-                let chunk = PageAddress { page: address.page / CHUNK_PAGES, ..address };
-                let past = self.past.get(&chunk).map_or(Past::default(), |c| c[(address.page % CHUNK_PAGES) as usize]);
-                let page = self.pages.len() as u32;
-                self.pages.push(Page { at: address, past, lines: [0; PAGE_LINES as usize] });
-                self.page_index.insert(address, page);
-                page
-            }
+            None => self.new_page(address),
         };
         self.cache[address.cache_index()] = (address, page);
         (page as usize, index)
     }
 
+    fn new_page(&mut self, at: PageAddress) -> u32 {
+        if self.pages.len() >= self.limits.pages || self.lines_with_state() >= self.limits.lines {
+            self.sweep();
+        }
+        let page = self.pages.len() as u32;
+        self.page_index.insert(at, page);
+        self.pages.push(Page { at, past: Past::default(), active: 0, lines: [0; PAGE_LINES as usize] });
+        if let Some(packed) = (!self.packed.is_empty()).then(|| self.packed.remove(at)).flatten() {
+            self.pages[page as usize].past = packed.past;
+            for (nth, index) in bits(packed.active).enumerate() {
+                let slot = self.new_line(page as usize, index);
+                self.lines[slot].clone_from(self.packed.state(packed.states.get(nth)));
+                if std::mem::take(&mut self.lines[slot].persisted) {
+                    self.pages[page as usize].past.persisted |= 1 << index;
+                }
+            }
+        } else if let Some(chunk) = self.past.get(&PageAddress { page: at.page / CHUNK_PAGES, ..at }) {
+            self.pages[page as usize].past = chunk[(at.page % CHUNK_PAGES) as usize];
+        }
+        page
+    }
+
     /// Slot of the line with all passed fences applied, if it holds anything then.
     fn settled(&mut self, page: usize, index: usize) -> Option<usize> {
-        let slot = (self.pages[page].lines[index] as usize).checked_sub(1)?;
+        let Page { active, lines, past, .. } = &mut self.pages[page];
+        if *active & 1 << index == 0 {
+            return None;
+        }
+        let slot = lines[index] as usize;
         if settle(&mut self.lines[slot], &self.threads) {
-            self.pages[page].past.persisted |= 1 << index;
+            past.persisted |= 1 << index;
         }
         if self.free_if_clean(page, index) { None } else { Some(slot) }
     }
 
+    fn settled_or_new(&mut self, page: usize, index: usize) -> usize {
+        match self.settled(page, index) {
+            Some(slot) => slot,
+            None => self.new_line(page, index),
+        }
+    }
+
+    fn new_line(&mut self, page: usize, index: usize) -> usize {
+        let slot = self.free_lines.pop().unwrap_or_else(|| {
+            self.lines.push(LineState::default());
+            self.lines.len() as u32 - 1
+        });
+        self.pages[page].active |= 1 << index;
+        self.pages[page].lines[index] = slot;
+        slot as usize
+    }
+
     fn note_shared(&mut self, page: usize, index: usize) {
         let Page { lines, past, .. } = &mut self.pages[page];
-        if self.lines[lines[index] as usize - 1].line.take_shared() {
+        if self.lines[lines[index] as usize].line.take_shared() {
             past.shared |= 1 << index;
         }
     }
 
-    fn settled_or_new(&mut self, page: usize, index: usize) -> usize {
-        if let Some(slot) = self.pages[page].lines[index].checked_sub(1) {
-            let slot = slot as usize;
-            if settle(&mut self.lines[slot], &self.threads) {
-                self.pages[page].past.persisted |= 1 << index;
-            }
-            return slot;
-        }
-        let slot = self.free_lines.pop().unwrap_or_else(|| {
-            self.lines.push(LineState { line: Line::default(), touched: Vec::new() });
-            self.lines.len() as u32 - 1
-        });
-        self.pages[page].lines[index] = slot + 1;
-        slot as usize
-    }
-
     fn free_if_clean(&mut self, page: usize, index: usize) -> bool {
         self.note_shared(page, index);
-        let entry = &mut self.pages[page].lines[index];
-        let slot = *entry - 1;
-        let state = &mut self.lines[slot as usize];
+        let Page { active, lines, .. } = &mut self.pages[page];
+        let state = &mut self.lines[lines[index] as usize];
         let clean = state.line.is_clean();
         if clean {
             state.touched.clear();
-            *entry = 0;
-            self.free_lines.push(slot);
+            *active &= !(1 << index);
+            self.free_lines.push(lines[index]);
         }
         clean
     }
@@ -343,6 +407,9 @@ impl<T: Tag> Memory<T> {
     ) {
         let end = offset.saturating_add(len);
         for page in self.pages_in(file, offset, end) {
+            if self.pages[page].active == 0 {
+                continue;
+            }
             let base = self.pages[page].at.page * PAGE_BYTES;
             let start = offset.max(base);
             for piece in pieces(start, end.min(base.saturating_add(PAGE_BYTES)) - start, LINE) {
@@ -396,38 +463,130 @@ impl<T: Tag> Memory<T> {
         self.past.retain(|_, chunk| chunk.iter().any(|past| past.modified != 0));
     }
 
-    /// Frees the lines that have become persistent, and the tables of pages without a line that has state.
+    /// Takes out the packed pages that lie within the range, as runs; those that only overlap it get a table.
+    fn take_packed(&mut self, file: u32, offset: u64, len: u64) -> Vec<(u64, u64, PackedPage)> {
+        let end = offset.saturating_add(len);
+        if self.packed.is_empty() || offset >= end {
+            return Vec::new();
+        }
+        let within = offset.div_ceil(PAGE_BYTES)..end / PAGE_BYTES;
+        let first_line = LineAddress { file, line: offset / LINE };
+        let last_line = LineAddress { file, line: (end - 1) / LINE };
+        for edge in [first_line, last_line] {
+            if !within.contains(&(edge.line / PAGE_LINES)) {
+                self.page(edge);
+            }
+        }
+        self.packed.remove_range(file, within)
+    }
+
+    /// Keeps the bits of a page that has no table.
+    fn remember(&mut self, at: PageAddress, past: Past) {
+        let chunk = PageAddress { page: at.page / CHUNK_PAGES, ..at };
+        let chunk = self.past.entry(chunk).or_insert_with(|| Box::new([Past::default(); CHUNK_PAGES as usize]));
+        chunk[(at.page % CHUNK_PAGES) as usize] = past;
+    }
+
+    /// Frees the lines that have become persistent and packs the others; no page keeps its table.
     fn sweep(&mut self) {
+        self.settle_packed();
         for page in 0..self.pages.len() {
-            for index in 0..PAGE_LINES as usize {
+            for index in bits(self.pages[page].active) {
                 self.settled(page, index);
             }
         }
-        let past = &mut self.past;
-        self.pages.retain(|page| {
-            let keep = page.lines.iter().any(|&line| line != 0);
-            if !keep && page.past.modified != 0 {
-                let chunk = PageAddress { page: page.at.page / CHUNK_PAGES, ..page.at };
-                let chunk = past.entry(chunk).or_insert_with(|| Box::new([Past::default(); CHUNK_PAGES as usize]));
-                chunk[(page.at.page % CHUNK_PAGES) as usize] = page.past;
-            }
-            keep
-        });
-        self.page_index = self.pages.iter().enumerate().map(|(i, page)| (page.at, i as u32)).collect();
+        self.page_index.clear();
         self.cache.fill((PageAddress { file: 0, page: 0 }, u32::MAX));
+        for page in std::mem::take(&mut self.pages) {
+            if page.active != 0 {
+                self.pack(page);
+            } else if page.past.modified != 0 {
+                self.remember(page.at, page.past);
+            }
+        }
         // Every fence has been applied to every line: none will ask for a fence of the past.
         for thread in &mut self.threads {
             thread.sites.clear();
+            thread.recent.clear();
         }
         self.logged_fences = 0;
-        self.sweep_lines = SWEEP_LINES.max(2 * self.lines_with_state());
-        self.sweep_pages = SWEEP_PAGES.max(2 * self.pages.len());
+    }
+
+    fn pack(&mut self, page: Page) {
+        let states: Vec<u32> = bits(page.active)
+            .map(|index| {
+                let slot = page.lines[index];
+                let mut state = std::mem::take(&mut self.lines[slot as usize]);
+                self.free_lines.push(slot);
+                state.line.settle_tags();
+                self.packed.intern(state)
+            })
+            .collect();
+        let same = states.iter().all(|state| *state == states[0]);
+        let states = if same { States::Same(states[0]) } else { States::Each(states.into()) };
+        self.packed.insert(page.at, PackedPage { past: page.past, active: page.active, states });
+    }
+
+    /// Applies the fences that have passed to the packed lines.
+    fn settle_packed(&mut self) {
+        let threads = &self.threads;
+        let mut became_clean = false;
+        self.packed.update_states(|state| {
+            if !state.line.is_clean() {
+                state.persisted |= settle(state, threads);
+                became_clean |= state.line.is_clean();
+            }
+        });
+        if !became_clean {
+            return;
+        }
+        for (file, first, pages, mut page) in self.packed.remove_all() {
+            let (mut active, mut states) = (0, Vec::new());
+            for (nth, index) in bits(page.active).enumerate() {
+                let id = page.states.get(nth);
+                let state = self.packed.state(id);
+                if state.line.is_clean() {
+                    page.past.persisted |= u64::from(state.persisted) << index;
+                } else {
+                    active |= 1 << index;
+                    states.push(id);
+                }
+            }
+            if active == 0 {
+                (first..first + pages).for_each(|number| self.remember(PageAddress { file, page: number }, page.past));
+            } else {
+                let same = states.iter().all(|state| *state == states[0]);
+                let states = if same { States::Same(states[0]) } else { States::Each(states.into()) };
+                self.packed.restore(file, first, pages, PackedPage { active, states, ..page });
+            }
+        }
+    }
+}
+
+/// The bits that are set, ascending.
+fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let index = set.trailing_zeros();
+        set &= set.wrapping_sub(1);
+        (index < 64).then_some(index as usize)
+    })
+}
+
+fn unpersisted<T: Tag>(
+    at: LineAddress,
+    state: &LineState<T>,
+    line_persisted: bool,
+    bytes: Bytes,
+    each: &mut impl FnMut(Unpersisted<'_, T>),
+) {
+    for (i, store) in state.line.stores().iter().enumerate().filter(|(_, s)| s.bytes.intersects(bytes)) {
+        each(Unpersisted { at, store, flushed: state.line.flushed_at(i), line_persisted });
     }
 }
 
 /// Applies the fences that have passed since the line was touched. Whether they persisted anything.
 fn settle<T: Tag>(state: &mut LineState<T>, threads: &[ThreadState<T::Site>]) -> bool {
-    let LineState { line, touched } = state;
+    let LineState { line, touched, .. } = state;
     let mut persisted = false;
     touched.retain(|t| {
         let Some(fence) = threads[t.thread as usize].fence_after(t.fences) else {
@@ -440,9 +599,19 @@ fn settle<T: Tag>(state: &mut LineState<T>, threads: &[ThreadState<T::Site>]) ->
     persisted
 }
 
-fn touch<S>(touched: &mut Vec<Touched>, thread: Thread, threads: &mut Vec<ThreadState<S>>) {
+fn touch<S>(
+    touched: &mut Vec<Touched>,
+    thread: Thread,
+    threads: &mut Vec<ThreadState<S>>,
+    page: usize,
+    index: usize,
+) {
     if touched.iter().all(|t| t.thread != thread) {
-        touched.push(Touched { thread, fences: thread_state(threads, thread).fences });
+        let state = thread_state(threads, thread);
+        touched.push(Touched { thread, fences: state.fences });
+        if state.recent.len() < RECENT {
+            state.recent.push((page as u32, index as u8));
+        }
     }
 }
 
@@ -494,7 +663,7 @@ mod tests {
     #[test]
     fn sweeps_keep_what_is_not_persistent_and_remember_the_rest() {
         let mut m = Memory::new(Model::Px86, Keep::Last);
-        let lines = 40 * SWEEP_LINES as u64;
+        let lines = 10 * LIMITS.lines as u64;
         for line in 0..lines {
             m.store(at(line), store(0, 1));
             if line % 1000 != 0 {
@@ -502,12 +671,57 @@ mod tests {
                 m.fence(0, 3);
             }
         }
-        assert!(m.lines_with_state() < 3 * SWEEP_LINES, "{}", m.lines_with_state());
+        assert!(m.lines_with_state() <= LIMITS.lines + 64, "{}", m.lines_with_state());
         assert_eq!(m.flush(at(1), 0, false, 2), Flush::Clean);
+        assert_eq!(m.flush(at(1000), 0, false, 2), Flush::Useful);
         assert_eq!(m.flush(at(lines), 0, false, 2), Flush::Unmodified);
-        assert_eq!(drained(&mut m, lines * LINE).len() as u64, lines / 1000 + 1);
+        let lost = drained(&mut m, lines * LINE);
+        assert_eq!(lost.len() as u64, lines / 1000 + 1);
+        assert!(lost.contains(&(1000, 1, Some(2), false)) && lost.contains(&(2000, 1, None, false)));
         assert_eq!(m.flush(at(1), 0, false, 2), Flush::Unmodified);
-        assert!(m.past.is_empty());
+        assert!(m.past.is_empty() && m.packed.is_empty());
+    }
+
+    #[test]
+    fn a_long_fill_is_packed() {
+        let mut m = Memory::new(Model::Px86, Keep::Last);
+        let lines = 8 * LIMITS.lines as u64;
+        let nt = Store { nontemporal: true, bytes: Bytes::ALL, ..store(0, 1) };
+        for line in 0..lines {
+            m.store(at(line), nt.clone());
+        }
+        assert!(m.lines_with_state() <= LIMITS.lines + 64 && m.lines.len() <= LIMITS.lines + 64);
+        // The end of it is synced, a part of a page in the middle said to be clean, and a line looked at.
+        m.sync(0, (lines - 100) * LINE, 100 * LINE);
+        m.set_clean(0, 70 * LINE, 100 * LINE + 32);
+        assert_eq!(m.line(at(1)).unwrap().stores().len(), 1);
+        assert_eq!(m.line(at(170)).unwrap().stores()[0].bytes, Bytes::range(32, 32));
+        assert!(m.line(at(100)).is_none() && m.line(at(lines - 1)).is_none());
+        m.fence(0, 9);
+        m.store(at(3), store(0, 4));
+        // Many other pages, so that a sweep comes.
+        for line in 0..100_000 {
+            m.store(at(2 * lines + 64 * line), nt.clone());
+            m.fence(0, 9);
+        }
+        assert_eq!(m.flush(at(5), 0, false, 8), Flush::Clean);
+        assert_eq!(drained(&mut m, u64::MAX), [(3, 4, None, true)]);
+        assert_eq!(m.flush(at(5), 0, false, 8), Flush::Unmodified);
+    }
+
+    #[test]
+    fn lines_that_differ_are_packed_too() {
+        let mut m = Memory::new(Model::Px86, Keep::Last);
+        let lines = 2 * LIMITS.lines as u64;
+        for line in 0..lines {
+            m.store(at(line), store(0, line as u32 % 7));
+        }
+        assert!(m.lines_with_state() <= LIMITS.lines + 64);
+        m.store(at(8), store(0, 50));
+        m.drain(0, 64, 64, |lost| assert_eq!(lost.store.tag, 1));
+        let lost = drained(&mut m, u64::MAX);
+        assert_eq!(lost.len() as u64, lines - 1);
+        assert!(lost.iter().all(|&(line, tag, ..)| tag == if line == 8 { 50 } else { line as u32 % 7 }));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use crate::memory::Limits;
 use crate::{Bytes, Keep, LineAddress, Memory, Model, crash_states};
 
 const LINES: usize = 3;
@@ -188,11 +189,12 @@ fn collect(
 
 /// The same by the state machine.
 fn allowed_by_model(model: Model, steps: &[Step]) -> BTreeSet<Contents> {
-    let mut memory = Memory::<u32>::new(model, Keep::All);
+    allowed_by(Memory::new(model, Keep::All), steps)
+}
+
+fn allowed_by(mut memory: Memory<u32>, steps: &[Step]) -> BTreeSet<Contents> {
     run(&mut memory, steps);
-    let lines: Vec<_> = (0..LINES)
-        .map(|line| memory.line(LineAddress { file: 0, line: line as u64 }).cloned().unwrap_or_default())
-        .collect();
+    let lines: Vec<_> = (0..LINES).map(|line| memory.line(address(line)).cloned().unwrap_or_default()).collect();
     let lines: Vec<_> = lines.iter().collect();
     let uncertain: BTreeSet<u32> = lines.iter().flat_map(|line| line.stores()).map(|s| s.tag).collect();
     crash_states(&lines)
@@ -213,10 +215,15 @@ fn allowed_by_model(model: Model, steps: &[Step]) -> BTreeSet<Contents> {
         .collect()
 }
 
+/// Each line in a page of its own, so that pages come and go.
+fn address(line: usize) -> LineAddress {
+    LineAddress { file: 0, line: 64 * line as u64 }
+}
+
 fn run(memory: &mut Memory<u32>, steps: &[Step]) {
     for (i, &Step { thread, instruction }) in steps.iter().enumerate() {
         let tag = i as u32;
-        let at = LineAddress { file: 0, line: line_of(instruction).unwrap_or(0) as u64 };
+        let at = address(line_of(instruction).unwrap_or(0));
         if is_fence(instruction) {
             memory.fence(thread, tag);
         }
@@ -260,7 +267,11 @@ proptest! {
     #[test]
     fn the_state_machine_allows_what_the_table_allows(steps in prop::collection::vec(step(), 0..10)) {
         for model in [Model::Px86, Model::Eadr] {
-            prop_assert_eq!(allowed_by_model(model, &steps), allowed(model, &steps), "{:?}", model);
+            let allowed = allowed(model, &steps);
+            prop_assert_eq!(&allowed_by_model(model, &steps), &allowed, "{:?}", model);
+            let limits = Limits { lines: 2, pages: 1, fences: 2 };
+            let sweeping = Memory::with_limits(model, Keep::All, limits);
+            prop_assert_eq!(&allowed_by(sweeping, &steps), &allowed, "{:?}, sweeping often", model);
         }
     }
 

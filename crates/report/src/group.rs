@@ -11,14 +11,6 @@ impl<'a> Group<'a> {
     pub fn first(&self) -> &'a Finding {
         self.findings[0]
     }
-
-    /// How often it happened, over all call paths.
-    pub fn count(&self) -> u64 {
-        self.findings
-            .iter()
-            .map(|finding| finding.count)
-            .fold(0, u64::saturating_add)
-    }
 }
 
 /// The groups: errors, then warnings, then notes; within these in the order of the report.

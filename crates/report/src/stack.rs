@@ -24,17 +24,34 @@ impl Frame {
     /// checked string functions. It was inlined; the place to show is its caller.
     pub fn in_system_header(&self) -> bool {
         self.file.as_deref().is_some_and(|file| {
-            let toolchain = ["/lib/gcc/", "/lib/clang/", "/lib/llvm-"].iter().any(|place| file.contains(place));
-            file.starts_with("/usr/include/") || file.contains("/include/c++/") || (toolchain && file.contains("/include/"))
+            let toolchain = ["/lib/gcc/", "/lib/clang/", "/lib/llvm-"]
+                .iter()
+                .any(|place| file.contains(place));
+            file.starts_with("/usr/include/")
+                || file.contains("/include/c++/")
+                || (toolchain && file.contains("/include/"))
         })
     }
 
     /// Whether the code is of a library that every program has (memcpy, pthread_mutex_lock). It may have debug info, but
     /// the place to show is its caller.
     pub fn in_language_runtime(&self) -> bool {
-        const NAMES: [&str; 8] =
-            ["libc.so", "libc-", "ld-linux", "ld-musl", "libpthread", "libm.so", "libgcc_s", "libstdc++"];
-        self.module_name().is_some_and(|name| NAMES.iter().any(|runtime| name.starts_with(runtime)))
+        const NAMES: [&str; 8] = [
+            "libc.so",
+            "libc-",
+            "ld-linux",
+            "ld-musl",
+            "libpthread",
+            "libm.so",
+            "libgcc_s",
+            "libstdc++",
+        ];
+        self.module_name()
+            .is_some_and(|name| NAMES.iter().any(|runtime| name.starts_with(runtime)))
+    }
+
+    fn in_libc(&self) -> bool {
+        self.module_name().is_some_and(|name| name.starts_with("libc.so"))
     }
 
     /// The last component of the module's path.
@@ -50,7 +67,11 @@ pub fn innermost_position(stack: &[Frame]) -> Option<&Frame> {
     stack
         .iter()
         .find(|frame| frame.has_position() && !frame.in_system_header() && !frame.in_language_runtime())
-        .or_else(|| stack.iter().find(|frame| frame.has_position()))
+        .or_else(|| {
+            stack
+                .iter()
+                .find(|frame| frame.has_position() && !frame.in_language_runtime())
+        })
 }
 
 /// The stack without the C library's frames at its outer end.
@@ -59,7 +80,7 @@ pub(crate) fn trimmed(stack: &[Frame]) -> &[Frame] {
         // Without debug info for libc there is no name either: an unnamed libc frame at the end is one of these.
         match &frame.function {
             Some(function) => START_FRAMES.contains(&function.split('@').next().unwrap_or(function)),
-            None => frame.module_name().is_some_and(|name| name.starts_with("libc.so")),
+            None => frame.in_libc(),
         }
     };
     let kept = stack
@@ -76,6 +97,8 @@ pub(crate) fn describe(frame: &Frame, display: impl Fn(&str) -> String) -> Strin
         None => format!("0x{:x}", frame.address),
     };
     let place = match (&frame.file, frame.line) {
+        // Where in `strncpy` it happened interests nobody, and its source is not here.
+        _ if frame.in_libc() && frame.function.is_some() => " in libc".to_owned(),
         (Some(file), Some(line)) => format!(" at {}:{line}", display(file)),
         (Some(file), None) => format!(" at {}", display(file)),
         _ => match frame.module_name() {

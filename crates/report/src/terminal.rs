@@ -55,6 +55,13 @@ pub fn render_terminal(report: &Report, options: &TerminalOptions) -> String {
         text += &terminal.incomplete(report);
         text += "\n\n";
     }
+    if report.trace.stores == 0 && report.trace.complete {
+        text += &terminal.warning(
+            "the program stored nothing to persistent memory; if it should have, see whether --pm matches the file, and \
+             whether the program maps it shared and writable",
+        );
+        text += "\n\n";
+    }
     if !groups.is_empty() && !report.findings.iter().any(|finding| finding.file.is_some()) {
         text += &terminal.no_debug_info();
         text += "\n\n";
@@ -69,6 +76,12 @@ struct Terminal<'a> {
     sources: Sources,
     /// The kinds that were explained already; once is enough.
     explained: HashSet<Kind>,
+}
+
+/// A stack as it is shown.
+struct CallPath {
+    lines: Vec<String>,
+    count: u64,
 }
 
 /// A mark in a source file.
@@ -137,13 +150,12 @@ impl Terminal<'_> {
             );
         }
         notes.extend(finding.notes.iter().cloned());
-        if let Some(note) = occurrences(group) {
-            notes.push(note);
-        }
+        let paths = self.call_paths(group);
+        notes.extend(occurrences(&paths));
         if self.explained.insert(finding.kind) {
             notes.push(info.why.to_owned());
         }
-        notes.extend(self.call_paths(group));
+        notes.extend(path_notes(&paths));
 
         let title = level(finding.severity)
             .primary_title(plain(&finding.message))
@@ -204,31 +216,29 @@ impl Terminal<'_> {
         block
     }
 
-    /// The stacks of a group, one note each.
-    fn call_paths(&self, group: &Group<'_>) -> Vec<String> {
-        let mut notes = Vec::new();
-        let several = group.findings.len() > 1;
-        for (index, finding) in group.findings.iter().take(MAX_PATHS).enumerate() {
+    /// The stacks of a group as they are shown, each with how often it came up. Stacks that differ only in what is not
+    /// shown, such as the instruction within a library function, are one.
+    fn call_paths(&self, group: &Group<'_>) -> Vec<CallPath> {
+        let mut paths: Vec<CallPath> = Vec::new();
+        for finding in &group.findings {
             let frames = trimmed(&finding.stack);
-            if frames.is_empty() {
-                continue;
-            }
-            let mut note = match several {
-                true => format!("call path {} ({}):", index + 1, times(finding.count)),
-                false => "call path:".to_owned(),
-            };
-            for frame in frames.iter().take(MAX_FRAMES) {
-                let _ = write!(note, "\n  {}", self.describe(frame));
-            }
+            let mut lines: Vec<String> = frames
+                .iter()
+                .take(MAX_FRAMES)
+                .map(|frame| self.describe(frame))
+                .collect();
             if frames.len() > MAX_FRAMES {
-                let _ = write!(note, "\n  … and {} more frames", frames.len() - MAX_FRAMES);
+                lines.push(format!("… and {} more frames", frames.len() - MAX_FRAMES));
             }
-            notes.push(note);
+            match paths.iter_mut().find(|path| path.lines == lines) {
+                Some(path) => path.count = path.count.saturating_add(finding.count),
+                None => paths.push(CallPath {
+                    lines,
+                    count: finding.count,
+                }),
+            }
         }
-        if group.findings.len() > MAX_PATHS {
-            notes.push(format!("and {} more call paths", group.findings.len() - MAX_PATHS));
-        }
-        notes
+        paths
     }
 
     fn describe(&self, frame: &Frame) -> String {
@@ -347,12 +357,37 @@ fn unknown_origin(finding: &Finding) -> Element<'static> {
 }
 
 /// "12 times", "from 3 call paths".
-fn occurrences(group: &Group<'_>) -> Option<String> {
-    match (group.count(), group.findings.len()) {
-        (count, 1) if count <= 1 => None,
-        (count, 1) => Some(times(count)),
-        (count, paths) => Some(format!("{}, from {paths} call paths", times(count))),
+fn occurrences(paths: &[CallPath]) -> Option<String> {
+    let count = paths.iter().map(|path| path.count).fold(0, u64::saturating_add);
+    match paths.len() {
+        0 | 1 if count <= 1 => None,
+        0 | 1 => Some(times(count)),
+        paths => Some(format!("{}, from {paths} call paths", times(count))),
     }
+}
+
+/// One note per call path; beyond a few they are only counted.
+fn path_notes(paths: &[CallPath]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (index, path) in paths
+        .iter()
+        .take(MAX_PATHS)
+        .enumerate()
+        .filter(|(_, path)| !path.lines.is_empty())
+    {
+        let mut note = match paths.len() {
+            1 => "call path:".to_owned(),
+            _ => format!("call path {} ({}):", index + 1, times(path.count)),
+        };
+        for line in &path.lines {
+            let _ = write!(note, "\n  {line}");
+        }
+        notes.push(note);
+    }
+    if paths.len() > MAX_PATHS {
+        notes.push(format!("and {} more call paths", paths.len() - MAX_PATHS));
+    }
+    notes
 }
 
 fn times(count: u64) -> String {

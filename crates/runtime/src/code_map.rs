@@ -86,10 +86,19 @@ pub fn site(address: u64) -> Option<Site> {
     SITES.find(address as usize).cloned()
 }
 
+fn unwinder() -> Option<&'static Unwinder> {
+    // SAFETY: an unwinder, once published, is never freed.
+    unsafe { UNWINDER.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether the address is in a module's code.
+pub fn is_code(address: u64) -> bool {
+    unwinder().is_some_and(|unwinder| unwinder.is_code(address))
+}
+
 /// The call stack that these registers are at the top of, innermost first. [rsp, stack_limit) is readable.
 pub fn unwind(cache: &mut Cache, registers: &Registers, stack_limit: u64, out: &mut [u64]) -> usize {
-    // SAFETY: an unwinder, once published, is never freed.
-    match unsafe { UNWINDER.load(Ordering::Acquire).as_ref() } {
+    match unwinder() {
         Some(unwinder) => unwinder.unwind(cache, registers, stack_limit, out),
         None => {
             out[0] = registers.rip();

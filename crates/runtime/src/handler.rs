@@ -8,13 +8,15 @@
 
 use crate::{code_map, log, pm, requests, sys};
 use crashproof_code::sweep::{Site, SiteKind};
-use crashproof_instruction::{self as instruction, Context, Plan, Writes};
+use crashproof_instruction::{self as instruction, Context, Plan, Step, Writes};
 use crashproof_wire::{Session, record::*};
 use libc::{siginfo_t, ucontext_t};
 use pm::{LineLocks, Region};
 
 /// Instructions done in one handler before the program's signals get their turn.
 const RUN_AHEAD: usize = 4096;
+/// Instructions done in search of the next event: about as many as take the time of a signal.
+const PATIENCE: u32 = 40;
 
 /// SIGSEGV. True: it was a store to PM, and it is done.
 pub fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
@@ -50,7 +52,7 @@ pub fn bus(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
 /// SIGTRAP. True: it was one of our breakpoints.
 pub fn trap(_info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     let Some(session) = log::session() else { return false };
-    let address = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64 - 1;
+    let address = rip(uc) - 1;
     if code_map::is_loader_breakpoint(address) {
         code_map::modules_changed();
         return_to_caller(uc);
@@ -69,28 +71,10 @@ enum Outcome {
     Fault(instruction::Fault),
 }
 
-/// The bytes of the instruction at `rip`, without reading a page that it does not lie in.
-fn code_at<'a>(rip: u64, wanted: usize) -> &'a [u8] {
-    let to_page_end = (pm::PAGE - rip % pm::PAGE) as usize;
-    // SAFETY: the processor has just fetched the instruction at rip (or the caller checked that it is code).
-    unsafe { std::slice::from_raw_parts(rip as *const u8, wanted.min(to_page_end)) }
-}
-
-fn decode(rip: u64) -> Result<Plan, instruction::DecodeError> {
-    let first = code_at(rip, 15);
-    instruction::decode(first, rip).or_else(|error| {
-        if first.len() == 15 {
-            return Err(error);
-        }
-        // It goes on in the next page, which is mapped, since the processor fetched it.
-        // SAFETY: as above.
-        instruction::decode(unsafe { std::slice::from_raw_parts(rip as *const u8, 15) }, rip)
-    })
-}
-
 fn store(session: &'static Session, uc: &mut ucontext_t) -> Outcome {
-    let rip = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
-    let plan = match decode(rip) {
+    let rip = rip(uc);
+    let mut buffer = [0; 15];
+    let plan = match instruction::decode(instruction::fetch(rip, &mut buffer), rip) {
         Ok(plan) => plan,
         Err(error) => {
             unsupported(rip, &error);
@@ -98,6 +82,10 @@ fn store(session: &'static Session, uc: &mut ucontext_t) -> Outcome {
         }
     };
     perform(session, &plan, uc)
+}
+
+fn rip(uc: &ucontext_t) -> u64 {
+    uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64
 }
 
 /// The program's registers, as this handler got them.
@@ -175,7 +163,7 @@ fn unsupported(rip: u64, error: &instruction::DecodeError) {
 
 /// A flush, fence, locked instruction or client request whose first byte is our breakpoint; rip is at it.
 fn breakpoint(session: &'static Session, site: &Site, uc: &mut ucontext_t) {
-    let rip = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    let rip = rip(uc);
     let code = &site.original[..site.length as usize];
     match site.kind {
         SiteKind::Clwb | SiteKind::Clflushopt | SiteKind::Clflush => {
@@ -208,10 +196,12 @@ fn breakpoint(session: &'static Session, site: &Site, uc: &mut ucontext_t) {
 
 /// A locked read-modify-write with a breakpoint: a store if it hits PM, else a fence.
 fn locked(session: &'static Session, code: &[u8], uc: &mut ucontext_t) {
-    let rip = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    let rip = rip(uc);
     let Ok(plan) = instruction::decode(code, rip) else { return };
     if is_pm(&plan, uc) {
-        perform(session, &plan, uc);
+        if let Outcome::Fault(fault) = perform(session, &plan, uc) {
+            crate::signals::deliver_fault(&fault, uc);
+        }
         return;
     }
     log::fence(log::stack_of(uc), FENCE_LOCKED);
@@ -226,22 +216,59 @@ fn is_pm(plan: &Plan, uc: &mut ucontext_t) -> bool {
     !writes.is_empty() && pm::find(writes.bounds().address).is_some_and(|r| r.writable)
 }
 
-/// Does what follows, as long as it can be done here.
+/// Does what follows, as long as it can be done here and another event is near.
 fn run_ahead(session: &'static Session, uc: &mut ucontext_t) {
+    let mut event = rip(uc);
+    let mut idle = 0;
     for _ in 0..RUN_AHEAD {
-        let rip = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
-        let code = code_at(rip, 15);
-        if code[0] == 0xcc {
-            match code_map::site(rip) {
-                Some(site) => breakpoint(session, &site, uc),
-                None => return,
-            }
-            continue;
-        }
-        let Ok(plan) = instruction::decode(code, rip) else { return };
-        if !is_pm(&plan, uc) || !matches!(perform(session, &plan, uc), Outcome::Done) {
+        if idle == 0 && !log::logger().prospects.good(event) {
             return;
         }
+        let at = rip(uc);
+        match step(session, uc) {
+            Ahead::Event => {
+                log::logger().prospects.confirm(event);
+                (event, idle) = (at, 0);
+            }
+            Ahead::Idle if idle < PATIENCE => idle += 1,
+            Ahead::Idle | Ahead::Stop => {
+                log::logger().prospects.disappoint(event);
+                return;
+            }
+        }
+    }
+}
+
+enum Ahead {
+    /// A store to PM, a flush, a fence or a request was done.
+    Event,
+    /// Something else was done.
+    Idle,
+    /// The program must go on by itself.
+    Stop,
+}
+
+fn step(session: &'static Session, uc: &mut ucontext_t) -> Ahead {
+    let mut buffer = [0; 15];
+    let code = instruction::fetch(rip(uc), &mut buffer);
+    if code.first() == Some(&0xcc) {
+        let Some(site) = code_map::site(rip(uc)) else { return Ahead::Stop };
+        breakpoint(session, &site, uc);
+        return Ahead::Event;
+    }
+    match instruction::step(code, &mut context(uc)) {
+        Step::Done => Ahead::Idle,
+        Step::Jumped if code_map::is_code(rip(uc)) => Ahead::Idle,
+        Step::Store(plan) if is_pm(&plan, uc) => match perform(session, &plan, uc) {
+            Outcome::Done => Ahead::Event,
+            _ => Ahead::Stop,
+        },
+        // SAFETY: where the program itself would store; if it must not, it will find out by itself.
+        Step::Store(plan) => match unsafe { plan.perform(&mut context(uc), 0) } {
+            Ok(_) => Ahead::Idle,
+            Err(_) => Ahead::Stop,
+        },
+        Step::Jumped | Step::Stop => Ahead::Stop,
     }
 }
 

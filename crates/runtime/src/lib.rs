@@ -3,16 +3,19 @@
 //!
 //! - [`files`], [`pm`]: PM mappings get a read-only view and a writable alias;
 //! - [`handler`]: a store to a view faults, a flush or fence hits a breakpoint, and both are performed and logged;
+//!   [`ahead`]: whether to look for the next one at once;
 //! - [`code_map`]: which code is loaded, where its flushes and fences are, whose call stack this is;
-//! - [`signals`], [`threads`], [`syscalls`]: what is ours and what is the program's;
+//! - [`signals`], [`threads`], [`syscalls`], [`exec`]: what is ours and what is the program's;
 //! - [`log`]: the records, into the ring that `crashproof-wire` describes.
 //!
 //! Architecture invariant: knows the wire, not the trace. Nothing here may allocate with the program's allocator, hold a
 //! lock while the program's code runs, or leave a file descriptor open.
 
+mod ahead;
 mod alloc;
 mod calls;
 mod code_map;
+mod exec;
 mod files;
 mod handler;
 mod log;
@@ -47,6 +50,8 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     if !log::open(path) {
         return;
     }
+    // SAFETY: the loader's own block.
+    unsafe { exec::init(environment) };
     threads::init();
     signals::adopt_mask();
     sys::without_signals(|| {

@@ -4,6 +4,7 @@
 //! takes no lock of libc's.
 
 use crate::code_map::{self, Registers};
+use crate::ahead::Prospects;
 use crate::{sys, threads};
 use crashproof_wire::{self as wire, Session, record::*};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -23,6 +24,8 @@ pub struct Logger {
     unwind_cache: code_map::Cache,
     stack: StackRange,
     frames: [u64; MAX_FRAMES],
+    /// Whether running ahead pays, for the handler.
+    pub prospects: Prospects,
 }
 
 /// Where the thread's stack lies, so that unwinding need not ask the kernel for every word.
@@ -153,6 +156,7 @@ pub fn logger() -> &'static mut Logger {
                 unwind_cache: code_map::Cache::default(),
                 stack: StackRange::default(),
                 frames: [0; MAX_FRAMES],
+                prospects: Prospects::default(),
             });
         }
         state.user = memory.cast();

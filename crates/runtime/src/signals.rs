@@ -18,7 +18,7 @@
 
 use crate::real::{Next, Resolve};
 use crate::{handler, spin::Spin, sys, syscalls, threads};
-use crashproof_instruction::{Fault, fix_up};
+use crashproof_instruction::Fault;
 use libc::{c_int, c_void, siginfo_t, sigset_t, ucontext_t};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -241,8 +241,8 @@ extern "C" fn handle(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
         // What another process sent has no code above 0, and is never ours.
         let done = info.si_code > 0
             && match signal {
-                libc::SIGSEGV => fix_up(uc, info) || handler::segv(info, uc),
-                libc::SIGBUS => fix_up(uc, info),
+                libc::SIGSEGV => handler::segv(info, uc),
+                libc::SIGBUS => handler::bus(info, uc),
                 libc::SIGTRAP => handler::trap(info, uc),
                 _ => syscalls::trap(info, uc),
             };
@@ -1074,3 +1074,28 @@ static NEXT_SIGIGNORE: Next<unsafe extern "C" fn(c_int) -> c_int> = unsafe { Nex
 static NEXT_SIGINTERRUPT: Next<unsafe extern "C" fn(c_int, c_int) -> c_int> = unsafe { Next::new(c"siginterrupt") };
 static NEXT_SIGALTSTACK: Next<unsafe extern "C" fn(*const libc::stack_t, *mut libc::stack_t) -> c_int> =
     unsafe { Next::new(c"sigaltstack") };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_never_blocks_ours_and_the_program_sees_its_own_mask() {
+        let others = bit(libc::SIGINT) | bit(libc::SIGUSR1);
+        let each = EACH_OF_OURS.map(bit);
+        for choice in 0..32u32 {
+            let chosen = (0..4)
+                .filter(|i| choice & 1 << i != 0)
+                .fold(0, |mask, i| mask | each[i]);
+            let program = others | chosen | if choice & 16 != 0 { SHADOW } else { 0 };
+            let kernel = kernel_mask(program);
+            assert_eq!(kernel & OURS, 0);
+            assert_eq!(program_mask(kernel, program & VIRTUAL), program);
+        }
+    }
+
+    #[test]
+    fn a_mask_restored_without_the_shadow_blocks_none_of_ours() {
+        assert_eq!(program_mask(bit(libc::SIGINT), OURS), bit(libc::SIGINT));
+    }
+}

@@ -1420,3 +1420,126 @@ static NEXT_PROCESS_VM_READV: Next<ProcessVmReadv> = unsafe { Next::new(c"proces
 static NEXT_MUTEX_INIT: Next<MutexInit> = unsafe { Next::new(c"pthread_mutex_init") };
 static NEXT_MUTEXATTR_GETROBUST: Next<GetRobust> = unsafe { Next::new(c"pthread_mutexattr_getrobust") };
 static NEXT_SYSCALL: Next<Syscall> = unsafe { Next::new(c"syscall") };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel would do with a call, by the filter's own words.
+    fn verdict(filter: &Filter, number: i64, arguments: [u64; 6], instruction_pointer: u64) -> u32 {
+        let mut data = [0u32; 16];
+        data[0] = number as u32;
+        data[1] = bpf::X86_64;
+        for (i, word) in [instruction_pointer].iter().chain(&arguments).enumerate() {
+            data[2 + 2 * i] = *word as u32;
+            data[3 + 2 * i] = (*word >> 32) as u32;
+        }
+        let (mut accumulator, mut at) = (0u32, 0);
+        loop {
+            let instruction = filter.code[..filter.len][at];
+            at += 1;
+            let code = instruction.code as u32;
+            let k = instruction.k;
+            match code & 7 {
+                libc::BPF_LD => accumulator = data[k as usize / 4],
+                libc::BPF_ALU => accumulator &= k,
+                libc::BPF_RET => return k,
+                _ if code & 0xf0 == libc::BPF_JA => at += k as usize,
+                _ => {
+                    let holds = match code & 0xf0 {
+                        libc::BPF_JEQ => accumulator == k,
+                        libc::BPF_JGE => accumulator >= k,
+                        _ => accumulator > k,
+                    };
+                    at += if holds { instruction.jt } else { instruction.jf } as usize;
+                }
+            }
+        }
+    }
+
+    const RANGES: [(u64, u64); 4] = [
+        (0x2000_0000_0000, 0x2800_0000_0000),
+        (0x7f12_3456_7000, 0x7f12_3456_8000),
+        (0x5555_ffff_f000, 0x5556_0000_1000),
+        (0x1_0000_0000, 0x2_0000_0000),
+    ];
+
+    #[test]
+    fn each_buffer_argument_is_trapped_within_the_range_only() {
+        for (low, high) in RANGES {
+            let filter = Filter::for_buffers(low, high);
+            assert!(filter.len <= Filter::MOST);
+            for (number, outputs) in CALLS {
+                for argument in 0..6 {
+                    let written = outputs.iter().any(|o| o.argument == argument);
+                    for (address, inside) in [
+                        (low - 1, false),
+                        (low, true),
+                        (low + (high - low) / 2, true),
+                        (high - 1, true),
+                        (high, false),
+                        (0, false),
+                    ] {
+                        let mut arguments = [0; 6];
+                        arguments[argument] = address;
+                        let expected = if written && inside {
+                            TRAP
+                        } else {
+                            libc::SECCOMP_RET_ALLOW
+                        };
+                        assert_eq!(
+                            verdict(&filter, *number, arguments, 0),
+                            expected,
+                            "call {number}, {address:#x}"
+                        );
+                    }
+                }
+            }
+            for number in [
+                libc::SYS_write,
+                libc::SYS_mmap,
+                libc::SYS_munmap,
+                libc::SYS_rt_sigreturn,
+                libc::SYS_exit_group,
+            ] {
+                assert_eq!(verdict(&filter, number, [low; 6], low), libc::SECCOMP_RET_ALLOW);
+            }
+        }
+    }
+
+    #[test]
+    fn futexes_are_trapped_if_the_kernel_writes_them() {
+        let (low, high) = RANGES[0];
+        let filter = Filter::for_buffers(low, high);
+        for operation in 0..=13u32 {
+            for flags in [0, 128, 256] {
+                let arguments = [low + 64, (operation | flags) as u64, 0, 0, 0, 0];
+                let expected = if FUTEX_WRITING.contains(&operation) {
+                    TRAP
+                } else {
+                    libc::SECCOMP_RET_ALLOW
+                };
+                assert_eq!(
+                    verdict(&filter, libc::SYS_futex, arguments, 0),
+                    expected,
+                    "operation {operation}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn output_is_trapped_for_two_descriptors_and_libc_only() {
+        let (low, high) = RANGES[2];
+        let filter = Filter::for_output(low, high);
+        for number in [libc::SYS_write, libc::SYS_writev, libc::SYS_read] {
+            for fd in 0..4 {
+                for at in [low - 1, low, high - 1, high] {
+                    let trapped = number != libc::SYS_read && (fd == 1 || fd == 2) && (low..high).contains(&at);
+                    let expected = if trapped { TRAP } else { libc::SECCOMP_RET_ALLOW };
+                    assert_eq!(verdict(&filter, number, [fd, 0, 0, 0, 0, 0], at), expected);
+                }
+            }
+        }
+    }
+}

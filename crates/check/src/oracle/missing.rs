@@ -55,7 +55,7 @@ impl Oracle for Missing {
             related: lost.flushed.map(|flush| (Relation::FlushedHere, StackId(flush))),
             detail: if lost.store.nontemporal { Detail::Nontemporal } else { Detail::None },
             count: u64::from(tag.count),
-            in_flight: gone.by == DurableByKind::Exit && tag.fence.get().is_none() && !tag.repeated,
+            in_flight: gone.by == DurableByKind::Exit && tag.fence.get().is_none() && !tag.repeated && !gone.acknowledged,
             ..RawFinding::new(kind, tag.stack).at(at, bytes.span())
         });
     }

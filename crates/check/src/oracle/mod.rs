@@ -52,6 +52,8 @@ pub struct Gone {
     /// [`DurableByKind::Unmap`] or [`DurableByKind::Exit`].
     pub by: DurableByKind,
     pub stack: StackId,
+    /// The thread has output something since it stored: it had gone on to other things.
+    pub acknowledged: bool,
 }
 
 pub trait Oracle {

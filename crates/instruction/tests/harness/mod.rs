@@ -25,7 +25,11 @@ pub struct Registers {
 }
 
 impl Registers {
-    pub const ZERO: Registers = Registers { area: [0; AREA], general: [0; 16], flags: 2 };
+    pub const ZERO: Registers = Registers {
+        area: [0; AREA],
+        general: [0; 16],
+        flags: 2,
+    };
 }
 
 /// How a run ended.
@@ -84,6 +88,13 @@ static mut SHARED: Shared = Shared {
     before: [0; FILE],
 };
 
+/// # Safety
+/// Only one run at a time; the handler interrupts it where it does not use this.
+unsafe fn shared() -> &'static mut Shared {
+    let pointer = &raw mut SHARED;
+    unsafe { &mut *pointer }
+}
+
 static mut OUTPUT: Registers = Registers::ZERO;
 
 pub struct Harness {
@@ -134,7 +145,11 @@ unsafe extern "C" fn leave() {
 }
 
 global_asm!(
-    ".pushsection .data", ".balign 8", "harness_stack: .quad 0", "harness_entry: .quad 0", ".popsection"
+    ".pushsection .data",
+    ".balign 8",
+    "harness_stack: .quad 0",
+    "harness_entry: .quad 0",
+    ".popsection"
 );
 
 impl Harness {
@@ -150,8 +165,17 @@ impl Harness {
             let code = map(PAGE, all, private, -1);
             let source = map(3 * PAGE, libc::PROT_READ | libc::PROT_WRITE, private, -1);
             libc::munmap((source + 2 * PAGE as u64) as *mut c_void, PAGE);
-            let stack = map(1 << 18, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
-            let alternate = libc::stack_t { ss_sp: stack as *mut c_void, ss_flags: 0, ss_size: 1 << 18 };
+            let stack = map(
+                1 << 18,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+            );
+            let alternate = libc::stack_t {
+                ss_sp: stack as *mut c_void,
+                ss_flags: 0,
+                ss_size: 1 << 18,
+            };
             assert_eq!(libc::sigaltstack(&alternate, null_mut()), 0);
             for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
                 let mut action: libc::sigaction = std::mem::zeroed();
@@ -159,9 +183,9 @@ impl Harness {
                 action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
                 assert_eq!(libc::sigaction(signal, &action, null_mut()), 0);
             }
-            (*&raw mut SHARED).code = code;
-            (*&raw mut SHARED).memory = memory;
-            (*&raw mut SHARED).alias = alias;
+            SHARED.code = code;
+            SHARED.memory = memory;
+            SHARED.alias = alias;
             Harness { memory, source, code }
         }
     }
@@ -184,7 +208,7 @@ impl Harness {
     /// Runs `instruction`; `memory` is the content of the file before.
     pub fn run(&self, instruction: &[u8], registers: &Registers, memory: &[u8], mode: Mode) -> Outcome {
         unsafe {
-            let shared = &mut *&raw mut SHARED;
+            let shared = shared();
             let alias = std::slice::from_raw_parts_mut(shared.alias as *mut u8, FILE);
             alias.copy_from_slice(memory);
             shared.before.copy_from_slice(memory);
@@ -192,7 +216,11 @@ impl Harness {
             (shared.handled, shared.unannounced) = (false, 0);
             let code = std::slice::from_raw_parts_mut(self.code as *mut u8, PAGE);
             // ud2 to enter the handler, or a no-op of the same length.
-            let mut bytes = if mode == Mode::Step { vec![0x0f, 0x0b] } else { vec![0x66, 0x90] };
+            let mut bytes = if mode == Mode::Step {
+                vec![0x0f, 0x0b]
+            } else {
+                vec![0x66, 0x90]
+            };
             bytes.extend(instruction);
             let leave = jump(leave as *const () as u64);
             bytes.extend(&leave);
@@ -200,13 +228,17 @@ impl Harness {
             // stc; jmp leave
             code[BRANCH] = 0xf9;
             code[BRANCH + 1..][..leave.len()].copy_from_slice(&leave);
-            let protection = if mode == Mode::Emulate { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
+            let protection = if mode == Mode::Emulate {
+                libc::PROT_READ
+            } else {
+                libc::PROT_READ | libc::PROT_WRITE
+            };
             assert_eq!(libc::mprotect(self.memory as *mut c_void, MEMORY, protection), 0);
-            (*&raw mut OUTPUT) = Registers::ZERO;
+            OUTPUT = Registers::ZERO;
             enter(registers, self.code);
             Outcome {
                 end: shared.end,
-                registers: Box::new(*&raw const OUTPUT),
+                registers: Box::new(OUTPUT),
                 memory: alias.to_vec(),
                 handled: shared.handled,
                 unannounced: shared.unannounced,
@@ -228,7 +260,7 @@ unsafe fn step_over(shared: &mut Shared, uc: &mut ucontext_t) -> Option<End> {
     let mut cx = unsafe { Context::new(uc) };
     cx.set_rip(shared.code + 2);
     match step(fetch(shared.code + 2, &mut buffer), &mut cx) {
-        Step::Done => {
+        Step::Done | Step::Jumped => {
             shared.handled = true;
             None
         }
@@ -248,7 +280,7 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut siginfo_t, uc: *mut c_voi
         if fix_up(uc, &*info) {
             return;
         }
-        let shared = &mut *&raw mut SHARED;
+        let shared = shared();
         let address = (*info).si_addr() as u64;
         shared.signals += 1;
         let inside = address.wrapping_sub(shared.memory) < MEMORY as u64;
@@ -276,18 +308,25 @@ unsafe fn perform(shared: &mut Shared, uc: &mut ucontext_t) -> Option<End> {
         let mut cx = Context::new(uc);
         let rip = cx.rip();
         let code = std::slice::from_raw_parts(rip as *const u8, 15);
-        let Ok(plan) = decode(code, rip) else { return Some(End::Refused) };
+        let Ok(plan) = decode(code, rip) else {
+            return Some(End::Refused);
+        };
         while cx.rip() == rip {
             let writes = plan.writes(&cx);
             let inside = |at: u64| at.wrapping_sub(shared.memory) < MEMORY as u64;
-            if !writes.is_empty() && !writes.ranges().all(|r| inside(r.address) && inside(r.address + r.length as u64 - 1)) {
+            if !writes.is_empty()
+                && !writes
+                    .ranges()
+                    .all(|r| inside(r.address) && inside(r.address + r.length as u64 - 1))
+            {
                 return None;
             }
             match plan.perform(&mut cx, shared.alias.wrapping_sub(shared.memory) as i64) {
                 Ok(performed) => {
                     for range in performed.written {
                         let covered = |w: crashproof_instruction::Range| {
-                            w.address <= range.address && range.address + range.length as u64 <= w.address + w.length as u64
+                            w.address <= range.address
+                                && range.address + range.length as u64 <= w.address + w.length as u64
                         };
                         if !writes.ranges().any(covered) {
                             shared.unannounced += range.length;

@@ -19,6 +19,16 @@ fn clean() {
 }
 
 #[test]
+fn nothing_stored() {
+    let mut report = report(Vec::new());
+    report.trace = TraceSummary {
+        complete: true,
+        ..TraceSummary::default()
+    };
+    assert_snapshot!(rendered(&report));
+}
+
+#[test]
 fn every_kind_worst_first() {
     assert_snapshot!(rendered(&every_kind()));
 }
@@ -37,6 +47,23 @@ fn several_call_paths_to_one_line() {
         path(24, 2),
         path(25, 3)
     ])));
+}
+
+#[test]
+fn call_paths_that_look_the_same_are_one() {
+    let at = |line, count| {
+        let strncpy = Frame {
+            module: Some("/lib/libc.so.6".into()),
+            ..frame("strncpy", "./string/strcpy.S", line, 0)
+        };
+        let frames = [strncpy, frame("append", "log.c", 14, 13), frame("main", "log.c", 21, 2)];
+        Finding {
+            count,
+            stack: stack(frames),
+            ..missing_flush()
+        }
+    };
+    assert_snapshot!(rendered(&report(vec![at(614, 3), at(620, 4)])));
 }
 
 #[test]

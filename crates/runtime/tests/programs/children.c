@@ -74,6 +74,16 @@ int main(int argc, char **argv) {
     char *again[] = {argv[0], "child", NULL};
     CHECK(posix_spawn(&child, argv[0], NULL, &attributes, again, environ) == 0 && exit_of(child) == 5);
     store();
+
+    // Another environment, or another preload, does not lose the runtime.
+    char *cleared[] = {"A=1", NULL}, *preloading[] = {"LD_PRELOAD=libm.so.6", "B=2", NULL};
+    char *list[] = {"/bin/sh", "-c", "echo $A$B; case $LD_PRELOAD in '') exit 7;; libm*) exit 8;; *runtime*) exit 9;; esac", NULL};
+    int with_runtime = getenv("CRASHPROOF_SESSION") != NULL;
+    CHECK(posix_spawn(&child, "/bin/sh", NULL, NULL, list, cleared) == 0 && exit_of(child) == (with_runtime ? 9 : 7));
+    CHECK(posix_spawnp(&child, "sh", NULL, NULL, list, preloading) == 0 && exit_of(child) == (with_runtime ? 9 : 8));
+    child = fork();
+    if (!child) _exit(execve("/bin/sh", list, cleared));
+    CHECK(exit_of(child) == (with_runtime ? 9 : 7));
     puts("done");
     return 0;
 }

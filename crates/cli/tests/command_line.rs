@@ -1,0 +1,389 @@
+//! The command line on hand-made traces: statuses, outputs, filters. No program is recorded here.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crashproof_trace::*;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Runs crashproof in the folder.
+fn crashproof(folder: &TempDir, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crashproof"));
+    command
+        .args(arguments)
+        .current_dir(folder.path())
+        .env_remove("CRASHPROOF_RUNTIME")
+        .env_remove("COLUMNS");
+    command.output().expect("crashproof runs")
+}
+
+fn status(output: &Output) -> i32 {
+    output
+        .status
+        .code()
+        .unwrap_or_else(|| panic!("ended by a signal: {}", stderr(output)))
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A program that stores to line 0 and to line 1 and flushes only line 0, which is a missing flush of line 1 unless
+/// `flush_both`.
+struct Made {
+    flush_both: bool,
+    incomplete: Option<&'static str>,
+}
+
+const CLEAN: Made = Made {
+    flush_both: true,
+    incomplete: None,
+};
+const BUGGY: Made = Made {
+    flush_both: false,
+    incomplete: None,
+};
+
+impl Made {
+    fn write(&self, folder: &TempDir, name: &str) -> PathBuf {
+        let path = folder.path().join(name);
+        self.try_write(&path).expect("the trace is written");
+        path
+    }
+
+    fn try_write(&self, path: &Path) -> Result<(), WriteError> {
+        let header = Header {
+            command: vec!["./made".into()],
+            ..Header::default()
+        };
+        let mut writer = TraceWriter::create(path, &header)?;
+        let module = Module {
+            path: "/no/such/made".into(),
+            build_id: Vec::new(),
+            locked_sites: 0,
+        };
+        let module = writer.module(&module)?;
+        let mut stack = |address| {
+            writer.stack(&[Frame {
+                module: Some(module),
+                address,
+            }])
+        };
+        let (store_stack, flush_stack) = (stack(0x1100)?, stack(0x1200)?);
+        let file = writer.file(&PmFile {
+            path: "/mnt/pm/pool".into(),
+            size: 4096,
+        })?;
+        let at = |offset| PmAddress { file, offset };
+        let (thread, process, none) = (ThreadId(0), ProcessId(0), StackId(0));
+        let start = EventKind::ProcessStart {
+            process,
+            pid: 7,
+            parent: None,
+            executable: "/no/such/made",
+        };
+        writer.event(thread, none, &start)?;
+        writer.event(thread, none, &EventKind::ThreadStart { process, os_id: 7 })?;
+        writer.event(
+            thread,
+            none,
+            &EventKind::Map {
+                file,
+                address: 0x10000,
+                offset: 0,
+                len: 4096,
+                writable: true,
+            },
+        )?;
+        let flags = StoreFlags::default();
+        writer.event(
+            thread,
+            store_stack,
+            &EventKind::Store {
+                at: at(0),
+                data: &[1; 8],
+                flags,
+            },
+        )?;
+        writer.event(
+            thread,
+            store_stack,
+            &EventKind::Store {
+                at: at(64),
+                data: &[2; 8],
+                flags,
+            },
+        )?;
+        writer.event(
+            thread,
+            flush_stack,
+            &EventKind::Flush {
+                at: at(0),
+                kind: FlushKind::Clwb,
+            },
+        )?;
+        if self.flush_both {
+            writer.event(
+                thread,
+                flush_stack,
+                &EventKind::Flush {
+                    at: at(64),
+                    kind: FlushKind::Clwb,
+                },
+            )?;
+        }
+        writer.event(
+            thread,
+            flush_stack,
+            &EventKind::Fence {
+                kind: FenceKind::Sfence,
+            },
+        )?;
+        writer.event(
+            thread,
+            none,
+            &EventKind::Unmap {
+                file,
+                offset: 0,
+                len: 4096,
+            },
+        )?;
+        writer.event(thread, none, &EventKind::ProcessEnd { process })?;
+        if let Some(detail) = self.incomplete {
+            writer.incomplete(&Incomplete {
+                reason: IncompleteReason::Limit,
+                detail: detail.into(),
+            })?;
+        }
+        writer.finish(ProgramEnd {
+            status: Some(3),
+            signal: None,
+            interrupted: false,
+        })
+    }
+}
+
+#[test]
+fn clean_is_0_and_findings_are_1() {
+    let folder = tempfile::tempdir().unwrap();
+    CLEAN.write(&folder, "clean.trace");
+    BUGGY.write(&folder, "buggy.trace");
+    let clean = crashproof(&folder, &["check", "clean.trace"]);
+    assert_eq!(status(&clean), 0, "{}", stderr(&clean));
+    assert!(
+        stderr(&clean).contains("no findings; ./made exited with status 3"),
+        "{}",
+        stderr(&clean)
+    );
+    let buggy = crashproof(&folder, &["check", "buggy.trace"]);
+    assert_eq!(status(&buggy), 1, "{}", stderr(&buggy));
+    assert!(stderr(&buggy).contains("error[missing-flush]"), "{}", stderr(&buggy));
+    assert_eq!(stdout(&buggy), "", "the report goes to stderr");
+    assert!(!stderr(&buggy).contains('\x1b'), "no colours into a pipe");
+}
+
+#[test]
+fn an_incomplete_trace_is_not_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    Made {
+        incomplete: Some("the ring was too small"),
+        ..CLEAN
+    }
+    .write(&folder, "clean.trace");
+    let clean = crashproof(&folder, &["check", "clean.trace"]);
+    assert_eq!(status(&clean), 2, "{}", stderr(&clean));
+    assert!(stderr(&clean).contains("the ring was too small") && stderr(&clean).contains("not clean"));
+    Made {
+        incomplete: Some("the ring was too small"),
+        ..BUGGY
+    }
+    .write(&folder, "buggy.trace");
+    let buggy = crashproof(&folder, &["check", "buggy.trace", "--json", "-"]);
+    assert_eq!(status(&buggy), 1, "findings are findings: {}", stderr(&buggy));
+    let json: Value = serde_json::from_slice(&buggy.stdout).unwrap();
+    assert_eq!(json["trace"]["complete"], false);
+}
+
+#[test]
+fn json_and_sarif_go_where_they_should() {
+    let folder = tempfile::tempdir().unwrap();
+    BUGGY.write(&folder, "buggy.trace");
+    let output = crashproof(
+        &folder,
+        &["check", "--json", "-", "--sarif", "out.sarif", "buggy.trace"],
+    );
+    assert_eq!(status(&output), 1, "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["version"], 1);
+    assert_eq!(json["program"]["status"], 3);
+    assert_eq!(
+        json["trace"],
+        serde_json::json!({ "stores": 2, "flushes": 1, "fences": 1, "complete": true, "incomplete": [] })
+    );
+    assert_eq!(json["findings"][0]["kind"], "missing-flush");
+    assert_eq!(json["findings"][0]["address"]["offset"], 64);
+    assert_eq!(json["findings"][0]["file"], Value::Null);
+    let sarif: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.sarif")).unwrap()).unwrap();
+    assert_eq!(sarif["version"], "2.1.0");
+    assert_eq!(sarif["runs"][0]["results"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn outputs_that_cannot_be_written_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    CLEAN.write(&folder, "clean.trace");
+    let output = crashproof(&folder, &["check", "--json", "no/such/folder/x.json", "clean.trace"]);
+    assert_eq!(status(&output), 2);
+    assert!(
+        stderr(&output).contains("cannot write the JSON to no/such/folder/x.json"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn eadr_needs_no_flush() {
+    let folder = tempfile::tempdir().unwrap();
+    BUGGY.write(&folder, "buggy.trace");
+    let output = crashproof(&folder, &["check", "--model", "eadr", "--json", "-", "buggy.trace"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let kinds: Vec<&Value> = json["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| &finding["kind"])
+        .collect();
+    assert!(!kinds.contains(&&Value::from("missing-flush")), "{json:#}");
+}
+
+#[test]
+fn the_configuration_is_found_and_its_errors_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    BUGGY.write(&folder, "buggy.trace");
+    std::fs::write(
+        folder.path().join("crashproof.toml"),
+        "[[ignore]]\nkind = \"missing-flush\"\nreason = \"known\"\n",
+    )
+    .unwrap();
+    let output = crashproof(&folder, &["check", "buggy.trace"]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    std::fs::write(folder.path().join("bad.toml"), "[[ignore]]\nkind = 7\n").unwrap();
+    let output = crashproof(&folder, &["check", "--config", "bad.toml", "buggy.trace"]);
+    assert_eq!(status(&output), 2);
+    assert!(
+        stderr(&output).contains("bad.toml") && stderr(&output).contains("line 2"),
+        "{}",
+        stderr(&output)
+    );
+    let output = crashproof(&folder, &["check", "--config", "missing.toml", "buggy.trace"]);
+    assert_eq!(status(&output), 2);
+    assert!(stderr(&output).contains("missing.toml"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_missing_runtime_is_named_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crashproof"));
+    command
+        .args(["check", "--", "true"])
+        .current_dir(folder.path())
+        .env("CRASHPROOF_RUNTIME", "/no/such/runtime.so");
+    let output = command.output().unwrap();
+    assert_eq!(status(&output), 2);
+    for word in ["/no/such/runtime.so", "make build", "CRASHPROOF_RUNTIME"] {
+        assert!(stderr(&output).contains(word), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn wrong_use_is_2() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["check"][..],
+        &["record", "-o", "t"],
+        &["no-such-command"],
+        &["dump"],
+        &["check", "--model", "x", "t"],
+    ] {
+        let output = crashproof(&folder, arguments);
+        assert_eq!(status(&output), 2, "{arguments:?}: {}", stderr(&output));
+        assert!(!output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn dump_shows_and_filters_events() {
+    let folder = tempfile::tempdir().unwrap();
+    CLEAN.write(&folder, "t");
+    insta::assert_snapshot!(stdout(&crashproof(&folder, &["dump", "t"])));
+    let lines = |arguments: &[&str]| {
+        let output = crashproof(&folder, &[&["dump"], arguments, &["t"]].concat());
+        assert_eq!(status(&output), 0, "{arguments:?}: {}", stderr(&output));
+        stdout(&output).lines().count()
+    };
+    assert_eq!(lines(&["--kind", "store"]), 2);
+    assert_eq!(lines(&["--kind", "store,flush", "--kind", "fence"]), 5);
+    assert_eq!(lines(&["--range", "0x40..0x80", "--kind", "store,flush"]), 2);
+    assert_eq!(lines(&["--range", "71+1", "--kind", "store"]), 1);
+    assert_eq!(lines(&["--range", "72+1", "--kind", "store"]), 0);
+    assert_eq!(lines(&["--file", "pool", "--kind", "store"]), 2);
+    assert_eq!(lines(&["--file", "other"]), 0);
+    assert_eq!(lines(&["--thread", "0"]), 10);
+    assert_eq!(lines(&["--thread", "1"]), 0);
+    assert_eq!(lines(&["--from", "3", "--to", "4"]), 2);
+    assert_eq!(lines(&["--function", "main"]), 0);
+    assert_eq!(lines(&["--stacks", "--kind", "fence"]), 2);
+}
+
+#[test]
+fn dump_into_a_closed_pipe_is_quiet() {
+    let folder = tempfile::tempdir().unwrap();
+    CLEAN.write(&folder, "t");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crashproof"));
+    let output = command
+        .args(["dump", "t"])
+        .current_dir(folder.path())
+        .stdout(writer)
+        .output()
+        .unwrap();
+    assert_eq!((status(&output), stderr(&output)), (0, String::new()));
+}
+
+#[test]
+fn completions_and_man_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = crashproof(&folder, &["completions", shell]);
+        assert_eq!(status(&output), 0);
+        assert!(stdout(&output).contains("client-requests"), "{shell}");
+    }
+    assert!(stdout(&crashproof(&folder, &["man"])).contains(".TH crashproof 1"));
+    assert_eq!(status(&crashproof(&folder, &["man", "pages"])), 0);
+    let mut pages: Vec<_> = std::fs::read_dir(folder.path().join("pages"))
+        .unwrap()
+        .map(|page| page.unwrap().file_name().into_string().unwrap())
+        .collect();
+    pages.sort();
+    assert!(
+        pages.contains(&"crashproof-check.1".to_owned()) && !pages.iter().any(|page| page.contains("self-test")),
+        "{pages:?}"
+    );
+}
+
+#[test]
+fn help_teaches() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in ["check", "record", "dump"] {
+        let help = stdout(&crashproof(&folder, &[command, "--help"]));
+        assert!(help.contains("Example"), "{command}: {help}");
+    }
+    insta::assert_snapshot!(stdout(&crashproof(&folder, &["--help"])));
+    insta::assert_snapshot!(stdout(&crashproof(&folder, &["check", "-h"])));
+}

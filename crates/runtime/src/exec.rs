@@ -1,0 +1,209 @@
+//! Programs that the program executes are recorded too, whatever environment it gives them.
+//!
+//! The variables that brought the runtime here are added to an environment that lacks them; everything else in it stays.
+//! Not covered: `execle` with an environment of its own, and `system` or `popen` after the program has cleared its own.
+
+use crate::real::{Next, Resolve};
+use crate::sys;
+use libc::{c_char, c_int, pid_t};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+const KEPT: [&[u8]; 3] = [PRELOAD, b"CRASHPROOF_SESSION=", b"PMEM_IS_PMEM_FORCE="];
+
+/// Our own copies of the variables ("name=value"): a program may overwrite the block it was started with.
+static VARIABLES: [AtomicPtr<c_char>; KEPT.len()] = [const { AtomicPtr::new(std::ptr::null_mut()) }; KEPT.len()];
+
+type Environment = *const *const c_char;
+type Arguments = *const *const c_char;
+
+/// Keeps the variables of the environment that this program was started with.
+///
+/// # Safety
+/// `environment` is the block that the loader passes.
+pub unsafe fn init(environment: Environment) {
+    for (prefix, variable) in KEPT.iter().zip(&VARIABLES) {
+        // SAFETY: the caller's promise.
+        if let Some(found) = unsafe { find(environment, prefix) } {
+            variable.store(found.to_owned().into_raw(), Ordering::Relaxed);
+        }
+    }
+    let all: [&dyn Resolve; 5] = [
+        &NEXT_EXECVE,
+        &NEXT_EXECVPE,
+        &NEXT_FEXECVE,
+        &NEXT_POSIX_SPAWN,
+        &NEXT_POSIX_SPAWNP,
+    ];
+    all.iter().for_each(|next| next.resolve());
+}
+
+/// # Safety
+/// `environment` is a NULL-terminated array of strings.
+unsafe fn entries<'a>(environment: Environment) -> impl Iterator<Item = &'a CStr> {
+    // SAFETY: the caller's promise; nothing is read behind the NULL.
+    (0..).map_while(move |i| unsafe {
+        let entry = *environment.add(i);
+        (!entry.is_null()).then(|| CStr::from_ptr(entry))
+    })
+}
+
+unsafe fn find<'a>(environment: Environment, prefix: &[u8]) -> Option<&'a CStr> {
+    // SAFETY: the caller's promise.
+    unsafe { entries(environment) }.find(|entry| entry.to_bytes().starts_with(prefix))
+}
+
+/// Whether the environment lacks the variable, or preloads something else.
+fn lacks(environment: Environment, prefix: &[u8], ours: &CStr) -> bool {
+    // SAFETY: the program's environment.
+    let theirs = unsafe { find(environment, prefix) };
+    let ours = &ours.to_bytes()[prefix.len()..];
+    match theirs {
+        None => true,
+        Some(theirs) if prefix == PRELOAD => !theirs.to_bytes().windows(ours.len()).any(|part| part == ours),
+        Some(_) => false,
+    }
+}
+
+/// Calls `execute` with the environment and what it lacks.
+fn with_ours<R>(environment: Environment, execute: impl FnOnce(Environment) -> R) -> R {
+    // SAFETY: null, or made by `init`.
+    let ours = VARIABLES
+        .each_ref()
+        .map(|v| unsafe { v.load(Ordering::Relaxed).cast_const().as_ref() });
+    let mut missing = KEPT.iter().zip(ours).filter_map(|(prefix, ours)| {
+        // SAFETY: as above.
+        let ours = unsafe { CStr::from_ptr(ours?) };
+        lacks(environment, prefix, ours).then_some((*prefix, ours))
+    });
+    if environment.is_null() || missing.clone().next().is_none() {
+        return execute(environment);
+    }
+    // SAFETY: the program's environment.
+    let count = unsafe { entries(environment) }.count();
+    let preload = unsafe { find(environment, PRELOAD) }.map_or(0, |v| v.count_bytes());
+    let pointers = (count + KEPT.len() + 1) * size_of::<usize>();
+    let longest = missing.clone().map(|(_, v)| v.count_bytes()).max().unwrap_or(0);
+    let size = (pointers + longest + preload + 2) as u64;
+    let Some(memory) = sys::map_anonymous(size) else {
+        return execute(environment);
+    };
+    let array = memory.cast::<*const c_char>();
+    let mut len = 0;
+    // SAFETY: the mapping has room for the pointers and, behind them, for one joined string.
+    unsafe {
+        let joined = memory.add(pointers);
+        let mut replaced = None;
+        for (prefix, ours) in &mut missing {
+            let mut entry = ours.as_ptr();
+            if let Some(theirs) = find(environment, prefix) {
+                let (ours, theirs_value) = (ours.to_bytes(), &theirs.to_bytes_with_nul()[prefix.len()..]);
+                std::ptr::copy_nonoverlapping(ours.as_ptr(), joined, ours.len());
+                joined.add(ours.len()).write(b':');
+                let rest = joined.add(ours.len() + 1);
+                std::ptr::copy_nonoverlapping(theirs_value.as_ptr(), rest, theirs_value.len());
+                entry = joined.cast();
+                replaced = Some(theirs.as_ptr());
+            }
+            array.add(len).write(entry);
+            len += 1;
+        }
+        for entry in entries(environment).filter(|e| Some(e.as_ptr()) != replaced) {
+            array.add(len).write(entry.as_ptr());
+            len += 1;
+        }
+    }
+    let result = execute(array);
+    // SAFETY: our own mapping; the call that used it has failed, or has started its child.
+    let _ = unsafe { sys::syscall(libc::SYS_munmap, [memory as u64, size, 0, 0, 0, 0]) };
+    result
+}
+
+unsafe extern "C" {
+    static environ: Environment;
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execve(path: *const c_char, arguments: Arguments, environment: Environment) -> c_int {
+    // SAFETY: the program's call.
+    with_ours(environment, |environment| unsafe {
+        NEXT_EXECVE.get()(path, arguments, environment)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execv(path: *const c_char, arguments: Arguments) -> c_int {
+    // SAFETY: the program's call.
+    unsafe { execve(path, arguments, environ) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execvpe(file: *const c_char, arguments: Arguments, environment: Environment) -> c_int {
+    // SAFETY: the program's call.
+    with_ours(environment, |environment| unsafe {
+        NEXT_EXECVPE.get()(file, arguments, environment)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execvp(file: *const c_char, arguments: Arguments) -> c_int {
+    // SAFETY: the program's call.
+    unsafe { execvpe(file, arguments, environ) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fexecve(fd: c_int, arguments: Arguments, environment: Environment) -> c_int {
+    // SAFETY: the program's call.
+    with_ours(environment, |environment| unsafe {
+        NEXT_FEXECVE.get()(fd, arguments, environment)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawn(
+    child: *mut pid_t,
+    path: *const c_char,
+    actions: *const libc::posix_spawn_file_actions_t,
+    attributes: *const libc::posix_spawnattr_t,
+    arguments: Arguments,
+    environment: Environment,
+) -> c_int {
+    // SAFETY: the program's call.
+    with_ours(environment, |environment| unsafe {
+        NEXT_POSIX_SPAWN.get()(child, path, actions, attributes, arguments, environment)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawnp(
+    child: *mut pid_t,
+    file: *const c_char,
+    actions: *const libc::posix_spawn_file_actions_t,
+    attributes: *const libc::posix_spawnattr_t,
+    arguments: Arguments,
+    environment: Environment,
+) -> c_int {
+    // SAFETY: the program's call.
+    with_ours(environment, |environment| unsafe {
+        NEXT_POSIX_SPAWNP.get()(child, file, actions, attributes, arguments, environment)
+    })
+}
+
+type Exec = unsafe extern "C" fn(*const c_char, Arguments, Environment) -> c_int;
+type Fexecve = unsafe extern "C" fn(c_int, Arguments, Environment) -> c_int;
+type Spawn = unsafe extern "C" fn(
+    *mut pid_t,
+    *const c_char,
+    *const libc::posix_spawn_file_actions_t,
+    *const libc::posix_spawnattr_t,
+    Arguments,
+    Environment,
+) -> c_int;
+
+// SAFETY: each with the type that libc's headers declare.
+static NEXT_EXECVE: Next<Exec> = unsafe { Next::new(c"execve") };
+static NEXT_EXECVPE: Next<Exec> = unsafe { Next::new(c"execvpe") };
+static NEXT_FEXECVE: Next<Fexecve> = unsafe { Next::new(c"fexecve") };
+static NEXT_POSIX_SPAWN: Next<Spawn> = unsafe { Next::new(c"posix_spawn") };
+static NEXT_POSIX_SPAWNP: Next<Spawn> = unsafe { Next::new(c"posix_spawnp") };
