@@ -12,9 +12,7 @@ int main(int argc, char **argv) {
     __asm__ volatile("clflushopt -128(%0,%1,4)" : : "r"(base), "r"(64L) : "memory");
     __asm__ volatile("clwb (,%0,2)" : : "r"((uintptr_t)(base + 192) / 2) : "memory");
     __asm__ volatile("mov %0, %%r12\n\tclwb 0x110(%%r12)" : : "r"(base) : "r12", "memory");
-    __asm__ volatile("clwb %%gs:319(%0)" : : "r"(base) : "memory");
     __asm__ volatile("clwb %%gs:-120(%0)\n\tclwb -64(%0,%1)" : : "r"(base), "r"(64L) : "memory"); //~ redundant-flush
-    __asm__ volatile("" : : : "memory");
     PM_SFENCE();
     printf("%d\n", base[0] + base[5 * LINE]);
     return 0;

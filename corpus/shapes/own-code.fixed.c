@@ -1,5 +1,4 @@
 // Code that the program generates itself, with a flush in it.
-// incomplete: code generated at run time
 #include "../pm.h"
 
 int main(int argc, char **argv) {

@@ -14,7 +14,7 @@ static struct shared *shared;
 
 static void *work(void *arg) {
     for (int i = 0; i < ROUNDS; i++) {
-        pthread_mutex_lock(&shared->mutex); //~ transient-data
+        pthread_mutex_lock(&shared->mutex); //~? transient-data
         shared->balance += 3;
         pm_persist((void *)&shared->balance, sizeof shared->balance);
         pthread_mutex_unlock(&shared->mutex); //~ transient-data

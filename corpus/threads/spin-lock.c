@@ -16,7 +16,7 @@ static struct shared *shared;
 static void *work(void *arg) {
     volatile uint32_t *lock = &shared->lock;
     for (int i = 0; i < ROUNDS; i++) {
-        while (__sync_val_compare_and_swap(lock, 0, 1) != 0) //~ transient-data
+        while (__sync_val_compare_and_swap(lock, 0, 1) != 0) //~? transient-data
             sched_yield();
         shared->total += 2;
         pm_persist((void *)&shared->total, sizeof shared->total);

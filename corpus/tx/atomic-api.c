@@ -6,6 +6,7 @@
 
 struct node {
     uint64_t value;
+    char pad[120];
     char text[200];
 };
 

@@ -12,7 +12,10 @@ pub enum ConfigError {
     #[error("cannot read the configuration {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("the configuration {} is wrong: {source}see docs/rules.md for what it may hold", path.display())]
-    Parse { path: PathBuf, source: Box<toml::de::Error> },
+    Parse {
+        path: PathBuf,
+        source: Box<toml::de::Error>,
+    },
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -56,19 +59,35 @@ impl TryFrom<RawIgnore> for Ignore {
     type Error = &'static str;
 
     fn try_from(raw: RawIgnore) -> Result<Self, Self::Error> {
-        let RawIgnore { kind, function, file, reason } = raw;
+        let RawIgnore {
+            kind,
+            function,
+            file,
+            reason,
+        } = raw;
         if kind.is_none() && function.is_none() && file.is_none() {
             return Err("an [[ignore]] needs at least one of `kind`, `function` and `file`");
         }
-        Ok(Ignore { kind, function, file, reason })
+        Ok(Ignore {
+            kind,
+            function,
+            file,
+            reason,
+        })
     }
 }
 
 impl Ignore {
     pub fn matches(&self, finding: &Finding) -> bool {
         self.kind.is_none_or(|kind| kind == finding.kind)
-            && self.function.as_ref().is_none_or(|p| finding.function.as_deref().is_some_and(|f| p.matches_function(f)))
-            && self.file.as_ref().is_none_or(|p| finding.file.as_deref().is_some_and(|f| p.matches(f)))
+            && self
+                .function
+                .as_ref()
+                .is_none_or(|p| finding.function.as_deref().is_some_and(|f| p.matches_function(f)))
+            && self
+                .file
+                .as_ref()
+                .is_none_or(|p| finding.file.as_deref().is_some_and(|f| p.matches(f)))
     }
 
     /// As a user would name it.
@@ -120,7 +139,11 @@ impl TryFrom<String> for PathPattern {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        Ok(PathPattern { whole: glob(&text)?, end: glob(&format!("**/{text}"))?, text })
+        Ok(PathPattern {
+            whole: glob(&text)?,
+            end: glob(&format!("**/{text}"))?,
+            text,
+        })
     }
 }
 
@@ -131,7 +154,9 @@ impl PathPattern {
 }
 
 fn glob(text: &str) -> Result<GlobMatcher, String> {
-    Glob::new(text).map(|glob| glob.compile_matcher()).map_err(|error| format!("bad pattern `{text}`: {}", error.kind()))
+    Glob::new(text)
+        .map(|glob| glob.compile_matcher())
+        .map_err(|error| format!("bad pattern `{text}`: {}", error.kind()))
 }
 
 /// Which stores a rule speaks of.
@@ -153,16 +178,25 @@ pub enum Selects {
     /// Made in a function, or in one that it calls.
     Function(Pattern),
     /// Made by code of these source lines, or called from there.
-    Source { file: PathPattern, lines: RangeInclusive<u32> },
+    Source {
+        file: PathPattern,
+        lines: RangeInclusive<u32>,
+    },
     /// To these bytes of a PM file.
-    Pm { file: PathPattern, bytes: RangeInclusive<u64> },
+    Pm {
+        file: PathPattern,
+        bytes: RangeInclusive<u64>,
+    },
 }
 
 impl TryFrom<String> for Selector {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        Ok(Selector { selects: parse_selector(&text)?, text })
+        Ok(Selector {
+            selects: parse_selector(&text)?,
+            text,
+        })
     }
 }
 
@@ -171,14 +205,20 @@ fn parse_selector(text: &str) -> Result<Selects, String> {
         let bytes = parse_range(bytes).ok_or_else(|| {
             format!("bad bytes `{bytes}` in selector `{text}`: write `FILE@FIRST-LAST`, as in `data.pm@0x40-0x7f`")
         })?;
-        return Ok(Selects::Pm { file: file.to_owned().try_into()?, bytes });
+        return Ok(Selects::Pm {
+            file: file.to_owned().try_into()?,
+            bytes,
+        });
     }
     if let Some((file, lines)) = text.rsplit_once(':')
         && let Some(lines) = parse_range(lines)
     {
         let line = |n| u32::try_from(n).map_err(|_| format!("line number {n} in selector `{text}` is too large"));
         let lines = line(*lines.start())?..=line(*lines.end())?;
-        return Ok(Selects::Source { file: file.to_owned().try_into()?, lines });
+        return Ok(Selects::Source {
+            file: file.to_owned().try_into()?,
+            lines,
+        });
     }
     if text.is_empty() {
         return Err("a selector is empty: write a function, `FILE:LINE-LINE` or `FILE@FIRST-LAST`".to_owned());
@@ -199,15 +239,19 @@ fn parse_range(text: &str) -> Option<RangeInclusive<u64>> {
 
 impl Config {
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_path_buf(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_path_buf(),
+            source,
+        })?;
         Config::parse(&text, path)
     }
 
     /// `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-        toml::from_str(text)
-            .map_err(|source| ConfigError::Parse { path: path.to_path_buf(), source: Box::new(source) })
+        toml::from_str(text).map_err(|source| ConfigError::Parse {
+            path: path.to_path_buf(),
+            source: Box::new(source),
+        })
     }
 }
 
@@ -240,14 +284,25 @@ mod tests {
             "#,
         )
         .unwrap();
-        let [Rule::MustPersistBefore { before, after }, Rule::MustBeInTransaction { stores }] = &config.rules[..] else {
+        let [
+            Rule::MustPersistBefore { before, after },
+            Rule::MustBeInTransaction { stores },
+        ] = &config.rules[..]
+        else {
             panic!("{config:?}");
         };
         assert!(matches!(&before.selects, Selects::Function(p) if p.matches_function("log_append_entry")));
-        assert!(matches!(&after.selects, Selects::Source { file, lines } if file.matches("/x/log.c") && *lines == (10..=20)));
-        assert!(matches!(&stores.selects, Selects::Pm { file, bytes } if file.matches("/mnt/pool1") && *bytes == (0x40..=0x7f)));
+        assert!(
+            matches!(&after.selects, Selects::Source { file, lines } if file.matches("/x/log.c") && *lines == (10..=20))
+        );
+        assert!(
+            matches!(&stores.selects, Selects::Pm { file, bytes } if file.matches("/mnt/pool1") && *bytes == (0x40..=0x7f))
+        );
         let ignore = &config.ignores[0];
-        assert_eq!(ignore.describe(), r#"kind "redundant-flush", function "legacy::*", file "src/*.c""#);
+        assert_eq!(
+            ignore.describe(),
+            r#"kind "redundant-flush", function "legacy::*", file "src/*.c""#
+        );
         assert!(ignore.function.as_ref().unwrap().matches_function("legacy::put(int)"));
         assert!(ignore.file.as_ref().unwrap().matches("/home/x/src/a.c"));
     }
@@ -264,6 +319,10 @@ mod tests {
         assert!(error.contains("after"), "{error}");
         let error = parse("[[rules]]\n").unwrap_err();
         assert!(error.contains("rules"), "{error}");
-        assert!(parse("[[ignore]]\nfunction = \"a{\"\nreason = \"x\"").unwrap_err().contains("bad pattern"));
+        assert!(
+            parse("[[ignore]]\nfunction = \"a{\"\nreason = \"x\"")
+                .unwrap_err()
+                .contains("bad pattern")
+        );
     }
 }

@@ -58,7 +58,10 @@ impl RawFinding {
     }
 
     pub fn at(self, at: PmAddress, len: u64) -> Self {
-        RawFinding { at: Some((at, len)), ..self }
+        RawFinding {
+            at: Some((at, len)),
+            ..self
+        }
     }
 }
 

@@ -73,13 +73,21 @@ pub fn check(
     let end = reader.end().unwrap_or_default();
     Ok(Report {
         version: 1,
-        program: Program { status: end.status, signal: end.signal, command: reader.header().command.clone() },
+        program: Program {
+            status: end.status,
+            signal: end.signal,
+            command: reader.header().command.clone(),
+        },
         trace: TraceSummary {
             stores: counts.stores,
             flushes: counts.flushes,
             fences: counts.fences,
             complete: reader.incomplete().is_empty(),
-            incomplete: reader.incomplete().iter().map(|incomplete| incomplete.detail.clone()).collect(),
+            incomplete: reader
+                .incomplete()
+                .iter()
+                .map(|incomplete| incomplete.detail.clone())
+                .collect(),
         },
         findings,
         warnings,

@@ -21,7 +21,12 @@ pub struct Mappings {
 
 impl Mappings {
     pub fn map(&mut self, process: ProcessId, file: FileId, offset: u64, len: u64, address: u64) {
-        self.list.push(Mapping { process, file, range: offset..offset.saturating_add(len), address });
+        self.list.push(Mapping {
+            process,
+            file,
+            range: offset..offset.saturating_add(len),
+            address,
+        });
     }
 
     /// A forked child has what its parent has mapped.
@@ -30,7 +35,11 @@ impl Mappings {
             .list
             .iter()
             .filter(|m| m.process == parent)
-            .map(|m| Mapping { process: child, range: m.range.clone(), ..*m })
+            .map(|m| Mapping {
+                process: child,
+                range: m.range.clone(),
+                ..*m
+            })
             .collect();
         self.list.extend(inherited);
     }
@@ -50,11 +59,18 @@ impl Mappings {
         if let Some(index) = found {
             let m = self.list.swap_remove(index);
             if m.range.start < range.start {
-                self.list.push(Mapping { range: m.range.start..range.start, ..m });
+                self.list.push(Mapping {
+                    range: m.range.start..range.start,
+                    ..m
+                });
             }
             if range.end < m.range.end {
                 let address = m.address.wrapping_add(range.end - m.range.start);
-                self.list.push(Mapping { range: range.end..m.range.end, address, ..m });
+                self.list.push(Mapping {
+                    range: range.end..m.range.end,
+                    address,
+                    ..m
+                });
             }
         }
         self.unmapped(file, range)
@@ -62,18 +78,24 @@ impl Mappings {
 
     /// Takes all mappings of the process away; the parts of files that nobody has mapped any more.
     pub fn end(&mut self, process: ProcessId) -> Vec<(FileId, Range<u64>)> {
-        let (gone, rest) = std::mem::take(&mut self.list).into_iter().partition(|m| m.process == process);
+        let (gone, rest) = std::mem::take(&mut self.list)
+            .into_iter()
+            .partition(|m| m.process == process);
         self.list = rest;
         let gone: Vec<Mapping> = gone;
-        gone.into_iter().flat_map(|m| self.unmapped(m.file, m.range).into_iter().map(move |r| (m.file, r))).collect()
+        gone.into_iter()
+            .flat_map(|m| self.unmapped(m.file, m.range).into_iter().map(move |r| (m.file, r)))
+            .collect()
     }
 
     /// What an address of the process points to.
     pub fn resolve(&self, process: ProcessId, address: u64) -> Option<PmAddress> {
         self.list.iter().find_map(|m| {
             let within = address.checked_sub(m.address)?;
-            (m.process == process && within < m.range.end - m.range.start)
-                .then(|| PmAddress { file: m.file, offset: m.range.start + within })
+            (m.process == process && within < m.range.end - m.range.start).then(|| PmAddress {
+                file: m.file,
+                offset: m.range.start + within,
+            })
         })
     }
 
@@ -84,7 +106,10 @@ impl Mappings {
             parts = parts
                 .into_iter()
                 .flat_map(|part| {
-                    [part.start..part.end.min(m.range.start), part.start.max(m.range.end)..part.end]
+                    [
+                        part.start..part.end.min(m.range.start),
+                        part.start.max(m.range.end)..part.end,
+                    ]
                 })
                 .filter(|part| part.start < part.end)
                 .collect();
@@ -108,8 +133,20 @@ mod tests {
         m.inherit(B, A);
         assert_eq!(m.unmap(A, F, 0x1000, 0x1000), []);
         assert_eq!(m.resolve(A, 0x11000), None);
-        assert_eq!(m.resolve(A, 0x12008), Some(PmAddress { file: F, offset: 0x2008 }));
-        assert_eq!(m.resolve(B, 0x11000), Some(PmAddress { file: F, offset: 0x1000 }));
+        assert_eq!(
+            m.resolve(A, 0x12008),
+            Some(PmAddress {
+                file: F,
+                offset: 0x2008
+            })
+        );
+        assert_eq!(
+            m.resolve(B, 0x11000),
+            Some(PmAddress {
+                file: F,
+                offset: 0x1000
+            })
+        );
         assert_eq!(m.end(B), [(F, 0x1000..0x2000)]);
         assert_eq!(m.end(A), [(F, 0..0x1000), (F, 0x2000..0x3000)]);
     }

@@ -6,7 +6,9 @@
 
 use crashproof_model::{Keep, LINE, LineAddress, Memory, Model, Store, pieces};
 use crashproof_report::DurableByKind;
-use crashproof_trace::{Event, EventKind, FileId, FlushKind, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables};
+use crashproof_trace::{
+    Event, EventKind, FileId, FlushKind, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables,
+};
 
 use crate::config::Rule;
 use crate::findings::Findings;
@@ -73,7 +75,12 @@ impl Pass {
             Box::new(RedundantFence::default()),
             Box::new(TransactionOracle::default()),
         ];
-        oracles.extend(config_rules.iter().enumerate().map(|(index, rule)| rules::oracle(index, rule)));
+        oracles.extend(
+            config_rules
+                .iter()
+                .enumerate()
+                .map(|(index, rule)| rules::oracle(index, rule)),
+        );
         let store_oracles = (0..oracles.len()).filter(|&i| oracles[i].wants_stores()).collect();
         Pass {
             model,
@@ -95,12 +102,21 @@ impl Pass {
     /// `tables` hold at least what the event refers to.
     pub fn event(&mut self, event: &Event<'_>, tables: &Tables) {
         let process = tables.process_of(event.thread).unwrap_or(ProcessId(0));
-        let step = Step { thread: event.thread.0, process, stack: event.stack };
+        let step = Step {
+            thread: event.thread.0,
+            process,
+            stack: event.stack,
+        };
         match event.kind {
             EventKind::Store { at, data, flags } => self.store(step, at, data.len() as u64, flags, tables),
             EventKind::Flush { at, kind } => {
-                let line = LineAddress { file: at.file.0, line: at.offset / LINE };
-                let outcome = self.memory.flush(line, step.thread, kind == FlushKind::Clflush, step.stack.0);
+                let line = LineAddress {
+                    file: at.file.0,
+                    line: at.offset / LINE,
+                };
+                let outcome = self
+                    .memory
+                    .flush(line, step.thread, kind == FlushKind::Clflush, step.stack.0);
                 for oracle in &mut self.oracles {
                     oracle.flush(step, at, outcome, world!(self, tables));
                 }
@@ -111,14 +127,24 @@ impl Pass {
                 }
                 self.fence(step);
             }
-            EventKind::Map { file, address, offset, len, .. } => {
+            EventKind::Map {
+                file,
+                address,
+                offset,
+                len,
+                ..
+            } => {
                 self.mappings.map(process, file, offset, len, address);
             }
             EventKind::Unmap { file, offset, len } => {
                 self.before_gone(Some(process), tables);
                 self.volatile.remove(file.0, offset, offset.saturating_add(len));
                 for range in self.mappings.unmap(process, file, offset, len) {
-                    let gone = Gone { by: DurableByKind::Unmap, stack: step.stack, acknowledged: false };
+                    let gone = Gone {
+                        by: DurableByKind::Unmap,
+                        stack: step.stack,
+                        acknowledged: false,
+                    };
                     self.drain(file, range.start, range.end - range.start, gone);
                 }
             }
@@ -146,7 +172,8 @@ impl Pass {
                 // libpmemobj calls itself by the same names.
                 if self.stacks.origin(step.stack, tables) == Origin::Program {
                     let change =
-                        self.transactions.call(step.thread, process, step.stack, name, arguments, &self.mappings);
+                        self.transactions
+                            .call(step.thread, process, step.stack, name, arguments, &self.mappings);
                     self.transaction(step, change, tables);
                 }
             }
@@ -162,7 +189,11 @@ impl Pass {
             EventKind::ProcessEnd { process } => {
                 self.before_gone(Some(process), tables);
                 for (file, range) in self.mappings.end(process) {
-                    let gone = Gone { by: DurableByKind::Exit, stack: step.stack, acknowledged: false };
+                    let gone = Gone {
+                        by: DurableByKind::Exit,
+                        stack: step.stack,
+                        acknowledged: false,
+                    };
                     self.drain(file, range.start, range.end - range.start, gone);
                 }
             }
@@ -181,7 +212,10 @@ impl Pass {
         if len == 0 {
             return;
         }
-        if self.volatile.covers(at.file.0, at.offset, at.offset.saturating_add(len)) {
+        if self
+            .volatile
+            .covers(at.file.0, at.offset, at.offset.saturating_add(len))
+        {
             if flags.locked {
                 self.fence(step);
             }
@@ -205,8 +239,16 @@ impl Pass {
             count: 1,
         };
         for piece in pieces(at.offset, len, LINE) {
-            let line = LineAddress { file: at.file.0, line: piece.line };
-            let store = Store { bytes: piece.bytes, thread: step.thread, nontemporal: flags.nontemporal, tag };
+            let line = LineAddress {
+                file: at.file.0,
+                line: piece.line,
+            };
+            let store = Store {
+                bytes: piece.bytes,
+                thread: step.thread,
+                nontemporal: flags.nontemporal,
+                tag,
+            };
             self.memory.store(line, store);
             tag.count = 0;
         }
@@ -232,9 +274,17 @@ impl Pass {
     }
 
     fn drain(&mut self, file: FileId, offset: u64, len: u64, gone: Gone) {
-        let Pass { memory, oracles, findings, outputs, .. } = self;
+        let Pass {
+            memory,
+            oracles,
+            findings,
+            outputs,
+            ..
+        } = self;
         memory.drain(file.0, offset, len, |lost| {
-            let acknowledged = outputs.get(lost.store.thread as usize).is_some_and(|&n| n != lost.store.tag.outputs);
+            let acknowledged = outputs
+                .get(lost.store.thread as usize)
+                .is_some_and(|&n| n != lost.store.tag.outputs);
             let gone = Gone { acknowledged, ..gone };
             for oracle in oracles.iter_mut() {
                 oracle.unpersisted(&lost, gone, findings);
@@ -246,12 +296,20 @@ impl Pass {
     pub fn finish(mut self, tables: &Tables) -> Outcome {
         self.before_gone(None, tables);
         for file in 0..tables.files.len() as u32 {
-            let gone = Gone { by: DurableByKind::Exit, stack: StackId(0), acknowledged: false };
+            let gone = Gone {
+                by: DurableByKind::Exit,
+                stack: StackId(0),
+                acknowledged: false,
+            };
             self.drain(FileId(file), 0, u64::MAX, gone);
         }
         for oracle in &mut self.oracles {
             oracle.finish(world!(self, tables));
         }
-        Outcome { findings: self.findings, stacks: self.stacks, threads: self.threads }
+        Outcome {
+            findings: self.findings,
+            stacks: self.stacks,
+            threads: self.threads,
+        }
     }
 }

@@ -46,11 +46,17 @@ impl RangeSet {
     }
 
     pub fn covers(&self, file: u32, start: u64, end: u64) -> bool {
-        self.ranges.range(..=(file, start)).next_back().is_some_and(|(&(f, _), &e)| f == file && e >= end)
+        self.ranges
+            .range(..=(file, start))
+            .next_back()
+            .is_some_and(|(&(f, _), &e)| f == file && e >= end)
     }
 
     pub fn touches(&self, file: u32, start: u64, end: u64) -> bool {
-        self.ranges.range(..(file, end)).next_back().is_some_and(|(&(f, _), &e)| f == file && e > start)
+        self.ranges
+            .range(..(file, end))
+            .next_back()
+            .is_some_and(|(&(f, _), &e)| f == file && e > start)
     }
 
     pub fn clear(&mut self) {
@@ -101,8 +107,11 @@ impl WordSet {
 
     pub fn contains_any(&self, file: u32, start: u64, end: u64) -> bool {
         !self.pages.is_empty()
-            && masks(start, end)
-                .any(|(page, index, mask)| self.pages.get(&(file, page)).is_some_and(|bits| bits[index] & mask != 0))
+            && masks(start, end).any(|(page, index, mask)| {
+                self.pages
+                    .get(&(file, page))
+                    .is_some_and(|bits| bits[index] & mask != 0)
+            })
     }
 }
 

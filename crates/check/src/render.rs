@@ -1,7 +1,9 @@
 //! Findings put into words: symbolised, filtered, sorted.
 
 use crashproof_model::Model;
-use crashproof_report::{Address, DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity, innermost_position};
+use crashproof_report::{
+    Address, DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity, innermost_position,
+};
 use crashproof_trace::{Header, ProgramEnd, StackId, Tables};
 
 use crate::config::{Config, Rule};
@@ -20,7 +22,11 @@ pub struct Context<'a> {
 
 /// The findings to report, and warnings about the check as a whole.
 pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>) {
-    let Outcome { findings: raw, mut stacks, threads } = outcome;
+    let Outcome {
+        findings: raw,
+        mut stacks,
+        threads,
+    } = outcome;
     let unseen_fences = unseen_fences(context, threads);
     let mut findings = Vec::new();
     for finding in raw.iter() {
@@ -35,11 +41,25 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
         if is_library_internal(finding.kind, entry.as_ref(), context.header) {
             continue;
         }
-        findings.push(put_into_words(finding, entry.as_ref(), unseen_fences, &mut stacks, context));
+        findings.push(put_into_words(
+            finding,
+            entry.as_ref(),
+            unseen_fences,
+            &mut stacks,
+            context,
+        ));
     }
     let warnings = apply_ignores(&mut findings, context.config);
     findings.sort_by_cached_key(|f| {
-        (f.severity, f.file.is_none(), f.file.clone(), f.line, f.column, f.kind, f.stack.iter().map(|f| f.address).collect::<Vec<_>>())
+        (
+            f.severity,
+            f.file.is_none(),
+            f.file.clone(),
+            f.line,
+            f.column,
+            f.kind,
+            f.stack.iter().map(|f| f.address).collect::<Vec<_>>(),
+        )
     });
     let warnings = warnings.into_iter().chain(stacks.warnings().iter().cloned()).collect();
     (findings, warnings)
@@ -104,7 +124,11 @@ fn put_into_words(
     }
     Finding {
         kind: raw.kind,
-        severity: if maybe_fenced { Severity::Warning } else { raw.kind.severity() },
+        severity: if maybe_fenced {
+            Severity::Warning
+        } else {
+            raw.kind.severity()
+        },
         message: message(raw, entry, context),
         file: position.file.clone(),
         line: position.line,
@@ -112,16 +136,25 @@ fn put_into_words(
         function: position.function.clone(),
         count: raw.count,
         address: raw.at.map(|(at, length)| Address {
-            file: context.tables.file(at.file).map_or_else(String::new, |file| file.path.clone()),
+            file: context
+                .tables
+                .file(at.file)
+                .map_or_else(String::new, |file| file.path.clone()),
             offset: at.offset,
             length,
         }),
-        durable_by: raw.durable_by.map(|(kind, stack)| DurableBy { kind, stack: symbolize(stack) }),
+        durable_by: raw.durable_by.map(|(kind, stack)| DurableBy {
+            kind,
+            stack: symbolize(stack),
+        }),
         approximate: index.is_some_and(|index| approximate[index]),
         related: raw
             .related
             .into_iter()
-            .map(|(relation, stack)| Related { message: relation.words().to_owned(), stack: symbolize(stack) })
+            .map(|(relation, stack)| Related {
+                message: relation.words().to_owned(),
+                stack: symbolize(stack),
+            })
             .collect(),
         stack: frames,
         notes,
@@ -171,9 +204,15 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
         format!("{length} {bytes} at offset {:#x} of {file}", at.offset)
     });
     let line = raw.at.map_or_else(String::new, |(at, _)| {
-        format!("line {:#x} of {}", at.offset, context.tables.file(at.file).map_or("", |file| file_name(&file.path)))
+        format!(
+            "line {:#x} of {}",
+            at.offset,
+            context.tables.file(at.file).map_or("", |file| file_name(&file.path))
+        )
     });
-    let via = entry.and_then(|e| e.function.as_ref()).map_or_else(String::new, |f| format!(", called as `{f}`,"));
+    let via = entry
+        .and_then(|e| e.function.as_ref())
+        .map_or_else(String::new, |f| format!(", called as `{f}`,"));
     let some_of = |what: &str| match raw.out_of {
         Some(all) if all > 1 => format!(" ({} of {all} {what} here)", raw.count),
         _ => String::new(),
@@ -185,17 +224,32 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
         }
         Kind::MissingFence => format!("store of {place} is flushed, and its flush is never fenced by the same thread"),
         Kind::RedundantFlush if context.model == Model::Eadr => {
-            format!("flush{via} of {line} is unnecessary: with eADR the cache is persistent{}", some_of("flushes"))
+            format!(
+                "flush{via} of {line} is unnecessary: with eADR the cache is persistent{}",
+                some_of("flushes")
+            )
         }
         Kind::RedundantFlush if raw.detail == Detail::Pending => {
-            format!("flush{via} of {line}, which this thread flushed already{}", some_of("flushes"))
+            format!(
+                "flush{via} of {line}, which this thread flushed already{}",
+                some_of("flushes")
+            )
         }
-        Kind::RedundantFlush => format!("flush{via} of {line}, which is persistent already{}", some_of("flushes")),
+        Kind::RedundantFlush => format!(
+            "flush{via} of {line}, which is persistent already{}",
+            some_of("flushes")
+        ),
         Kind::FlushUnmodified => {
-            format!("flush{via} of {line}, which was not stored to since it was mapped{}", some_of("flushes"))
+            format!(
+                "flush{via} of {line}, which was not stored to since it was mapped{}",
+                some_of("flushes")
+            )
         }
         Kind::RedundantFence => {
-            format!("fence{via} with no flush and no non-temporal store before it to wait for{}", some_of("fences"))
+            format!(
+                "fence{via} with no flush and no non-temporal store before it to wait for{}",
+                some_of("fences")
+            )
         }
         Kind::TransientData => format!("{place} are rewritten again and again, and nothing ever persists them"),
         Kind::TxStoreNotSnapshotted => format!("store of {place} in a transaction that has not snapshotted it"),
@@ -240,6 +294,11 @@ fn apply_ignores(findings: &mut Vec<Finding>, config: &Config) -> Vec<String> {
         .iter()
         .zip(used)
         .filter(|(_, used)| !used)
-        .map(|(ignore, _)| format!("an [[ignore]] of crashproof.toml matches no finding: {}", ignore.describe()))
+        .map(|(ignore, _)| {
+            format!(
+                "an [[ignore]] of crashproof.toml matches no finding: {}",
+                ignore.describe()
+            )
+        })
         .collect()
 }

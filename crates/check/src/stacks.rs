@@ -41,8 +41,16 @@ pub fn file_name(path: &str) -> &str {
 }
 
 pub fn is_c_runtime(name: &str) -> bool {
-    const PREFIXES: [&str; 8] =
-        ["libc.so", "libc-", "ld-linux", "ld-musl", "libpthread", "libm.so", "libgcc_s", "libcrashproof_runtime"];
+    const PREFIXES: [&str; 8] = [
+        "libc.so",
+        "libc-",
+        "ld-linux",
+        "ld-musl",
+        "libpthread",
+        "libm.so",
+        "libgcc_s",
+        "libcrashproof_runtime",
+    ];
     PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || name.starts_with("libstdc++") || name.contains("vdso")
 }
 
@@ -79,7 +87,9 @@ impl Entry {
         self.function.as_ref().is_some_and(|function| {
             function.strip_prefix("pmem").is_some_and(|rest| {
                 let rest = rest.strip_prefix("obj").unwrap_or(rest);
-                ["_memcpy", "_memmove", "_memset"].iter().any(|name| rest.starts_with(name))
+                ["_memcpy", "_memmove", "_memset"]
+                    .iter()
+                    .any(|name| rest.starts_with(name))
             })
         })
     }
@@ -116,7 +126,11 @@ impl Stacks {
             .iter()
             .map(|frame| module_kind(frame.module.and_then(|id| tables.module(id))))
             .find(|kind| *kind != ModuleKind::CRuntime);
-        let origin = if kind == Some(ModuleKind::Pmdk) { Origin::Pmdk } else { Origin::Program };
+        let origin = if kind == Some(ModuleKind::Pmdk) {
+            Origin::Pmdk
+        } else {
+            Origin::Program
+        };
         if self.origins.len() <= stack.index() {
             self.origins.resize(stack.index() + 1, None);
         }
@@ -137,19 +151,24 @@ impl Stacks {
         let (depth, frame) = entry?;
         let module = tables.module(frame.module?)?;
         let library = file_name(&module.path).to_owned();
-        let function = self.symbols(frame, depth > 0, tables).last().and_then(|f| f.function.clone());
+        let function = self
+            .symbols(frame, depth > 0, tables)
+            .last()
+            .and_then(|f| f.function.clone());
         Some(Entry { function, library })
     }
 
     /// The source frames of one code address, innermost first.
     pub fn symbols(&mut self, frame: Frame, is_return_address: bool, tables: &Tables) -> &[SourceFrame] {
-        let Stacks { symbolizer, symbols, .. } = self;
-        symbols.entry((frame.module, frame.address, is_return_address)).or_insert_with(|| {
-            match frame.module.and_then(|id| tables.module(id)) {
+        let Stacks {
+            symbolizer, symbols, ..
+        } = self;
+        symbols
+            .entry((frame.module, frame.address, is_return_address))
+            .or_insert_with(|| match frame.module.and_then(|id| tables.module(id)) {
                 Some(module) => symbolizer.frames(module, frame.address, is_return_address),
                 None => Vec::new(),
-            }
-        })
+            })
     }
 
     pub fn symbolize(&mut self, stack: StackId, tables: &Tables) -> Symbolized {
@@ -158,7 +177,11 @@ impl Stacks {
             let module = frame.module.and_then(|id| tables.module(id)).map(|m| m.path.clone());
             let symbols = self.symbols(frame, depth > 0, tables);
             if symbols.is_empty() {
-                out.frames.push(report::Frame { module, address: frame.address, ..Default::default() });
+                out.frames.push(report::Frame {
+                    module,
+                    address: frame.address,
+                    ..Default::default()
+                });
                 out.approximate.push(false);
                 continue;
             }

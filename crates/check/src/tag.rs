@@ -57,7 +57,12 @@ impl Tag for StoreTag {
     }
 
     fn merge(&mut self, next: &StoreTag) -> bool {
-        let same = self.count != 0 && *self == StoreTag { count: self.count, ..*next };
+        let same = self.count != 0
+            && *self
+                == StoreTag {
+                    count: self.count,
+                    ..*next
+                };
         if same {
             self.count = self.count.saturating_add(next.count);
         }

@@ -70,9 +70,17 @@ pub enum Change {
     /// The thread's outermost transaction ended; it began here.
     Ended { begin: Option<StackId> },
     /// The program asked to snapshot a range.
-    Asked { at: PmAddress, len: u64, already_asked: bool },
+    Asked {
+        at: PmAddress,
+        len: u64,
+        already_asked: bool,
+    },
     /// libpmemobj announced a snapshot or a new object.
-    Added { at: PmAddress, len: u64, already_covered: bool },
+    Added {
+        at: PmAddress,
+        len: u64,
+        already_covered: bool,
+    },
     /// Something else.
     None,
 }
@@ -101,7 +109,13 @@ impl Transactions {
         &mut self.threads[index]
     }
 
-    pub fn request(&mut self, thread: u32, stack: StackId, request: Request, range: Option<(PmAddress, u64)>) -> Change {
+    pub fn request(
+        &mut self,
+        thread: u32,
+        stack: StackId,
+        request: Request,
+        range: Option<(PmAddress, u64)>,
+    ) -> Change {
         match (request, range) {
             (Request::TxBegin, _) => {
                 if !self.requests {
@@ -118,11 +132,17 @@ impl Transactions {
                     let (file, end) = (at.file.0, at.offset.saturating_add(len));
                     let already_covered = t.covered.covers(file, at.offset, end);
                     t.covered.insert(file, at.offset, end);
-                    return Change::Added { at, len, already_covered };
+                    return Change::Added {
+                        at,
+                        len,
+                        already_covered,
+                    };
                 }
             }
             (Request::TxRemove, Some((at, len))) => {
-                self.thread(thread).covered.remove(at.file.0, at.offset, at.offset.saturating_add(len));
+                self.thread(thread)
+                    .covered
+                    .remove(at.file.0, at.offset, at.offset.saturating_add(len));
             }
             (Request::TxIgnore, Some((at, len))) => {
                 self.ignored.insert(at.file.0, at.offset, at.offset.saturating_add(len));
@@ -171,7 +191,11 @@ impl Transactions {
     fn end(&mut self, thread: u32) -> Change {
         let t = self.thread(thread);
         let begin = t.begin;
-        if t.end_level() { Change::Ended { begin } } else { Change::None }
+        if t.end_level() {
+            Change::Ended { begin }
+        } else {
+            Change::None
+        }
     }
 }
 
@@ -181,7 +205,10 @@ impl Transaction {
             return Change::None;
         };
         let file = object.file.0;
-        let at = PmAddress { offset: object.offset.saturating_add(offset), ..object };
+        let at = PmAddress {
+            offset: object.offset.saturating_add(offset),
+            ..object
+        };
         let end = at.offset.saturating_add(len);
         let already_asked = self.asked.covers(file, at.offset, end);
         self.asked.insert(file, at.offset, end);

@@ -15,7 +15,11 @@ impl Bytes {
     /// `len` bytes from `start`, cut at the line's end.
     pub const fn range(start: u64, len: u64) -> Bytes {
         let len = if start + len > LINE { LINE - start } else { len };
-        if len == 0 { Bytes(0) } else { Bytes((!0 >> (LINE - len)) << start) }
+        if len == 0 {
+            Bytes(0)
+        } else {
+            Bytes((!0 >> (LINE - len)) << start)
+        }
     }
 
     pub const fn is_empty(self) -> bool {
@@ -40,7 +44,11 @@ impl Bytes {
 
     /// Bytes from the first to the last of the set.
     pub const fn span(self) -> u64 {
-        if self.0 == 0 { 0 } else { LINE - self.0.leading_zeros() as u64 - self.first() }
+        if self.0 == 0 {
+            0
+        } else {
+            LINE - self.0.leading_zeros() as u64 - self.first()
+        }
     }
 }
 
@@ -68,7 +76,10 @@ pub fn pieces(offset: u64, len: u64, unit: u64) -> impl Iterator<Item = Piece> {
             return None;
         }
         let next = (at / unit + 1).saturating_mul(unit).min(end);
-        let piece = Piece { line: at / LINE, bytes: Bytes::range(at % LINE, next - at) };
+        let piece = Piece {
+            line: at / LINE,
+            bytes: Bytes::range(at % LINE, next - at),
+        };
         at = next;
         Some(piece)
     })
@@ -92,7 +103,16 @@ mod tests {
         let lines: Vec<_> = pieces(120, 16, LINE).collect();
         assert_eq!(
             lines,
-            [Piece { line: 1, bytes: Bytes::range(56, 8) }, Piece { line: 2, bytes: Bytes::range(0, 8) }]
+            [
+                Piece {
+                    line: 1,
+                    bytes: Bytes::range(56, 8)
+                },
+                Piece {
+                    line: 2,
+                    bytes: Bytes::range(0, 8)
+                }
+            ]
         );
         let words: Vec<_> = pieces(6, 4, WORD).map(|p| p.bytes).collect();
         assert_eq!(words, [Bytes::range(6, 2), Bytes::range(8, 2)]);

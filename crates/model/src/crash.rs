@@ -24,7 +24,10 @@ impl CrashState {
     /// The stores of `line`, the `index`-th of those given to [`crash_states`], that persisted, in execution order: writing
     /// them over what is guaranteed persistent gives the contents.
     pub fn persisted<'a, T: Tag>(&self, index: usize, line: &'a Line<T>) -> impl Iterator<Item = &'a Store<T>> {
-        let Choice { mut cached, mut nontemporal } = self.lines[index];
+        let Choice {
+            mut cached,
+            mut nontemporal,
+        } = self.lines[index];
         line.stores().iter().filter(move |store| {
             if store.nontemporal {
                 let persisted = nontemporal & 1 != 0;
@@ -47,10 +50,18 @@ pub fn crash_states<T: Tag>(lines: &[&Line<T>]) -> CrashStates {
         .iter()
         .map(|line| {
             let nontemporal = line.stores().iter().filter(|s| s.nontemporal).count();
-            Choice { cached: line.stores().len() - nontemporal, nontemporal: (1 << nontemporal.min(63)) - 1 }
+            Choice {
+                cached: line.stores().len() - nontemporal,
+                nontemporal: (1 << nontemporal.min(63)) - 1,
+            }
         })
         .collect::<Vec<_>>();
-    CrashStates { next: Some(CrashState { lines: vec![Choice::default(); limits.len()] }), limits }
+    CrashStates {
+        next: Some(CrashState {
+            lines: vec![Choice::default(); limits.len()],
+        }),
+        limits,
+    }
 }
 
 /// Counts through the choices of all lines like an odometer.
@@ -102,7 +113,12 @@ mod tests {
         let mut a = Line::default();
         let mut b = Line::default();
         for (tag, nontemporal) in [(1, false), (2, true), (3, false)] {
-            let store = Store { bytes: Bytes::range(8 * tag as u64, 8), thread: 0, nontemporal, tag };
+            let store = Store {
+                bytes: Bytes::range(8 * tag as u64, 8),
+                thread: 0,
+                nontemporal,
+                tag,
+            };
             a.store(Model::Px86, Keep::All, store.clone());
             b.store(Model::Px86, Keep::All, store);
         }
@@ -110,14 +126,22 @@ mod tests {
         let states = crash_states(&[&a, &b]);
         assert_eq!(states.total(), 3 * 2 * 2);
         let mut seen: Vec<_> = states
-            .map(|s| (s.persisted(0, &a).map(|s| s.tag).collect(), s.persisted(1, &b).map(|s| s.tag).collect()))
+            .map(|s| {
+                (
+                    s.persisted(0, &a).map(|s| s.tag).collect(),
+                    s.persisted(1, &b).map(|s| s.tag).collect(),
+                )
+            })
             .collect::<Vec<(Vec<u32>, Vec<u32>)>>();
         assert_eq!(seen.len(), 12);
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), 12);
         assert!(seen.contains(&(vec![1, 2], vec![])));
-        assert!(!seen.iter().any(|(a, _)| a == &[3]), "cached stores of a line never reorder");
+        assert!(
+            !seen.iter().any(|(a, _)| a == &[3]),
+            "cached stores of a line never reorder"
+        );
     }
 
     #[test]

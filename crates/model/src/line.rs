@@ -96,7 +96,11 @@ pub struct Line<T: Tag> {
 
 impl<T: Tag> Default for Line<T> {
     fn default() -> Self {
-        Line { stores: Vec::new(), flushed: Vec::new(), shared: false }
+        Line {
+            stores: Vec::new(),
+            flushed: Vec::new(),
+            shared: false,
+        }
     }
 }
 
@@ -187,7 +191,13 @@ impl<T: Tag> Line<T> {
             Some(position) => self.flushed.swap_remove(position).upto,
             None => 0,
         };
-        self.persist(|index, store| if store.nontemporal { store.thread == thread } else { index < upto })
+        self.persist(|index, store| {
+            if store.nontemporal {
+                store.thread == thread
+            } else {
+                index < upto
+            }
+        })
     }
 
     /// After a fence of `thread`: tells its stores that stay unflushed.
@@ -244,7 +254,10 @@ impl<T: Tag> Line<T> {
 
     fn drop_empty(&mut self) {
         for f in &mut self.flushed {
-            f.upto = self.stores[..f.upto].iter().filter(|store| !store.bytes.is_empty()).count();
+            f.upto = self.stores[..f.upto]
+                .iter()
+                .filter(|store| !store.bytes.is_empty())
+                .count();
         }
         self.flushed.retain(|f| f.upto > 0);
         self.stores.retain(|store| !store.bytes.is_empty());
@@ -256,11 +269,19 @@ mod tests {
     use super::*;
 
     fn store(start: u64, len: u64, thread: Thread, tag: u32) -> Store<u32> {
-        Store { bytes: Bytes::range(start, len), thread, nontemporal: false, tag }
+        Store {
+            bytes: Bytes::range(start, len),
+            thread,
+            nontemporal: false,
+            tag,
+        }
     }
 
     fn nt(start: u64, len: u64, thread: Thread, tag: u32) -> Store<u32> {
-        Store { nontemporal: true, ..store(start, len, thread, tag) }
+        Store {
+            nontemporal: true,
+            ..store(start, len, thread, tag)
+        }
     }
 
     fn line(stores: &[Store<u32>]) -> Line<u32> {

@@ -45,7 +45,11 @@ pub(crate) struct Limits {
     pub fences: usize,
 }
 
-const LIMITS: Limits = Limits { lines: 1 << 16, pages: 1 << 14, fences: 1 << 20 };
+const LIMITS: Limits = Limits {
+    lines: 1 << 16,
+    pages: 1 << 14,
+    fences: 1 << 20,
+};
 /// So many of the lines that a thread touched are settled by its fence.
 const RECENT: usize = 32;
 
@@ -57,11 +61,20 @@ pub(crate) struct PageAddress {
 
 impl PageAddress {
     fn of(at: LineAddress) -> (PageAddress, usize) {
-        (PageAddress { file: at.file, page: at.line / PAGE_LINES }, (at.line % PAGE_LINES) as usize)
+        (
+            PageAddress {
+                file: at.file,
+                page: at.line / PAGE_LINES,
+            },
+            (at.line % PAGE_LINES) as usize,
+        )
     }
 
     fn line(self, index: usize) -> LineAddress {
-        LineAddress { file: self.file, line: self.page * PAGE_LINES + index as u64 }
+        LineAddress {
+            file: self.file,
+            line: self.page * PAGE_LINES + index as u64,
+        }
     }
 
     fn cache_index(self) -> usize {
@@ -104,7 +117,11 @@ struct LineState<T: Tag> {
 
 impl<T: Tag> Default for LineState<T> {
     fn default() -> Self {
-        LineState { line: Line::default(), touched: Vec::new(), persisted: false }
+        LineState {
+            line: Line::default(),
+            touched: Vec::new(),
+            persisted: false,
+        }
     }
 }
 
@@ -118,7 +135,11 @@ struct ThreadState<S> {
 
 impl<S> Default for ThreadState<S> {
     fn default() -> Self {
-        ThreadState { fences: 0, sites: Vec::new(), recent: Vec::new() }
+        ThreadState {
+            fences: 0,
+            sites: Vec::new(),
+            recent: Vec::new(),
+        }
     }
 }
 
@@ -126,7 +147,11 @@ impl<S: Copy> ThreadState<S> {
     /// Site of the first fence after `fences` of them, if there was one.
     fn fence_after(&self, fences: u64) -> Option<S> {
         let passed = usize::try_from(self.fences - fences).ok()?;
-        self.sites.len().checked_sub(passed).and_then(|index| self.sites.get(index)).copied()
+        self.sites
+            .len()
+            .checked_sub(passed)
+            .and_then(|index| self.sites.get(index))
+            .copied()
     }
 }
 
@@ -248,8 +273,17 @@ impl<T: Tag> Memory<T> {
     pub fn sync(&mut self, file: u32, offset: u64, len: u64) {
         for (first, pages, page) in self.take_packed(file, offset, len) {
             for page_number in first..first + pages {
-                let past = Past { persisted: page.past.persisted | page.active, ..page.past };
-                self.remember(PageAddress { file, page: page_number }, past);
+                let past = Past {
+                    persisted: page.past.persisted | page.active,
+                    ..page.past
+                };
+                self.remember(
+                    PageAddress {
+                        file,
+                        page: page_number,
+                    },
+                    past,
+                );
             }
         }
         self.for_each_line(file, offset, len, |memory, page, index, bytes| {
@@ -263,11 +297,19 @@ impl<T: Tag> Memory<T> {
     pub fn set_clean(&mut self, file: u32, offset: u64, len: u64) {
         for (first, pages, page) in self.take_packed(file, offset, len) {
             for page_number in first..first + pages {
-                self.remember(PageAddress { file, page: page_number }, page.past);
+                self.remember(
+                    PageAddress {
+                        file,
+                        page: page_number,
+                    },
+                    page.past,
+                );
             }
         }
         self.for_each_line(file, offset, len, |memory, page, index, bytes| {
-            memory.lines[memory.pages[page].lines[index] as usize].line.set_clean(bytes);
+            memory.lines[memory.pages[page].lines[index] as usize]
+                .line
+                .set_clean(bytes);
         });
     }
 
@@ -290,7 +332,10 @@ impl<T: Tag> Memory<T> {
                 })
                 .collect();
             for page_number in first..first + pages {
-                let at = PageAddress { file, page: page_number };
+                let at = PageAddress {
+                    file,
+                    page: page_number,
+                };
                 for (index, state) in &states {
                     unpersisted(at.line(*index), state, state.persisted, Bytes::ALL, &mut each);
                 }
@@ -299,7 +344,13 @@ impl<T: Tag> Memory<T> {
         self.for_each_line(file, offset, len, |memory, page, index, bytes| {
             let Page { at, past, lines, .. } = &memory.pages[page];
             let state = &mut memory.lines[lines[index] as usize];
-            unpersisted(at.line(index), state, past.persisted & 1 << index != 0, bytes, &mut each);
+            unpersisted(
+                at.line(index),
+                state,
+                past.persisted & 1 << index != 0,
+                bytes,
+                &mut each,
+            );
             state.line.set_clean(bytes);
         });
         self.forget_past(file, offset, len);
@@ -331,7 +382,12 @@ impl<T: Tag> Memory<T> {
         }
         let page = self.pages.len() as u32;
         self.page_index.insert(at, page);
-        self.pages.push(Page { at, past: Past::default(), active: 0, lines: [0; PAGE_LINES as usize] });
+        self.pages.push(Page {
+            at,
+            past: Past::default(),
+            active: 0,
+            lines: [0; PAGE_LINES as usize],
+        });
         if let Some(packed) = (!self.packed.is_empty()).then(|| self.packed.remove(at)).flatten() {
             self.pages[page as usize].past = packed.past;
             for (nth, index) in bits(packed.active).enumerate() {
@@ -341,7 +397,10 @@ impl<T: Tag> Memory<T> {
                     self.pages[page as usize].past.persisted |= 1 << index;
                 }
             }
-        } else if let Some(chunk) = self.past.get(&PageAddress { page: at.page / CHUNK_PAGES, ..at }) {
+        } else if let Some(chunk) = self.past.get(&PageAddress {
+            page: at.page / CHUNK_PAGES,
+            ..at
+        }) {
             self.pages[page as usize].past = chunk[(at.page % CHUNK_PAGES) as usize];
         }
         page
@@ -349,7 +408,9 @@ impl<T: Tag> Memory<T> {
 
     /// Slot of the line with all passed fences applied, if it holds anything then.
     fn settled(&mut self, page: usize, index: usize) -> Option<usize> {
-        let Page { active, lines, past, .. } = &mut self.pages[page];
+        let Page {
+            active, lines, past, ..
+        } = &mut self.pages[page];
         if *active & 1 << index == 0 {
             return None;
         }
@@ -357,7 +418,11 @@ impl<T: Tag> Memory<T> {
         if settle(&mut self.lines[slot], &self.threads) {
             past.persisted |= 1 << index;
         }
-        if self.free_if_clean(page, index) { None } else { Some(slot) }
+        if self.free_if_clean(page, index) {
+            None
+        } else {
+            Some(slot)
+        }
     }
 
     fn settled_or_new(&mut self, page: usize, index: usize) -> usize {
@@ -428,10 +493,15 @@ impl<T: Tag> Memory<T> {
         if end <= offset {
             Vec::new()
         } else if range.end - range.start < self.pages.len() as u64 {
-            range.filter_map(|page| self.page_index.get(&PageAddress { file, page })).map(|&page| page as usize).collect()
+            range
+                .filter_map(|page| self.page_index.get(&PageAddress { file, page }))
+                .map(|&page| page as usize)
+                .collect()
         } else {
             let inside = |page: &Page| page.at.file == file && range.contains(&page.at.page);
-            (0..self.pages.len()).filter(|&page| inside(&self.pages[page])).collect()
+            (0..self.pages.len())
+                .filter(|&page| inside(&self.pages[page]))
+                .collect()
         }
     }
 
@@ -455,7 +525,11 @@ impl<T: Tag> Memory<T> {
             clear(past, at.page);
         }
         let chunks = first / PAGE_LINES / CHUNK_PAGES..end.div_ceil(PAGE_LINES * CHUNK_PAGES);
-        for (at, chunk) in self.past.iter_mut().filter(|(at, _)| at.file == file && chunks.contains(&at.page)) {
+        for (at, chunk) in self
+            .past
+            .iter_mut()
+            .filter(|(at, _)| at.file == file && chunks.contains(&at.page))
+        {
             for (i, past) in chunk.iter_mut().enumerate() {
                 clear(past, at.page * CHUNK_PAGES + i as u64);
             }
@@ -470,8 +544,14 @@ impl<T: Tag> Memory<T> {
             return Vec::new();
         }
         let within = offset.div_ceil(PAGE_BYTES)..end / PAGE_BYTES;
-        let first_line = LineAddress { file, line: offset / LINE };
-        let last_line = LineAddress { file, line: (end - 1) / LINE };
+        let first_line = LineAddress {
+            file,
+            line: offset / LINE,
+        };
+        let last_line = LineAddress {
+            file,
+            line: (end - 1) / LINE,
+        };
         for edge in [first_line, last_line] {
             if !within.contains(&(edge.line / PAGE_LINES)) {
                 self.page(edge);
@@ -482,8 +562,14 @@ impl<T: Tag> Memory<T> {
 
     /// Keeps the bits of a page that has no table.
     fn remember(&mut self, at: PageAddress, past: Past) {
-        let chunk = PageAddress { page: at.page / CHUNK_PAGES, ..at };
-        let chunk = self.past.entry(chunk).or_insert_with(|| Box::new([Past::default(); CHUNK_PAGES as usize]));
+        let chunk = PageAddress {
+            page: at.page / CHUNK_PAGES,
+            ..at
+        };
+        let chunk = self
+            .past
+            .entry(chunk)
+            .or_insert_with(|| Box::new([Past::default(); CHUNK_PAGES as usize]));
         chunk[(at.page % CHUNK_PAGES) as usize] = past;
     }
 
@@ -516,15 +602,29 @@ impl<T: Tag> Memory<T> {
         let states: Vec<u32> = bits(page.active)
             .map(|index| {
                 let slot = page.lines[index];
-                let mut state = std::mem::take(&mut self.lines[slot as usize]);
                 self.free_lines.push(slot);
+                let state = &mut self.lines[slot as usize];
                 state.line.settle_tags();
-                self.packed.intern(state)
+                let id = self.packed.intern(state);
+                state.line.sync();
+                state.touched.clear();
+                id
             })
             .collect();
         let same = states.iter().all(|state| *state == states[0]);
-        let states = if same { States::Same(states[0]) } else { States::Each(states.into()) };
-        self.packed.insert(page.at, PackedPage { past: page.past, active: page.active, states });
+        let states = if same {
+            States::Same(states[0])
+        } else {
+            States::Each(states.into())
+        };
+        self.packed.insert(
+            page.at,
+            PackedPage {
+                past: page.past,
+                active: page.active,
+                states,
+            },
+        );
     }
 
     /// Applies the fences that have passed to the packed lines.
@@ -556,8 +656,13 @@ impl<T: Tag> Memory<T> {
                 (first..first + pages).for_each(|number| self.remember(PageAddress { file, page: number }, page.past));
             } else {
                 let same = states.iter().all(|state| *state == states[0]);
-                let states = if same { States::Same(states[0]) } else { States::Each(states.into()) };
-                self.packed.restore(file, first, pages, PackedPage { active, states, ..page });
+                let states = if same {
+                    States::Same(states[0])
+                } else {
+                    States::Each(states.into())
+                };
+                self.packed
+                    .restore(file, first, pages, PackedPage { active, states, ..page });
             }
         }
     }
@@ -579,8 +684,19 @@ fn unpersisted<T: Tag>(
     bytes: Bytes,
     each: &mut impl FnMut(Unpersisted<'_, T>),
 ) {
-    for (i, store) in state.line.stores().iter().enumerate().filter(|(_, s)| s.bytes.intersects(bytes)) {
-        each(Unpersisted { at, store, flushed: state.line.flushed_at(i), line_persisted });
+    for (i, store) in state
+        .line
+        .stores()
+        .iter()
+        .enumerate()
+        .filter(|(_, s)| s.bytes.intersects(bytes))
+    {
+        each(Unpersisted {
+            at,
+            store,
+            flushed: state.line.flushed_at(i),
+            line_persisted,
+        });
     }
 }
 
@@ -599,16 +715,13 @@ fn settle<T: Tag>(state: &mut LineState<T>, threads: &[ThreadState<T::Site>]) ->
     persisted
 }
 
-fn touch<S>(
-    touched: &mut Vec<Touched>,
-    thread: Thread,
-    threads: &mut Vec<ThreadState<S>>,
-    page: usize,
-    index: usize,
-) {
+fn touch<S>(touched: &mut Vec<Touched>, thread: Thread, threads: &mut Vec<ThreadState<S>>, page: usize, index: usize) {
     if touched.iter().all(|t| t.thread != thread) {
         let state = thread_state(threads, thread);
-        touched.push(Touched { thread, fences: state.fences });
+        touched.push(Touched {
+            thread,
+            fences: state.fences,
+        });
         if state.recent.len() < RECENT {
             state.recent.push((page as u32, index as u8));
         }
@@ -632,12 +745,19 @@ mod tests {
     }
 
     fn store(thread: Thread, tag: u32) -> Store<u32> {
-        Store { bytes: Bytes::range(0, 8), thread, nontemporal: false, tag }
+        Store {
+            bytes: Bytes::range(0, 8),
+            thread,
+            nontemporal: false,
+            tag,
+        }
     }
 
     fn drained(memory: &mut Memory<u32>, len: u64) -> Vec<(u64, u32, Option<u32>, bool)> {
         let mut out = Vec::new();
-        memory.drain(0, 0, len, |u| out.push((u.at.line, u.store.tag, u.flushed, u.line_persisted)));
+        memory.drain(0, 0, len, |u| {
+            out.push((u.at.line, u.store.tag, u.flushed, u.line_persisted))
+        });
         out.sort();
         out
     }
@@ -686,7 +806,11 @@ mod tests {
     fn a_long_fill_is_packed() {
         let mut m = Memory::new(Model::Px86, Keep::Last);
         let lines = 8 * LIMITS.lines as u64;
-        let nt = Store { nontemporal: true, bytes: Bytes::ALL, ..store(0, 1) };
+        let nt = Store {
+            nontemporal: true,
+            bytes: Bytes::ALL,
+            ..store(0, 1)
+        };
         for line in 0..lines {
             m.store(at(line), nt.clone());
         }
@@ -721,14 +845,29 @@ mod tests {
         m.drain(0, 64, 64, |lost| assert_eq!(lost.store.tag, 1));
         let lost = drained(&mut m, u64::MAX);
         assert_eq!(lost.len() as u64, lines - 1);
-        assert!(lost.iter().all(|&(line, tag, ..)| tag == if line == 8 { 50 } else { line as u32 % 7 }));
+        assert!(
+            lost.iter()
+                .all(|&(line, tag, ..)| tag == if line == 8 { 50 } else { line as u32 % 7 })
+        );
     }
 
     #[test]
     fn ranges_cut_lines() {
         let mut m = Memory::new(Model::Px86, Keep::Last);
-        m.store(at(0), Store { bytes: Bytes::ALL, ..store(0, 1) });
-        m.store(at(1), Store { bytes: Bytes::ALL, ..store(0, 2) });
+        m.store(
+            at(0),
+            Store {
+                bytes: Bytes::ALL,
+                ..store(0, 1)
+            },
+        );
+        m.store(
+            at(1),
+            Store {
+                bytes: Bytes::ALL,
+                ..store(0, 2)
+            },
+        );
         m.set_clean(0, 0, 60);
         assert_eq!(m.line(at(0)).unwrap().stores()[0].bytes, Bytes::range(60, 4));
         m.sync(0, 0, 64);

@@ -50,7 +50,11 @@ pub struct Packed<L> {
 
 impl<L> Default for Packed<L> {
     fn default() -> Self {
-        Packed { runs: BTreeMap::new(), states: Vec::new(), index: FxHashMap::default() }
+        Packed {
+            runs: BTreeMap::new(),
+            states: Vec::new(),
+            index: FxHashMap::default(),
+        }
     }
 }
 
@@ -63,12 +67,14 @@ impl<L: Clone + Eq + Hash> Packed<L> {
         &self.states[id as usize]
     }
 
-    pub fn intern(&mut self, state: L) -> u32 {
-        let Packed { states, index, .. } = self;
-        *index.entry(state).or_insert_with_key(|state| {
-            states.push(state.clone());
-            states.len() as u32 - 1
-        })
+    pub fn intern(&mut self, state: &L) -> u32 {
+        if let Some(&id) = self.index.get(state) {
+            return id;
+        }
+        let id = self.states.len() as u32;
+        self.states.push(state.clone());
+        self.index.insert(state.clone(), id);
+        id
     }
 
     pub fn insert(&mut self, at: PageAddress, page: PackedPage) {
@@ -113,13 +119,17 @@ impl<L: Clone + Eq + Hash> Packed<L> {
         let mut rest = self.runs.split_off(&(file, pages.start));
         let mut after = rest.split_off(&(file, pages.end));
         self.runs.append(&mut after);
-        rest.into_iter().map(|((_, first), run)| (first, run.pages, run.page)).collect()
+        rest.into_iter()
+            .map(|((_, first), run)| (first, run.pages, run.page))
+            .collect()
     }
 
     /// Takes out everything, as runs: file, first page, number of pages, page. The states stay.
     pub fn remove_all(&mut self) -> Vec<(u32, u64, u64, PackedPage)> {
         let runs = std::mem::take(&mut self.runs);
-        runs.into_iter().map(|((file, first), run)| (file, first, run.pages, run.page)).collect()
+        runs.into_iter()
+            .map(|((file, first), run)| (file, first, run.pages, run.page))
+            .collect()
     }
 
     /// Puts a run back that was taken out.
@@ -145,7 +155,13 @@ impl<L: Clone + Eq + Hash> Packed<L> {
             let pages = first + run.pages - page;
             run.pages -= pages;
             let page_state = run.page.clone();
-            self.runs.insert((file, page), Run { pages, page: page_state });
+            self.runs.insert(
+                (file, page),
+                Run {
+                    pages,
+                    page: page_state,
+                },
+            );
         }
     }
 }
@@ -155,7 +171,11 @@ mod tests {
     use super::*;
 
     fn page(state: u32) -> PackedPage {
-        PackedPage { past: Past::default(), active: 1, states: States::Same(state) }
+        PackedPage {
+            past: Past::default(),
+            active: 1,
+            states: States::Same(state),
+        }
     }
 
     fn at(page: u64) -> PageAddress {
@@ -175,8 +195,11 @@ mod tests {
         assert_eq!(packed.runs.len(), 3);
         packed.insert(at(1), page(7));
         assert_eq!(packed.runs.len(), 4);
-        let removed: Vec<_> =
-            packed.remove_range(1, 1..3).into_iter().map(|(first, pages, _)| (first, pages)).collect();
+        let removed: Vec<_> = packed
+            .remove_range(1, 1..3)
+            .into_iter()
+            .map(|(first, pages, _)| (first, pages))
+            .collect();
         assert_eq!(removed, [(1, 1), (2, 1)]);
         assert_eq!(packed.remove_range(0, 0..u64::MAX).len(), 0);
         assert_eq!(packed.remove_range(1, 0..u64::MAX).len(), 3);
@@ -186,9 +209,9 @@ mod tests {
     #[test]
     fn equal_states_are_kept_once() {
         let mut packed = Packed::<u8>::default();
-        assert_eq!((packed.intern(5), packed.intern(6), packed.intern(5)), (0, 1, 0));
+        assert_eq!((packed.intern(&5), packed.intern(&6), packed.intern(&5)), (0, 1, 0));
         packed.insert(at(0), page(0));
         packed.update_states(|state| *state += 1);
-        assert_eq!((packed.intern(6), packed.intern(5)), (0, 2));
+        assert_eq!((packed.intern(&6), packed.intern(&5)), (0, 2));
     }
 }

@@ -21,16 +21,32 @@ type Contents = [[u8; USED]; LINES];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Instruction {
-    Store { line: usize, start: usize, len: usize },
-    NtStore { line: usize, start: usize, len: usize },
+    Store {
+        line: usize,
+        start: usize,
+        len: usize,
+    },
+    NtStore {
+        line: usize,
+        start: usize,
+        len: usize,
+    },
     /// Locked read-modify-write on PM.
-    Rmw { line: usize, start: usize, len: usize },
+    Rmw {
+        line: usize,
+        start: usize,
+        len: usize,
+    },
     Mfence,
     Sfence,
     /// Locked read-modify-write on volatile memory.
     VolatileRmw,
-    Clflushopt { line: usize },
-    Clflush { line: usize },
+    Clflushopt {
+        line: usize,
+    },
+    Clflush {
+        line: usize,
+    },
 }
 
 use Instruction::*;
@@ -66,7 +82,9 @@ fn table(first: Instruction, second: Instruction) -> Entry {
 
 fn line_of(instruction: Instruction) -> Option<usize> {
     match instruction {
-        Store { line, .. } | NtStore { line, .. } | Rmw { line, .. } | Clflushopt { line } | Clflush { line } => Some(line),
+        Store { line, .. } | NtStore { line, .. } | Rmw { line, .. } | Clflushopt { line } | Clflush { line } => {
+            Some(line)
+        }
         Mfence | Sfence | VolatileRmw => None,
     }
 }
@@ -124,7 +142,11 @@ fn extend(
     }
     // The crash comes after all steps were executed: only flushes and non-temporal stores may still be under way.
     let under_way = |s: &Step| matches!(s.instruction, Clflushopt { .. } | NtStore { .. });
-    if steps.iter().enumerate().all(|(i, s)| done & 1 << i != 0 || under_way(s)) {
+    if steps
+        .iter()
+        .enumerate()
+        .all(|(i, s)| done & 1 << i != 0 || under_way(s))
+    {
         collect(model, steps, floors, persisted_nt, contents);
     }
     for (i, &step) in steps.iter().enumerate() {
@@ -151,13 +173,7 @@ fn cached(steps: &[Step], line: usize) -> impl Iterator<Item = usize> {
     steps.iter().enumerate().filter(move |(_, s)| stores(s)).map(|(i, _)| i)
 }
 
-fn collect(
-    model: Model,
-    steps: &[Step],
-    floors: [usize; LINES],
-    persisted_nt: u32,
-    contents: &mut BTreeSet<Contents>,
-) {
+fn collect(model: Model, steps: &[Step], floors: [usize; LINES], persisted_nt: u32, contents: &mut BTreeSet<Contents>) {
     let counts: [usize; LINES] = std::array::from_fn(|line| cached(steps, line).count());
     let mut prefix = if model == Model::Eadr { counts } else { floors };
     loop {
@@ -194,13 +210,16 @@ fn allowed_by_model(model: Model, steps: &[Step]) -> BTreeSet<Contents> {
 
 fn allowed_by(mut memory: Memory<u32>, steps: &[Step]) -> BTreeSet<Contents> {
     run(&mut memory, steps);
-    let lines: Vec<_> = (0..LINES).map(|line| memory.line(address(line)).cloned().unwrap_or_default()).collect();
+    let lines: Vec<_> = (0..LINES)
+        .map(|line| memory.line(address(line)).cloned().unwrap_or_default())
+        .collect();
     let lines: Vec<_> = lines.iter().collect();
     let uncertain: BTreeSet<u32> = lines.iter().flat_map(|line| line.stores()).map(|s| s.tag).collect();
     crash_states(&lines)
         .map(|state| {
-            let chosen: BTreeSet<u32> =
-                (0..LINES).flat_map(|i| state.persisted(i, lines[i]).map(|s| s.tag)).collect();
+            let chosen: BTreeSet<u32> = (0..LINES)
+                .flat_map(|i| state.persisted(i, lines[i]).map(|s| s.tag))
+                .collect();
             let mut image = Contents::default();
             for (i, step) in steps.iter().enumerate() {
                 if let Store { line, start, len } | NtStore { line, start, len } | Rmw { line, start, len } =
@@ -217,7 +236,10 @@ fn allowed_by(mut memory: Memory<u32>, steps: &[Step]) -> BTreeSet<Contents> {
 
 /// Each line in a page of its own, so that pages come and go.
 fn address(line: usize) -> LineAddress {
-    LineAddress { file: 0, line: 64 * line as u64 }
+    LineAddress {
+        file: 0,
+        line: 64 * line as u64,
+    }
 }
 
 fn run(memory: &mut Memory<u32>, steps: &[Step]) {
@@ -231,7 +253,15 @@ fn run(memory: &mut Memory<u32>, steps: &[Step]) {
             Store { start, len, .. } | NtStore { start, len, .. } | Rmw { start, len, .. } => {
                 let nontemporal = matches!(instruction, NtStore { .. });
                 let bytes = Bytes::range(start as u64, len as u64);
-                memory.store(at, crate::Store { bytes, thread, nontemporal, tag });
+                memory.store(
+                    at,
+                    crate::Store {
+                        bytes,
+                        thread,
+                        nontemporal,
+                        tag,
+                    },
+                );
             }
             Clflushopt { .. } => drop(memory.flush(at, thread, false, tag)),
             Clflush { .. } => drop(memory.flush(at, thread, true, tag)),
@@ -294,7 +324,10 @@ proptest! {
 /// A lower prefix resets to its floor, so the enumeration visits every combination.
 #[test]
 fn the_reference_enumerates() {
-    let store = |line, start| Step { thread: 0, instruction: Store { line, start, len: 1 } };
+    let store = |line, start| Step {
+        thread: 0,
+        instruction: Store { line, start, len: 1 },
+    };
     let steps = [store(0, 0), store(0, 1), store(1, 0)];
     assert_eq!(allowed(Model::Px86, &steps).len(), 6);
     assert_eq!(allowed(Model::Eadr, &steps).len(), 1);

@@ -361,9 +361,10 @@ unsafe extern "C" fn mremap(old: *mut c_void, old_len: size_t, new_len: size_t, 
         let stack = log::stack_here();
         let offset = region.offset + (start - region.start);
         pm::remove(start, start + old_len, |_| {});
-        log::unmap(stack, region.file, offset, old_len);
         let protection = libc::PROT_READ | if region.writable { libc::PROT_WRITE } else { 0 };
+        // In this order, so that what stays mapped is never seen unmapped: it need not be durable by now.
         log::map(stack, region.file, moved, offset, new_len, protection);
+        log::unmap(stack, region.file, offset, old_len);
         let delta = new_alias.wrapping_sub(moved) as i64;
         pm::insert(Region { start: moved, end: moved + new_len, delta, offset, ..region });
         let (low, high) = pm::view_range();

@@ -530,11 +530,9 @@ unsafe fn read_set(set: *const sigset_t) -> Option<u64> {
 
 unsafe fn write_set(set: *mut sigset_t, mask: u64) {
     if !set.is_null() {
+        // As the kernel does: only the part of the set that holds signals.
         // SAFETY: the caller's pointer is a set.
-        unsafe {
-            set.write_bytes(0, 1);
-            *set.cast::<u64>() = mask;
-        }
+        unsafe { *set.cast::<u64>() = mask };
     }
 }
 

@@ -40,7 +40,10 @@ impl Oracle for Missing {
             (false, true) => Kind::TransientData,
             (false, false) => Kind::MissingFlush,
         };
-        let transaction_end = tag.transaction.get().and_then(|begin| self.transaction_ends.get(&begin));
+        let transaction_end = tag
+            .transaction
+            .get()
+            .and_then(|begin| self.transaction_ends.get(&begin));
         let durable_by = match (kind, transaction_end, tag.fence.get()) {
             (Kind::TransientData, ..) => None,
             (_, Some(&end), _) => Some((DurableByKind::TxEnd, end)),
@@ -49,13 +52,23 @@ impl Oracle for Missing {
         };
         findings.awaited_fences.extend(tag.fence.get());
         let bytes = lost.store.bytes;
-        let at = PmAddress { file: FileId(lost.at.file), offset: lost.at.line * LINE + bytes.first() };
+        let at = PmAddress {
+            file: FileId(lost.at.file),
+            offset: lost.at.line * LINE + bytes.first(),
+        };
         findings.add_lowest(RawFinding {
             durable_by,
             related: lost.flushed.map(|flush| (Relation::FlushedHere, StackId(flush))),
-            detail: if lost.store.nontemporal { Detail::Nontemporal } else { Detail::None },
+            detail: if lost.store.nontemporal {
+                Detail::Nontemporal
+            } else {
+                Detail::None
+            },
             count: u64::from(tag.count),
-            in_flight: gone.by == DurableByKind::Exit && tag.fence.get().is_none() && !tag.repeated && !gone.acknowledged,
+            in_flight: gone.by == DurableByKind::Exit
+                && tag.fence.get().is_none()
+                && !tag.repeated
+                && !gone.acknowledged,
             ..RawFinding::new(kind, tag.stack).at(at, bytes.span())
         });
     }

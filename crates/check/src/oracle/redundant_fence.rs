@@ -86,7 +86,10 @@ impl Oracle for RedundantFence {
             if world.findings.awaited_fences.contains(&stack) {
                 continue;
             }
-            world.findings.add(RawFinding { count, ..RawFinding::new(Kind::RedundantFence, stack) });
+            world.findings.add(RawFinding {
+                count,
+                ..RawFinding::new(Kind::RedundantFence, stack)
+            });
         }
         for finding in world.findings.iter_mut().filter(|f| f.kind == Kind::RedundantFence) {
             finding.out_of = self.fences.get(finding.stack.index()).copied();

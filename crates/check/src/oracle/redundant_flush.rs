@@ -25,7 +25,10 @@ impl Oracle for RedundantFlush {
             self.flushes.resize(index + 1, 0);
         }
         self.flushes[index] += 1;
-        let line = PmAddress { offset: at.offset / LINE * LINE, ..at };
+        let line = PmAddress {
+            offset: at.offset / LINE * LINE,
+            ..at
+        };
         let finding = |kind| RawFinding::new(kind, step.stack).at(line, LINE);
         match outcome {
             Flush::Useful => {}

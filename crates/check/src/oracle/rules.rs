@@ -17,16 +17,26 @@ struct Matcher {
 
 impl Matcher {
     fn new(selector: Selector) -> Self {
-        Matcher { selector, known: FxHashMap::default() }
+        Matcher {
+            selector,
+            known: FxHashMap::default(),
+        }
     }
 
     fn matches(&mut self, stack: StackId, store: StoreAccess, world: &mut World) -> bool {
         match &self.selector.selects {
             Selects::Pm { file, bytes } => {
                 let touches = store.at.offset <= *bytes.end() && *bytes.start() < store.at.offset + store.len;
-                touches && *self.known.entry(store.at.file.0).or_insert_with(|| file_matches(file, store.at.file, world))
+                touches
+                    && *self
+                        .known
+                        .entry(store.at.file.0)
+                        .or_insert_with(|| file_matches(file, store.at.file, world))
             }
-            selects => *self.known.entry(stack.0).or_insert_with(|| stack_matches(selects, stack, world)),
+            selects => *self
+                .known
+                .entry(stack.0)
+                .or_insert_with(|| stack_matches(selects, stack, world)),
         }
     }
 }
@@ -38,7 +48,10 @@ fn file_matches(pattern: &PathPattern, file: FileId, world: &World) -> bool {
 fn stack_matches(selects: &Selects, stack: StackId, world: &mut World) -> bool {
     let symbolized = world.stacks.symbolize(stack, world.tables);
     symbolized.frames.iter().any(|frame| match selects {
-        Selects::Function(pattern) => frame.function.as_deref().is_some_and(|name| pattern.matches_function(name)),
+        Selects::Function(pattern) => frame
+            .function
+            .as_deref()
+            .is_some_and(|name| pattern.matches_function(name)),
         Selects::Source { file, lines } => {
             frame.line.is_some_and(|line| lines.contains(&line))
                 && frame.file.as_deref().is_some_and(|path| file.matches(path))
@@ -64,7 +77,10 @@ impl MustPersistBefore {
     /// The stores of `stacks` to the line that are not persistent: stack, first byte, length.
     fn unpersisted(world: &mut World, at: LineAddress, stacks: &FxHashSet<StackId>) -> Option<StackId> {
         let line = world.memory.line(at)?;
-        line.stores().iter().map(|s| s.tag.stack).find(|stack| stacks.contains(stack))
+        line.stores()
+            .iter()
+            .map(|s| s.tag.stack)
+            .find(|stack| stacks.contains(stack))
     }
 }
 
@@ -88,11 +104,15 @@ impl Oracle for MustPersistBefore {
         }
         if self.before.matches(step.stack, store, world) {
             for piece in pieces(store.at.offset, store.len, LINE) {
-                let at = LineAddress { file: store.at.file.0, line: piece.line };
+                let at = LineAddress {
+                    file: store.at.file.0,
+                    line: piece.line,
+                };
                 self.open.entry(at).or_default().insert(step.stack);
             }
             if self.open.len() >= self.sweep {
-                self.open.retain(|&at, stacks| Self::unpersisted(world, at, stacks).is_some());
+                self.open
+                    .retain(|&at, stacks| Self::unpersisted(world, at, stacks).is_some());
                 self.sweep = SWEEP.max(2 * self.open.len());
             }
         }
@@ -129,8 +149,9 @@ pub fn oracle(index: usize, rule: &Rule) -> Box<dyn Oracle> {
             open: FxHashMap::default(),
             sweep: SWEEP,
         }),
-        Rule::MustBeInTransaction { stores } => {
-            Box::new(MustBeInTransaction { index, stores: Matcher::new(stores) })
-        }
+        Rule::MustBeInTransaction { stores } => Box::new(MustBeInTransaction {
+            index,
+            stores: Matcher::new(stores),
+        }),
     }
 }

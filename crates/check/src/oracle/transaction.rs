@@ -81,7 +81,10 @@ impl TransactionOracle {
             || self.transactional.contains_any(file, start, end);
         let thread = self.thread(step.thread);
         if evidence && thread.not_snapshotted.len() < MAX_CANDIDATES {
-            thread.not_snapshotted.push(Candidate { stack: step.stack, store });
+            thread.not_snapshotted.push(Candidate {
+                stack: step.stack,
+                store,
+            });
         }
     }
 
@@ -91,7 +94,10 @@ impl TransactionOracle {
             let thread = self.thread(step.thread);
             thread.process = Some(step.process);
             if thread.outside.len() < MAX_CANDIDATES {
-                thread.outside.push(Candidate { stack: step.stack, store });
+                thread.outside.push(Candidate {
+                    stack: step.stack,
+                    store,
+                });
             }
         }
     }
@@ -100,17 +106,24 @@ impl TransactionOracle {
     fn report_outside(thread: &mut Thread, world: &mut World) {
         for Candidate { stack, store } in thread.outside.drain(..) {
             let unflushed = pieces(store.at.offset, store.len, LINE).any(|piece| {
-                let line = world.memory.line(LineAddress { file: store.at.file.0, line: piece.line });
+                let line = world.memory.line(LineAddress {
+                    file: store.at.file.0,
+                    line: piece.line,
+                });
                 line.is_some_and(|line| {
                     let is_it = |i: &usize| {
                         let s = &line.stores()[*i];
                         s.tag.stack == stack && s.bytes.intersects(piece.bytes) && !s.nontemporal
                     };
-                    (0..line.stores().len()).filter(is_it).any(|i| line.flushed_at(i).is_none())
+                    (0..line.stores().len())
+                        .filter(is_it)
+                        .any(|i| line.flushed_at(i).is_none())
                 })
             });
             if unflushed {
-                world.findings.add(RawFinding::new(Kind::TxStoreOutside, stack).at(store.at, store.len));
+                world
+                    .findings
+                    .add(RawFinding::new(Kind::TxStoreOutside, stack).at(store.at, store.len));
             }
         }
     }
@@ -129,7 +142,11 @@ impl Oracle for TransactionOracle {
         if world.stacks.origin(step.stack, world.tables) != Origin::Program {
             return;
         }
-        if world.transactions.ignored.touches(store.at.file.0, store.at.offset, store.at.offset + store.len) {
+        if world
+            .transactions
+            .ignored
+            .touches(store.at.file.0, store.at.offset, store.at.offset + store.len)
+        {
             return;
         }
         if inside {
@@ -147,7 +164,10 @@ impl Oracle for TransactionOracle {
             return;
         }
         // The transaction's own flushes come at its commit, for the sake of the ranges that it covers.
-        let by_hand = world.stacks.entry(step.stack, world.tables).is_none_or(|entry| entry.is_persist_primitive());
+        let by_hand = world
+            .stacks
+            .entry(step.stack, world.tables)
+            .is_none_or(|entry| entry.is_persist_primitive());
         if by_hand {
             thread.not_snapshotted.retain(|c| !c.touches_line(at));
         }
@@ -168,11 +188,19 @@ impl Oracle for TransactionOracle {
                 let first = *self.thread(step.thread).snapshots.entry(at).or_insert(step.stack);
                 if already_asked {
                     let related = (first != step.stack).then_some((Relation::SnapshottedFirst, first));
-                    world.findings.add(RawFinding { related, ..twice(at, len) });
+                    world.findings.add(RawFinding {
+                        related,
+                        ..twice(at, len)
+                    });
                 }
             }
-            Change::Added { at, len, already_covered } => {
-                self.transactional.insert(at.file.0, at.offset, at.offset.saturating_add(len));
+            Change::Added {
+                at,
+                len,
+                already_covered,
+            } => {
+                self.transactional
+                    .insert(at.file.0, at.offset, at.offset.saturating_add(len));
                 if already_covered && !world.transactions.calls {
                     world.findings.add(twice(at, len));
                 }
@@ -181,7 +209,9 @@ impl Oracle for TransactionOracle {
                 let thread = self.thread(step.thread);
                 thread.snapshots.clear();
                 for Candidate { stack, store } in thread.not_snapshotted.drain(..) {
-                    world.findings.add(RawFinding::new(Kind::TxStoreNotSnapshotted, stack).at(store.at, store.len));
+                    world
+                        .findings
+                        .add(RawFinding::new(Kind::TxStoreNotSnapshotted, stack).at(store.at, store.len));
                 }
             }
             Change::None => {}

@@ -54,23 +54,42 @@ const T1: u32 = 1;
 
 impl TraceBuilder {
     fn new() -> Self {
-        Self::with_options(Options { client_requests: true, ..Options::default() })
+        Self::with_options(Options {
+            client_requests: true,
+            ..Options::default()
+        })
     }
 
     fn with_options(options: Options) -> Self {
         let bytes = SharedBytes::default();
-        let header = Header { command: vec!["app".into()], options };
+        let header = Header {
+            command: vec!["app".into()],
+            options,
+        };
         let mut writer = TraceWriter::with_storage("test.trace", Box::new(bytes.clone()), &header).unwrap();
-        let app =
-            writer.module(&Module { path: "/no/app".into(), build_id: vec![1], locked_sites: 0 }).unwrap();
-        writer.file(&PmFile { path: "/pm/pool".into(), size: POOL_SIZE }).unwrap();
+        let app = writer
+            .module(&Module {
+                path: "/no/app".into(),
+                build_id: vec![1],
+                locked_sites: 0,
+            })
+            .unwrap();
+        writer
+            .file(&PmFile {
+                path: "/pm/pool".into(),
+                size: POOL_SIZE,
+            })
+            .unwrap();
         let mut builder = TraceBuilder {
             writer,
             bytes,
             app,
             stacks: HashMap::new(),
             libraries: HashMap::new(),
-            end: ProgramEnd { status: Some(0), ..ProgramEnd::default() },
+            end: ProgramEnd {
+                status: Some(0),
+                ..ProgramEnd::default()
+            },
         };
         builder.process(0, None);
         builder.thread(0, 0);
@@ -89,7 +108,14 @@ impl TraceBuilder {
     }
 
     fn thread(&mut self, thread: u32, process: u32) -> &mut Self {
-        self.event(thread, 0, EventKind::ThreadStart { process: ProcessId(process), os_id: 200 + thread })
+        self.event(
+            thread,
+            0,
+            EventKind::ThreadStart {
+                process: ProcessId(process),
+                os_id: 200 + thread,
+            },
+        )
     }
 
     fn event(&mut self, thread: u32, place: u64, kind: EventKind<'_>) -> &mut Self {
@@ -117,10 +143,19 @@ impl TraceBuilder {
                     None => self.app,
                     Some(name) => *self.libraries.entry(name).or_insert_with(|| {
                         let path = format!("/no/{name}");
-                        self.writer.module(&Module { path, build_id: vec![2], locked_sites: 0 }).unwrap()
+                        self.writer
+                            .module(&Module {
+                                path,
+                                build_id: vec![2],
+                                locked_sites: 0,
+                            })
+                            .unwrap()
                     }),
                 };
-                Frame { module: Some(module), address }
+                Frame {
+                    module: Some(module),
+                    address,
+                }
             })
             .collect();
         let stack = self.writer.stack(&frames_of_trace).unwrap();
@@ -129,13 +164,26 @@ impl TraceBuilder {
     }
 
     fn map(&mut self, thread: u32) -> &mut Self {
-        let kind =
-            EventKind::Map { file: POOL, address: POOL_ADDRESS, offset: 0, len: POOL_SIZE, writable: true };
+        let kind = EventKind::Map {
+            file: POOL,
+            address: POOL_ADDRESS,
+            offset: 0,
+            len: POOL_SIZE,
+            writable: true,
+        };
         self.event(thread, 0, kind)
     }
 
     fn unmap(&mut self, thread: u32, place: u64) -> &mut Self {
-        self.event(thread, place, EventKind::Unmap { file: POOL, offset: 0, len: POOL_SIZE })
+        self.event(
+            thread,
+            place,
+            EventKind::Unmap {
+                file: POOL,
+                offset: 0,
+                len: POOL_SIZE,
+            },
+        )
     }
 
     fn store(&mut self, thread: u32, place: u64, offset: u64, len: usize) -> &mut Self {
@@ -143,16 +191,42 @@ impl TraceBuilder {
     }
 
     fn nt_store(&mut self, thread: u32, place: u64, offset: u64, len: usize) -> &mut Self {
-        self.store_as(thread, place, offset, len, StoreFlags { nontemporal: true, ..StoreFlags::default() })
+        self.store_as(
+            thread,
+            place,
+            offset,
+            len,
+            StoreFlags {
+                nontemporal: true,
+                ..StoreFlags::default()
+            },
+        )
     }
 
     fn locked(&mut self, thread: u32, place: u64, offset: u64) -> &mut Self {
-        self.store_as(thread, place, offset, 8, StoreFlags { locked: true, ..StoreFlags::default() })
+        self.store_as(
+            thread,
+            place,
+            offset,
+            8,
+            StoreFlags {
+                locked: true,
+                ..StoreFlags::default()
+            },
+        )
     }
 
     fn store_as(&mut self, thread: u32, place: u64, offset: u64, len: usize, flags: StoreFlags) -> &mut Self {
         let at = PmAddress { file: POOL, offset };
-        self.event(thread, place, EventKind::Store { at, data: &[7; 64][..len], flags })
+        self.event(
+            thread,
+            place,
+            EventKind::Store {
+                at,
+                data: &[7; 64][..len],
+                flags,
+            },
+        )
     }
 
     fn flush(&mut self, thread: u32, place: u64, offset: u64) -> &mut Self {
@@ -160,20 +234,47 @@ impl TraceBuilder {
     }
 
     fn flush_as(&mut self, thread: u32, place: u64, offset: u64, kind: FlushKind) -> &mut Self {
-        self.event(thread, place, EventKind::Flush { at: PmAddress { file: POOL, offset }, kind })
+        self.event(
+            thread,
+            place,
+            EventKind::Flush {
+                at: PmAddress { file: POOL, offset },
+                kind,
+            },
+        )
     }
 
     fn sfence(&mut self, thread: u32, place: u64) -> &mut Self {
-        self.event(thread, place, EventKind::Fence { kind: FenceKind::Sfence })
+        self.event(
+            thread,
+            place,
+            EventKind::Fence {
+                kind: FenceKind::Sfence,
+            },
+        )
     }
 
     fn mfence(&mut self, thread: u32, place: u64) -> &mut Self {
-        self.event(thread, place, EventKind::Fence { kind: FenceKind::Mfence })
+        self.event(
+            thread,
+            place,
+            EventKind::Fence {
+                kind: FenceKind::Mfence,
+            },
+        )
     }
 
     fn request(&mut self, thread: u32, place: u64, request: Request, range: Option<(u64, u64)>) -> &mut Self {
         let range = range.map(|(offset, len)| (PmAddress { file: POOL, offset }, len));
-        self.event(thread, place, EventKind::Request { request, transaction: 0, range })
+        self.event(
+            thread,
+            place,
+            EventKind::Request {
+                request,
+                transaction: 0,
+                range,
+            },
+        )
     }
 
     fn call(&mut self, thread: u32, place: u64, name: &str, arguments: &[u64]) -> &mut Self {
@@ -207,7 +308,11 @@ impl TraceBuilder {
 }
 
 fn place(finding: &Finding) -> u64 {
-    finding.stack.iter().find(|f| f.module.as_deref() == Some("/no/app")).map_or(0, |f| f.address)
+    finding
+        .stack
+        .iter()
+        .find(|f| f.module.as_deref() == Some("/no/app"))
+        .map_or(0, |f| f.address)
 }
 
 fn summary(findings: &[Finding]) -> Vec<(Kind, u64, u64)> {

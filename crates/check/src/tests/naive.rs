@@ -53,7 +53,15 @@ impl Naive {
                 self.shared.insert(byte / 64);
             }
             if nontemporal || !self.eadr {
-                self.bytes.insert(byte, ByteState { place, thread, nontemporal, flushed_by: BTreeSet::new() });
+                self.bytes.insert(
+                    byte,
+                    ByteState {
+                        place,
+                        thread,
+                        nontemporal,
+                        flushed_by: BTreeSet::new(),
+                    },
+                );
             }
         }
         self.stored.insert(thread, true);
@@ -69,8 +77,12 @@ impl Naive {
         if self.bytes.range(line * 64..line * 64 + 64).any(|(_, s)| foreign(s)) {
             self.shared.insert(line);
         }
-        let mut states: Vec<_> =
-            self.bytes.range_mut(line * 64..line * 64 + 64).map(|(_, s)| s).filter(|s| !s.nontemporal).collect();
+        let mut states: Vec<_> = self
+            .bytes
+            .range_mut(line * 64..line * 64 + 64)
+            .map(|(_, s)| s)
+            .filter(|s| !s.nontemporal)
+            .collect();
         if !self.modified.contains(&line) {
             self.find(Kind::FlushUnmodified, place);
         } else if states.is_empty() {
@@ -92,7 +104,13 @@ impl Naive {
     }
 
     fn fence(&mut self, thread: u32) {
-        let own = |s: &ByteState| if s.nontemporal { s.thread == thread } else { s.flushed_by.contains(&thread) };
+        let own = |s: &ByteState| {
+            if s.nontemporal {
+                s.thread == thread
+            } else {
+                s.flushed_by.contains(&thread)
+            }
+        };
         self.persist(|_, s| own(s));
     }
 
@@ -109,7 +127,17 @@ impl Naive {
     fn gone(&mut self) {
         for (_, s) in std::mem::take(&mut self.bytes) {
             let flushed = s.nontemporal || !s.flushed_by.is_empty();
-            self.found.insert((if flushed { Kind::MissingFence } else { Kind::MissingFlush }, s.place), 0);
+            self.found.insert(
+                (
+                    if flushed {
+                        Kind::MissingFence
+                    } else {
+                        Kind::MissingFlush
+                    },
+                    s.place,
+                ),
+                0,
+            );
         }
         self.modified.clear();
         self.shared.clear();

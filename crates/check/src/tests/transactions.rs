@@ -7,7 +7,8 @@ use super::*;
 
 /// Opens a transaction as libpmemobj does.
 fn begin(b: &mut TraceBuilder) -> &mut TraceBuilder {
-    b.call(T0, 90, "pmemobj_tx_begin", &[POOL_ADDRESS]).request(T0, 91, Request::TxBegin, None)
+    b.call(T0, 90, "pmemobj_tx_begin", &[POOL_ADDRESS])
+        .request(T0, 91, Request::TxBegin, None)
 }
 
 fn add(b: &mut TraceBuilder, place: u64, offset: u64, len: u64) {
@@ -21,12 +22,28 @@ fn end(b: &mut TraceBuilder, ranges: &[(u64, u64)]) {
     let stack = b.stack(&[(Some("libpmem.so.1"), 1), (Some("libpmemobj.so.1"), 2), (None, 92)]);
     for &(offset, len) in ranges {
         for line in offset / 64..=(offset + len - 1) / 64 {
-            let at = PmAddress { file: POOL, offset: line * 64 };
-            b.event_at(T0, stack, EventKind::Flush { at, kind: FlushKind::Clwb });
+            let at = PmAddress {
+                file: POOL,
+                offset: line * 64,
+            };
+            b.event_at(
+                T0,
+                stack,
+                EventKind::Flush {
+                    at,
+                    kind: FlushKind::Clwb,
+                },
+            );
         }
         b.request(T0, 92, Request::TxRemove, Some((offset, len)));
     }
-    b.event_at(T0, stack, EventKind::Fence { kind: FenceKind::Sfence });
+    b.event_at(
+        T0,
+        stack,
+        EventKind::Fence {
+            kind: FenceKind::Sfence,
+        },
+    );
     b.request(T0, 93, Request::TxEnd, None);
 }
 
@@ -37,7 +54,8 @@ fn a_right_transaction() {
         begin(&mut b);
         add(&mut b, 1, 0x1000, 64);
         b.store(T0, 2, 0x1000, 8);
-        b.request(T0, 3, Request::TxAdd, Some((0x2010, 112))).store(T0, 4, 0x2010, 64);
+        b.request(T0, 3, Request::TxAdd, Some((0x2010, 112)))
+            .store(T0, 4, 0x2010, 64);
         // Into an object that was reserved, not allocated in the transaction.
         b.store(T0, 5, 0x8000, 8).flush(T0, 6, 0x8000);
         end(&mut b, &[(0x1000, 64), (0x2010, 112)]);
@@ -96,7 +114,10 @@ fn freed_memory_is_no_evidence() {
     begin(&mut b);
     b.store(T0, 4, 0x2000, 8);
     end(&mut b, &[(0x2000, 64)]);
-    b.store(T0, 5, 0x2000, 8).sfence(T0, 6).flush(T0, 7, 0x2000).sfence(T0, 8);
+    b.store(T0, 5, 0x2000, 8)
+        .sfence(T0, 6)
+        .flush(T0, 7, 0x2000)
+        .sfence(T0, 8);
     assert_eq!(b.summary(), [(Kind::RedundantFence, 6, 1)]);
 }
 
@@ -137,8 +158,13 @@ fn without_client_requests_the_calls_say_it() {
     b.call(T0, 90, "pmemobj_tx_begin", &[POOL_ADDRESS]);
     b.call(T0, 1, "pmemobj_tx_add_range_direct", &[POOL_ADDRESS + 0x1000, 64]);
     b.call(T0, 2, "pmemobj_tx_add_range_direct", &[POOL_ADDRESS + 0x1000, 64]);
-    b.store(T0, 3, 0x1000, 8).store(T0, 4, 0x1040, 8).flush(T0, 5, 0x1000).flush(T0, 5, 0x1040).sfence(T0, 6);
-    b.call(T0, 7, "pmemobj_tx_process", &[]).call(T0, 8, "pmemobj_tx_end", &[]);
+    b.store(T0, 3, 0x1000, 8)
+        .store(T0, 4, 0x1040, 8)
+        .flush(T0, 5, 0x1000)
+        .flush(T0, 5, 0x1040)
+        .sfence(T0, 6);
+    b.call(T0, 7, "pmemobj_tx_process", &[])
+        .call(T0, 8, "pmemobj_tx_end", &[]);
     let findings = b.findings();
     assert_eq!(summary(&findings), [(Kind::TxSnapshotTwice, 2, 1)]);
     assert_eq!(findings[0].related[0].stack[0].address, 1);
@@ -153,5 +179,8 @@ fn must_be_in_transaction() {
     end(&mut b, &[(0x1000, 64)]);
     b.store(T0, 3, 0x1000, 8).flush(T0, 4, 0x1000).sfence(T0, 5);
     let config = "[[rule]]\nkind = \"must-be-in-transaction\"\nstores = \"pool@0x1000-0x103f\"";
-    assert_eq!(summary(&b.report(Model::Px86, config).findings), [(Kind::RuleTransaction, 3, 1)]);
+    assert_eq!(
+        summary(&b.report(Model::Px86, config).findings),
+        [(Kind::RuleTransaction, 3, 1)]
+    );
 }

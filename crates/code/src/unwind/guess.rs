@@ -138,6 +138,24 @@ fn offset_in(code: &[u8], pc: u64) -> Option<usize> {
     (offset < code.len()).then_some(offset)
 }
 
+/// The length of the flush, fence or client request whose first byte, one of few, a breakpoint has replaced.
+fn under_breakpoint(code: &[u8]) -> Option<usize> {
+    let mut original = [0; 15];
+    let len = code.len().min(original.len());
+    original[..len].copy_from_slice(&code[..len]);
+    const FIRST_BYTES: [u8; 8] = [0x0f, 0x66, 0x48, 0x41, 0x64, 0x65, 0x67, 0xf0];
+    FIRST_BYTES.into_iter().find_map(|first| {
+        original[0] = first;
+        let instruction = Decoder::new(64, &original[..len], DecoderOptions::NONE).decode();
+        let is_site = match instruction.mnemonic() {
+            Mnemonic::Clwb | Mnemonic::Clflushopt | Mnemonic::Clflush | Mnemonic::Sfence | Mnemonic::Mfence => true,
+            Mnemonic::Xchg => instruction.op0_register() == Register::RBX && instruction.op1_register() == Register::RBX,
+            _ => instruction.has_lock_prefix(),
+        };
+        is_site.then_some(instruction.len())
+    })
+}
+
 fn follow(code: &'static [u8], pc: u64, accept: &mut impl FnMut(&Rule) -> bool) -> Option<Rule> {
     let mut state = State {
         rsp: Place {
@@ -167,6 +185,11 @@ fn follow(code: &'static [u8], pc: u64, accept: &mut impl FnMut(&Rule) -> bool) 
         decoder.set_position(at).ok()?;
         decoder.set_ip(code.as_ptr() as u64 + at as u64);
         decoder.decode_out(&mut instruction);
+        if instruction.mnemonic() == Mnemonic::Int3 {
+            // What stands under a breakpoint leaves the stack as it is.
+            position = under_breakpoint(&code[at..]).map(|len| at + len);
+            continue;
+        }
         position = offset_in(code, instruction.next_ip());
         let mut jump = |target: u64| {
             if let Some(target) = offset_in(code, target)
