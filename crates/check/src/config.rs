@@ -164,7 +164,7 @@ fn glob(text: &str) -> Result<GlobMatcher, String> {
 #[serde(try_from = "String")]
 pub struct Selector {
     text: String,
-    pub selects: Selects,
+    pub selects: Box<Selects>,
 }
 
 impl std::fmt::Display for Selector {
@@ -291,12 +291,12 @@ mod tests {
         else {
             panic!("{config:?}");
         };
-        assert!(matches!(&before.selects, Selects::Function(p) if p.matches_function("log_append_entry")));
+        assert!(matches!(&*before.selects, Selects::Function(p) if p.matches_function("log_append_entry")));
         assert!(
-            matches!(&after.selects, Selects::Source { file, lines } if file.matches("/x/log.c") && *lines == (10..=20))
+            matches!(&*after.selects, Selects::Source { file, lines } if file.matches("/x/log.c") && *lines == (10..=20))
         );
         assert!(
-            matches!(&stores.selects, Selects::Pm { file, bytes } if file.matches("/mnt/pool1") && *bytes == (0x40..=0x7f))
+            matches!(&*stores.selects, Selects::Pm { file, bytes } if file.matches("/mnt/pool1") && *bytes == (0x40..=0x7f))
         );
         let ignore = &config.ignores[0];
         assert_eq!(

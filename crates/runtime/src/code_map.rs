@@ -1,7 +1,8 @@
 //! The code of this process as the handlers need it: which modules are loaded, where their flushes and fences are, and
 //! whose call stack this is. Kept current by a breakpoint on the function that the loader calls when its list changes.
 
-use crate::{log, spin::Spin, sys};
+use crate::spin::{Held, Spin};
+use crate::{log, sys};
 use crashproof_code::modules::{Loader, LoaderState, Module};
 use crashproof_code::sites::SiteTable;
 use crashproof_code::sweep::{Sweep, SweepOptions, sweep_module};
@@ -190,9 +191,17 @@ pub fn sweep_range(start: u64, end: u64) {
     set_breakpoints(None, &found);
 }
 
-/// A forked child: the same code, until one of the two loads or unloads something.
+/// Keeps everyone from changing what is known, for a fork.
+pub fn lock() -> Held<'static> {
+    KNOWN.lock.lock()
+}
+
 pub fn after_fork() {
     KNOWN.lock.reset();
+}
+
+/// In a forked child: the same code, until one of the two loads or unloads something.
+pub fn share() {
     SHARED.store(true, Ordering::Relaxed);
 }
 

@@ -30,6 +30,7 @@ mod threads;
 
 use libc::{c_char, c_int};
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[global_allocator]
 static ALLOCATOR: alloc::Allocator = alloc::Allocator::new();
@@ -115,24 +116,34 @@ fn variable<'a>(mut environment: *const *const c_char, name: &[u8]) -> Option<&'
     None
 }
 
-/// The child must not inherit a lock that a thread of the parent holds.
+/// The signal mask of the thread that forks, while it does.
+static MASK_BEFORE_FORK: AtomicU64 = AtomicU64::new(0);
+
+/// The child must not inherit a lock that another thread of the parent holds, nor what that thread had half changed.
 extern "C" fn before_fork() {
-    std::mem::forget(ALLOCATOR.lock.lock());
+    let mask = sys::set_mask(!sys::OURS);
+    code_map::lock().leave_locked();
+    pm::lock().leave_locked();
+    ALLOCATOR.lock.lock().leave_locked();
+    MASK_BEFORE_FORK.store(mask, Ordering::Relaxed);
 }
 
 extern "C" fn after_fork_in_parent() {
+    let mask = MASK_BEFORE_FORK.load(Ordering::Relaxed);
     ALLOCATOR.lock.reset();
+    pm::after_fork();
+    code_map::after_fork();
+    sys::set_mask(mask);
 }
 
 extern "C" fn after_fork_in_child() {
-    ALLOCATOR.lock.reset();
+    threads::reset_after_fork();
+    after_fork_in_parent();
     if log::session().is_none() {
         return;
     }
     sys::without_signals(|| {
-        pm::after_fork();
-        threads::reset_after_fork();
-        code_map::after_fork();
+        code_map::share();
         let mut path = [0u8; 4096];
         log::start_process(code_map::executable(&mut path), code_map::address_space());
         files::after_fork();

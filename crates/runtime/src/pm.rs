@@ -190,12 +190,13 @@ pub fn for_each(mut f: impl FnMut(Region)) {
     }
 }
 
-/// In a forked child: no other thread is left that could hold the table.
+/// Keeps everyone from changing the table, for a fork.
+pub fn lock() -> spin::Held<'static> {
+    TABLE.writer.lock()
+}
+
 pub fn after_fork() {
     TABLE.writer.reset();
-    if TABLE.version.load(Ordering::Relaxed) & 1 == 1 {
-        TABLE.version.fetch_add(1, Ordering::AcqRel);
-    }
 }
 
 /// The locks of all lines in some ranges, held. At most one `LineLocks` at a time per thread.

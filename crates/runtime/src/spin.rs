@@ -18,9 +18,16 @@ impl Spin {
         Held(&self.0)
     }
 
-    /// In a forked child, whose other threads are gone: nobody holds it.
+    /// Releases what was left locked.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Release);
+    }
+}
+
+impl Held<'_> {
+    /// For a lock that is held across functions; [`Spin::reset`] releases it.
+    pub fn leave_locked(self) {
+        std::mem::forget(self);
     }
 }
 

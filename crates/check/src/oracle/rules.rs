@@ -24,7 +24,7 @@ impl Matcher {
     }
 
     fn matches(&mut self, stack: StackId, store: StoreAccess, world: &mut World) -> bool {
-        match &self.selector.selects {
+        match &*self.selector.selects {
             Selects::Pm { file, bytes } => {
                 let touches = store.at.offset <= *bytes.end() && *bytes.start() < store.at.offset + store.len;
                 touches

@@ -15,24 +15,27 @@ const SHARED_MEMORY_MIB: u64 = 256;
 const OLDEST_KERNEL: (u32, u32) = (4, 17);
 const OLDEST_GLIBC: (u32, u32) = (2, 34);
 
+type Check = fn() -> State;
+
 /// What one look gave.
-enum Finding {
+enum State {
     Good(String),
     /// Recording works, something else is less good.
     Limited(String, &'static str),
     /// Recording does not work.
     Missing(String, String),
 }
-use Finding::{Good, Limited, Missing};
+use State::{Good, Limited, Missing};
 
 pub fn run() -> Result {
-    let checks: [(&str, fn() -> Finding); 8] = [
+    let checks: [(&str, Check); 9] = [
         ("kernel", kernel),
         ("C library", glibc),
         ("seccomp", seccomp),
         ("processor", processor),
         ("shared memory", shared_memory),
         ("temporary files", temporary_files),
+        ("debug files", debug_files),
         ("runtime", runtime_present),
         ("recording", recording),
     ];
@@ -60,7 +63,7 @@ pub fn run() -> Result {
     Ok(if missing == 0 { Exit::Clean } else { Exit::Failed })
 }
 
-fn kernel() -> Finding {
+fn kernel() -> State {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
     match version(release) {
@@ -76,7 +79,7 @@ fn kernel() -> Finding {
     }
 }
 
-fn glibc() -> Finding {
+fn glibc() -> State {
     // SAFETY: returns a constant string of the C library.
     let text = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy();
     match version(&text) {
@@ -85,7 +88,7 @@ fn glibc() -> Finding {
     }
 }
 
-fn seccomp() -> Finding {
+fn seccomp() -> State {
     match std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail") {
         Ok(actions) if actions.split_whitespace().any(|action| action == "trap") => {
             Good("system calls that write into persistent memory can be trapped".to_owned())
@@ -97,7 +100,7 @@ fn seccomp() -> Finding {
     }
 }
 
-fn processor() -> Finding {
+fn processor() -> State {
     let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = information
         .lines()
@@ -128,7 +131,7 @@ fn processor() -> Finding {
     )
 }
 
-fn shared_memory() -> Finding {
+fn shared_memory() -> State {
     match free_mib(Path::new("/dev/shm")) {
         Some(free) if free >= SHARED_MEMORY_MIB => Good(format!("{free} MiB free in /dev/shm")),
         Some(free) => Limited(
@@ -142,7 +145,7 @@ fn shared_memory() -> Finding {
     }
 }
 
-fn temporary_files() -> Finding {
+fn temporary_files() -> State {
     let folder = std::env::temp_dir();
     match free_mib(&folder) {
         Some(free) => Good(format!(
@@ -156,7 +159,19 @@ fn temporary_files() -> Finding {
     }
 }
 
-fn runtime_present() -> Finding {
+/// The program's own debug info needs nothing; that of stock libraries comes in files of its own.
+fn debug_files() -> State {
+    if Path::new("/usr/lib/debug/.build-id").is_dir() {
+        Good("separate debug files of libraries are in /usr/lib/debug".to_owned())
+    } else {
+        Limited(
+            "no separate debug files in /usr/lib/debug".to_owned(),
+            "library functions are named without source lines; -dbg and -dbgsym packages would add them",
+        )
+    }
+}
+
+fn runtime_present() -> State {
     match runtime::find() {
         Ok(path) => Good(path.display().to_string()),
         Err(error) => Missing("not found".to_owned(), error.to_string()),
@@ -164,7 +179,7 @@ fn runtime_present() -> Finding {
 }
 
 /// Records a store, a flush and a fence, and looks whether they arrived.
-fn recording() -> Finding {
+fn recording() -> State {
     match record_self() {
         Ok(recorded) if !recorded.incomplete.is_empty() => {
             let reasons: Vec<_> = recorded

@@ -2,8 +2,7 @@
 //! PM file must be the same in both, and the findings those that the program's annotations say, no more and no fewer.
 //!
 //! Each program in each of its variants (compiler and optimisation) is a test of its own, named after it:
-//! `cargo test --test corpus -- flush/ "clang -O2"` runs those whose names contain either. docs/corpus.md says how to write
-//! a program.
+//! `cargo test --test corpus -- flush/` runs those of an area. docs/corpus.md says how to write a program.
 
 use libtest_mimic::{Arguments, Conclusion, Trial};
 

@@ -62,7 +62,8 @@ pub fn recorded(case: &Case, built: &Built) -> Result<Recorded, String> {
     let report: Report = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))?;
     let (program, file) = (&report.program, pm_file(case, built)?);
     let effects = Effects {
-        status: program.status,
+        // Of a program that a signal ended the report gives the status that a shell would.
+        status: program.status.filter(|_| program.signal.is_none()),
         signal: program.signal,
         stdout,
         file,
