@@ -32,7 +32,7 @@ demo: build
 test: test-deps
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
-	$(CARGO) build --workspace
+	$(CARGO) build --release --workspace
 	$(CARGO) test --release --workspace
 	@echo "make test: everything passed"
 

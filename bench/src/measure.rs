@@ -12,12 +12,18 @@ pub struct Measured {
 
 /// The fastest of several runs.
 pub fn fastest(repeats: usize, mut command: impl FnMut() -> Command) -> Measured {
-    (0..repeats).map(|_| once(command())).min_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("at least one run")
+    (0..repeats)
+        .map(|_| once(command()))
+        .min_by(|a, b| a.seconds.total_cmp(&b.seconds))
+        .expect("at least one run")
 }
 
 fn once(mut command: Command) -> Measured {
     let start = Instant::now();
-    let child = command.stdout(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let child = command
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     // SAFETY: all-zero is a valid rusage; wait4 fills both out parameters.
     let (usage, status) = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
@@ -27,5 +33,8 @@ fn once(mut command: Command) -> Measured {
     };
     let seconds = start.elapsed().as_secs_f64();
     assert!(status.code().is_some_and(|c| c < 2), "{command:?} ended with {status}");
-    Measured { seconds, peak_bytes: usage.ru_maxrss as u64 * 1024 }
+    Measured {
+        seconds,
+        peak_bytes: usage.ru_maxrss as u64 * 1024,
+    }
 }

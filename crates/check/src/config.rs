@@ -194,7 +194,7 @@ impl TryFrom<String> for Selector {
 
     fn try_from(text: String) -> Result<Self, String> {
         Ok(Selector {
-            selects: parse_selector(&text)?,
+            selects: Box::new(parse_selector(&text)?),
             text,
         })
     }

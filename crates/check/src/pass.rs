@@ -39,6 +39,8 @@ pub struct Pass {
     fences: u32,
     /// Outputs of each thread.
     outputs: Vec<u32>,
+    /// Times at which nobody was in the middle of an update.
+    quiets: u32,
     /// Whether some process had several threads.
     threads: bool,
     /// Processes that have a thread.
@@ -94,6 +96,7 @@ impl Pass {
             store_oracles,
             fences: 0,
             outputs: Vec::new(),
+            quiets: 0,
             threads: false,
             processes: Vec::new(),
         }
@@ -204,6 +207,7 @@ impl Pass {
                 }
                 self.outputs[thread] = self.outputs[thread].wrapping_add(1);
             }
+            EventKind::Quiet => self.quiets = self.quiets.wrapping_add(1),
             EventKind::Rename { .. } => {}
         }
     }
@@ -233,7 +237,7 @@ impl Pass {
             transaction: transaction.into(),
             fence: OptionalStack::default(),
             fences: self.fences,
-            outputs: self.outputs.get(step.thread as usize).copied().unwrap_or(0),
+            outputs: outputs_of(&self.outputs, self.quiets, step.thread),
             rewrites: 0,
             repeated: false,
             count: 1,
@@ -279,12 +283,11 @@ impl Pass {
             oracles,
             findings,
             outputs,
+            quiets,
             ..
         } = self;
         memory.drain(file.0, offset, len, |lost| {
-            let acknowledged = outputs
-                .get(lost.store.thread as usize)
-                .is_some_and(|&n| n != lost.store.tag.outputs);
+            let acknowledged = outputs_of(outputs, *quiets, lost.store.thread) != lost.store.tag.outputs;
             let gone = Gone { acknowledged, ..gone };
             for oracle in oracles.iter_mut() {
                 oracle.unpersisted(&lost, gone, findings);
@@ -312,4 +315,9 @@ impl Pass {
             threads: self.threads,
         }
     }
+}
+
+/// How often the thread has shown that it had gone on to other things: by output, or by doing nothing for long.
+fn outputs_of(outputs: &[u32], quiets: u32, thread: u32) -> u32 {
+    outputs.get(thread as usize).copied().unwrap_or(0).wrapping_add(quiets)
 }

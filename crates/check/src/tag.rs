@@ -28,7 +28,7 @@ pub struct StoreTag {
     pub fence: OptionalStack,
     /// Fences of any thread before it, or [`FORGOTTEN`].
     pub fences: u32,
-    /// Outputs of its thread before it.
+    /// Signs before it that its thread was not in the middle of an update: output, quiet.
     pub outputs: u32,
     /// How often it rewrote bytes across a fence while nothing persisted them.
     pub rewrites: u16,

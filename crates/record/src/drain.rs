@@ -26,6 +26,8 @@ const LAST_NAP: Duration = Duration::from_millis(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Records between two looks at the clock.
 const BATCH: usize = 1 << 14;
+/// A program that logs nothing for so long is not in the middle of an update.
+const QUIET_AFTER: Duration = Duration::from_millis(250);
 /// A program that logs nothing for so long gets its last block written.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
@@ -92,6 +94,7 @@ impl<'s> Recording<'s> {
         let mut nap = SHORTEST_NAP;
         let mut last_look = Instant::now();
         let mut last_record = Some(last_look);
+        let mut quiet = true;
         loop {
             let drained = self.drain();
             let now = Instant::now();
@@ -118,6 +121,14 @@ impl<'s> Recording<'s> {
             };
             if drained != Drained::Nothing {
                 last_record = Some(now);
+                quiet = false;
+            } else if !quiet
+                && ended.is_none()
+                && !self.watch.any_stopped()
+                && last_record.is_some_and(|t| now.duration_since(t) >= QUIET_AFTER)
+            {
+                self.translator.quiet();
+                quiet = true;
             } else if last_record.is_some_and(|t| now.duration_since(t) >= FLUSH_AFTER) {
                 self.translator.output.flush();
                 last_record = None;

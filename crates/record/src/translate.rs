@@ -289,6 +289,11 @@ impl Translator {
         Some(())
     }
 
+    /// Nobody has logged anything for a while.
+    pub fn quiet(&mut self) {
+        self.output.event(ThreadId(0), NO_STACK, &EventKind::Quiet);
+    }
+
     fn end_process(&mut self, raw: u32) -> Option<Process> {
         let process = self.processes.remove(&raw)?;
         let thread = process.first_thread.unwrap_or(ThreadId(0));

@@ -147,7 +147,7 @@ pub fn modules_changed() {
             let found = unsafe { sweep_module(module, &options) };
             announce(module, found.locked);
             if new {
-                set_breakpoints(module.path.as_ref().map(|p| p.as_os_str().as_bytes()), &found);
+                set_breakpoints(Some(module), &found);
             }
         }
     }
@@ -163,7 +163,7 @@ fn announce(module: &Module, locked: u32) {
     log::module(address_space(), module.bias as u64, start, end, locked, &module.build_id, path);
 }
 
-fn set_breakpoints(path: Option<&[u8]>, found: &Sweep) {
+fn set_breakpoints(module: Option<&Module>, found: &Sweep) {
     use std::io::Write;
     // SAFETY: the caller holds the lock, which makes this the only writer; the table is filled before a breakpoint stands.
     unsafe { SITES.insert(&found.sites) };
@@ -172,10 +172,13 @@ fn set_breakpoints(path: Option<&[u8]>, found: &Sweep) {
         log::incomplete(INCOMPLETE_UNVERIFIED_CODE, error.to_string().as_bytes());
     }
     if let Some(first) = found.unverified.first() {
+        let path = module.and_then(|m| m.path.as_ref()).map(|p| p.as_os_str().as_bytes());
+        // As disassemblers count addresses in the file.
+        let address = first.wrapping_sub(module.map_or(0, |m| m.bias));
         let mut text = Vec::new();
         let _ = write!(
             text,
-            "{}: {} places may hold a flush or fence that could not be told from data, the first at address {first:#x}",
+            "{}: {} places may hold a flush or fence that could not be told from data, the first at address {address:#x}",
             String::from_utf8_lossy(path.unwrap_or(b"code made at run time")),
             found.unverified.len(),
         );

@@ -20,6 +20,7 @@ use crate::real::{Next, Resolve};
 use crate::{handler, spin::Spin, sys, syscalls, threads};
 use crashproof_instruction::Fault;
 use libc::{c_int, c_void, siginfo_t, sigset_t, ucontext_t};
+use std::arch::{global_asm, naked_asm};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sys::OURS;
@@ -126,7 +127,9 @@ pub fn unblock_ours() {
 
 /// Our handlers. What the process had before is the program's from here on.
 pub fn install() {
-    let all: [&dyn Resolve; 14] = [
+    let all: [&dyn Resolve; 16] = [
+        &NEXT_SETCONTEXT,
+        &NEXT_SWAPCONTEXT,
         &NEXT_PTHREAD_SIGMASK,
         &NEXT_SIGSUSPEND,
         &NEXT_PPOLL,
@@ -192,10 +195,26 @@ fn in_vfork_child() -> bool {
     sys::getpid() != PROCESS.load(Ordering::Relaxed)
 }
 
+// For a process in which libc's cannot be learnt. The same bytes, by which unwinders know it.
+global_asm!(
+    ".hidden crashproof_restore",
+    ".globl crashproof_restore",
+    ".type crashproof_restore, @function",
+    "crashproof_restore:",
+    "mov rax, 15",
+    "syscall",
+    ".size crashproof_restore, . - crashproof_restore",
+);
+
+unsafe extern "C" {
+    fn crashproof_restore();
+}
+
 fn libc_restorer() -> usize {
+    let own = crashproof_restore as *const () as usize;
     // SIGSTKFLT's disposition is set through libc and put back: libc tells the kernel its restorer with every handler.
     let Ok(before) = kernel_action(libc::SIGSTKFLT, None) else {
-        return 0;
+        return own;
     };
     // SAFETY: libc's own sigaction with valid arguments.
     unsafe {
@@ -203,7 +222,10 @@ fn libc_restorer() -> usize {
         action.sa_sigaction = relay as *const () as usize;
         NEXT_SIGACTION.get()(libc::SIGSTKFLT, &action, std::ptr::null_mut());
     }
-    kernel_action(libc::SIGSTKFLT, Some(&before)).map_or(0, |a| a.restorer)
+    match kernel_action(libc::SIGSTKFLT, Some(&before)) {
+        Ok(set) if set.restorer != 0 => set.restorer,
+        _ => own,
+    }
 }
 
 fn kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result<KernelAction, i32> {
@@ -750,6 +772,66 @@ unsafe extern "C" fn pthread_attr_setsigmask_np(attributes: *mut libc::pthread_a
     unsafe { NEXT_PTHREAD_ATTR_SETSIGMASK_NP.get()(attributes, Translated::new(mask).as_ptr()) }
 }
 
+/// `setcontext` and `swapcontext` set the mask that the context holds. It was saved by `getcontext`, as the kernel has it,
+/// but the program may have added to it. Cleans it and returns libc's function.
+extern "C" fn clean_context(context: *mut ucontext_t, swap: bool) -> usize {
+    // SAFETY: the program's context.
+    let mask = unsafe { mask_of(&mut *context) };
+    if installed() && *mask & OURS != 0 {
+        *mask = kernel_mask(*mask) | *mask & LIBC_INTERNAL;
+    }
+    let next = if swap {
+        NEXT_SWAPCONTEXT.get()
+    } else {
+        NEXT_SETCONTEXT.get()
+    };
+    next as *const () as usize
+}
+
+/// Both save the caller's registers as they find them, so they must be jumped to from its very frame.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn swapcontext() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "mov rdi, rsi",
+        "mov esi, 1",
+        "call {clean}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp rax",
+        ".cfi_endproc",
+        clean = sym clean_context,
+    )
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn setcontext() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "xor esi, esi",
+        "call {clean}",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp rax",
+        ".cfi_endproc",
+        clean = sym clean_context,
+    )
+}
+
 // --- Interposed: dispositions -----------------------------------------------------------------------------------------
 
 /// Sets the program's disposition (or only asks) and returns the old one.
@@ -1070,6 +1152,8 @@ static NEXT_SYSV_SIGNAL: Next<SetHandler> = unsafe { Next::new(c"sysv_signal") }
 static NEXT_SIGSET: Next<SetHandler> = unsafe { Next::new(c"sigset") };
 static NEXT_SIGIGNORE: Next<unsafe extern "C" fn(c_int) -> c_int> = unsafe { Next::new(c"sigignore") };
 static NEXT_SIGINTERRUPT: Next<unsafe extern "C" fn(c_int, c_int) -> c_int> = unsafe { Next::new(c"siginterrupt") };
+static NEXT_SETCONTEXT: Next<unsafe extern "C" fn()> = unsafe { Next::new(c"setcontext") };
+static NEXT_SWAPCONTEXT: Next<unsafe extern "C" fn()> = unsafe { Next::new(c"swapcontext") };
 static NEXT_SIGALTSTACK: Next<unsafe extern "C" fn(*const libc::stack_t, *mut libc::stack_t) -> c_int> =
     unsafe { Next::new(c"sigaltstack") };
 

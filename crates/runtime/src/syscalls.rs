@@ -454,7 +454,8 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Sets the filters. Our SIGSYS handler is in place.
 pub fn install() -> Result<(), i32> {
-    let all: [&dyn Resolve; 18] = [
+    let all: [&dyn Resolve; 19] = [
+        &NEXT_AIO_READ,
         &NEXT_WRITE,
         &NEXT_PWRITE,
         &NEXT_WRITEV,
@@ -1135,6 +1136,41 @@ unsafe extern "C-unwind" fn recvmmsg(
     }
 }
 
+/// libc reads in a thread that has every signal blocked, where the filter's trap would kill the process. A read into PM is
+/// therefore done at once: it has ended when the call returns, and the program is told so in the way that it asked for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aio_read(control: *mut libc::aiocb) -> c_int {
+    /// Where libc has the outcome, which its headers keep to themselves.
+    const ERROR: usize = 112;
+    const RESULT: usize = 120;
+    // SAFETY: the program's control block.
+    unsafe {
+        let request = &*control;
+        if !in_pm(request.aio_buf, request.aio_nbytes) {
+            return NEXT_AIO_READ.get()(control);
+        }
+        let (fd, buffer, len) = (request.aio_fildes, request.aio_buf, request.aio_nbytes);
+        let errno = libc::__errno_location();
+        let saved = *errno;
+        let mut result = libc::pread(fd, buffer, len, request.aio_offset);
+        if result == -1 && *errno == libc::ESPIPE {
+            result = libc::read(fd, buffer, len);
+        }
+        let failed = if result == -1 { *errno } else { 0 };
+        *errno = saved;
+        control.cast::<u8>().add(RESULT).cast::<ssize_t>().write(result);
+        control.cast::<u8>().add(ERROR).cast::<c_int>().write(failed);
+        threads::notify(&request.aio_sigevent);
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aio_read64(control: *mut libc::aiocb) -> c_int {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { aio_read(control) }
+}
+
 // --- Interposed: output, and writes to PM files ---------------------------------------------------------------------------
 
 /// After a successful write: an output event if it went to a socket, a file event if it went to a PM file. What went to
@@ -1417,6 +1453,7 @@ static NEXT_SENDMMSG: Next<Sendmmsg> = unsafe { Next::new(c"sendmmsg") };
 static NEXT_RECVMSG: Next<Recvmsg> = unsafe { Next::new(c"recvmsg") };
 static NEXT_RECVMMSG: Next<Recvmmsg> = unsafe { Next::new(c"recvmmsg") };
 static NEXT_PROCESS_VM_READV: Next<ProcessVmReadv> = unsafe { Next::new(c"process_vm_readv") };
+static NEXT_AIO_READ: Next<unsafe extern "C" fn(*mut libc::aiocb) -> c_int> = unsafe { Next::new(c"aio_read") };
 static NEXT_MUTEX_INIT: Next<MutexInit> = unsafe { Next::new(c"pthread_mutex_init") };
 static NEXT_MUTEXATTR_GETROBUST: Next<GetRobust> = unsafe { Next::new(c"pthread_mutexattr_getrobust") };
 static NEXT_SYSCALL: Next<Syscall> = unsafe { Next::new(c"syscall") };

@@ -326,6 +326,9 @@ unsafe extern "C-unwind" fn thrd_create(thread: *mut c_void, routine: usize, arg
     )
 }
 
+/// The word of a `sigevent` in which libc has the function: behind the value and two integers.
+const EVENT_FUNCTION: usize = 2;
+
 /// What a thread of libc's is to call.
 struct Notification {
     function: extern "C-unwind" fn(*mut c_void),
@@ -341,15 +344,13 @@ extern "C-unwind" fn notified(notification: *mut c_void) {
 
 /// The event as it was, or one whose function is called through [`notified`].
 unsafe fn through_us(event: *const libc::sigevent) -> Option<libc::sigevent> {
-    /// Where libc has the function: behind the value and two integers.
-    const FUNCTION: usize = 2;
     if !ACTIVE.load(Ordering::Acquire) || event.is_null() {
         return None;
     }
     // SAFETY: the program's event; with SIGEV_THREAD its third word is a function.
     unsafe {
         let mut own = *event;
-        let function = (&raw mut own).cast::<usize>().add(FUNCTION);
+        let function = (&raw mut own).cast::<usize>().add(EVENT_FUNCTION);
         if own.sigev_notify != libc::SIGEV_THREAD || *function == 0 {
             return None;
         }
@@ -361,6 +362,41 @@ unsafe fn through_us(event: *const libc::sigevent) -> Option<libc::sigevent> {
         own.sigev_value.sival_ptr = (&raw mut *notification).cast();
         *function = notified as extern "C-unwind" fn(*mut c_void) as usize;
         Some(own)
+    }
+}
+
+/// Tells the program that an asynchronous operation has ended, as its event asks.
+pub fn notify(event: &libc::sigevent) {
+    // SAFETY: the program's event; all-zero is a valid siginfo, whose value stands behind the sender's pid and uid.
+    unsafe {
+        match event.sigev_notify {
+            libc::SIGEV_SIGNAL => {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                info.si_signo = event.sigev_signo;
+                info.si_code = libc::SI_ASYNCIO;
+                (&raw mut info)
+                    .cast::<*mut c_void>()
+                    .add(3)
+                    .write(event.sigev_value.sival_ptr);
+                let arguments = [
+                    sys::getpid() as u64,
+                    event.sigev_signo as u64,
+                    &raw const info as u64,
+                    0,
+                    0,
+                    0,
+                ];
+                let _ = sys::syscall(libc::SYS_rt_sigqueueinfo, arguments);
+            }
+            libc::SIGEV_THREAD => {
+                let function = (&raw const *event).cast::<usize>().add(EVENT_FUNCTION).read();
+                let mut thread = 0;
+                if pthread_create(&mut thread, std::ptr::null(), function, event.sigev_value.sival_ptr) == 0 {
+                    libc::pthread_detach(thread);
+                }
+            }
+            _ => {}
+        }
     }
 }
 

@@ -25,7 +25,15 @@ fn compile(directory: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let executable = directory.join(name);
     let source = programs().join(name).with_extension("c");
     let status = Command::new("cc")
-        .args(["-g", "-O1", "-Wall", "-Wno-deprecated-declarations", "-pthread", "-o"])
+        .args([
+            "-g",
+            "-O1",
+            "-Wall",
+            "-Wno-deprecated-declarations",
+            "-Wno-infinite-recursion",
+            "-pthread",
+            "-o",
+        ])
         .args([executable.as_os_str(), source.as_os_str()])
         .args(flags)
         .status()

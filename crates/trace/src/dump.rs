@@ -129,6 +129,7 @@ fn event_kind(f: &mut Formatter, kind: &EventKind, tables: &Tables) -> fmt::Resu
             write!(f, " {}", executable.escape_debug())
         }
         EventKind::ProcessEnd { process } => write!(f, "process-end P{}", process.0),
+        EventKind::Quiet => f.write_str("quiet"),
     }
 }
 

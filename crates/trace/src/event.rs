@@ -188,6 +188,8 @@ pub enum EventKind<'a> {
     ProcessEnd {
         process: ProcessId,
     },
+    /// No process did anything to PM for so long that none can have been in the middle of an update.
+    Quiet,
 }
 
 /// Why a trace may not hold everything that happened.

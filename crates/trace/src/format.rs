@@ -74,6 +74,7 @@ pub mod tag {
     pub const PROCESS_START: u8 = 18;
     pub const PROCESS_END: u8 = 19;
     pub const INITIAL: u8 = 20;
+    pub const QUIET: u8 = 21;
     /// From here on: definitions, which are no items of their own.
     pub const MODULE: u8 = 24;
     pub const STACK: u8 = 25;

@@ -588,7 +588,7 @@ fn decode_item<'a>(
     let kind = first & tag::KIND;
     if first & tag::NEW_THREAD != 0 {
         let thread = ThreadId(input.varint_u32()?);
-        if !matches!(kind, tag::THREAD_START | tag::PROCESS_START | tag::PROCESS_END) {
+        if !matches!(kind, tag::THREAD_START | tag::PROCESS_START | tag::PROCESS_END | tag::QUIET) {
             tables.check_thread(thread)?;
         }
         context.thread = Some(thread);
@@ -783,6 +783,10 @@ fn decode_rare<'a>(
             let process = ProcessId(input.varint_u32()?);
             tables.check_process(process)?;
             EventKind::ProcessEnd { process }
+        }
+        tag::QUIET => {
+            context.thread = None;
+            EventKind::Quiet
         }
         _ => return Err("an unknown kind of record"),
     })

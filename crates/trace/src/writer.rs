@@ -273,7 +273,7 @@ impl TraceWriter {
         if self.context.stack != Some(stack) {
             self.tables.check_stack(stack).map_err(|what| self.invalid(what))?;
         }
-        if self.context.thread != Some(thread) && !is_start_or_end(kind) {
+        if self.context.thread != Some(thread) && !is_of_no_thread(kind) {
             self.tables.check_thread(thread).map_err(|what| self.invalid(what))?;
         }
         match *kind {
@@ -398,7 +398,7 @@ impl TraceWriter {
                 self.tables
                     .define_thread(thread, process)
                     .map_err(|what| self.invalid(what))?;
-                self.put_start_or_end(tag::THREAD_START, thread, stack);
+                self.put_of_no_thread(tag::THREAD_START, thread, stack);
                 put_varint(&mut self.raw, process.0 as u64);
                 put_varint(&mut self.raw, os_id as u64);
             }
@@ -416,7 +416,7 @@ impl TraceWriter {
                 self.tables
                     .define_process(process, definition)
                     .map_err(|what| self.invalid(what))?;
-                self.put_start_or_end(tag::PROCESS_START, thread, stack);
+                self.put_of_no_thread(tag::PROCESS_START, thread, stack);
                 put_varint(&mut self.raw, process.0 as u64);
                 put_varint(&mut self.raw, pid as u64);
                 put_varint(&mut self.raw, parent.map_or(0, |parent| parent.0 as u64 + 1));
@@ -424,9 +424,10 @@ impl TraceWriter {
             }
             EventKind::ProcessEnd { process } => {
                 self.tables.check_process(process).map_err(|what| self.invalid(what))?;
-                self.put_start_or_end(tag::PROCESS_END, thread, stack);
+                self.put_of_no_thread(tag::PROCESS_END, thread, stack);
                 put_varint(&mut self.raw, process.0 as u64);
             }
+            EventKind::Quiet => self.put_of_no_thread(tag::QUIET, thread, stack),
         }
         self.seq += 1;
         self.close_full_block()
@@ -535,7 +536,7 @@ impl TraceWriter {
     }
 
     /// Their thread may not be defined, so the next event may not refer to it.
-    fn put_start_or_end(&mut self, kind: u8, thread: ThreadId, stack: StackId) {
+    fn put_of_no_thread(&mut self, kind: u8, thread: ThreadId, stack: StackId) {
         self.context.thread = None;
         self.put_event(kind, thread, stack, None);
         self.context.thread = None;
@@ -642,10 +643,10 @@ fn bit(set: bool, bit: u8) -> u8 {
     if set { bit } else { 0 }
 }
 
-fn is_start_or_end(kind: &EventKind) -> bool {
+fn is_of_no_thread(kind: &EventKind) -> bool {
     matches!(
         kind,
-        EventKind::ThreadStart { .. } | EventKind::ProcessStart { .. } | EventKind::ProcessEnd { .. }
+        EventKind::ThreadStart { .. } | EventKind::ProcessStart { .. } | EventKind::ProcessEnd { .. } | EventKind::Quiet
     )
 }
 

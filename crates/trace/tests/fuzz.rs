@@ -146,6 +146,7 @@ fn check(bytes: Vec<u8>, describe: bool) -> u64 {
                 assert!(tables.process(process).is_some());
                 continue;
             }
+            EventKind::Quiet => continue,
             EventKind::Store { at, data, .. } => {
                 assert!(data.len() <= format::MAX_STORE);
                 check_at(at, data.len() as u64, tables);

@@ -186,7 +186,7 @@ fn classify(item: &Item<'_>) -> (EventClass, Option<Place>) {
             range.and_then(|(at, len)| part(at.file, at.offset, len)),
         ),
         EventKind::ThreadStart { .. } => (EventClass::Thread, None),
-        EventKind::ProcessStart { .. } | EventKind::ProcessEnd { .. } => (EventClass::Process, None),
+        EventKind::ProcessStart { .. } | EventKind::ProcessEnd { .. } | EventKind::Quiet => (EventClass::Process, None),
     }
 }
 

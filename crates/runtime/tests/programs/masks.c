@@ -55,6 +55,7 @@ int main(void) {
     CHECK(getcontext(&there) == 0);
     there.uc_stack.ss_sp = stack;
     there.uc_stack.ss_size = sizeof stack;
+    sigaddset(&there.uc_sigmask, SIGSEGV);
     makecontext(&there, coroutine, 0);
     CHECK(swapcontext(&here, &there) == 0);
     CHECK(exactly(BIT(SIGSEGV) | BIT(SIGUSR1)));

@@ -1,5 +1,6 @@
 // System calls, libc's own included, that write to PM.
 #include "pm.h"
+#include <aio.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -150,6 +151,25 @@ static void descriptors(void) {
     CHECK(epoll_wait(epoll, events, 4, 0) == 1 && events[0].data.u64 == 42);
 }
 
+static volatile int notified;
+
+static void on_end(union sigval value) { notified = value.sival_int; }
+
+static void asynchronous(void) {
+    int fd = open("/etc/passwd", O_RDONLY);
+    struct aiocb control = {.aio_fildes = fd, .aio_buf = p + 7000, .aio_nbytes = 30, .aio_offset = 5};
+    control.aio_sigevent.sigev_notify = SIGEV_THREAD;
+    control.aio_sigevent.sigev_notify_function = on_end;
+    control.aio_sigevent.sigev_value.sival_int = 17;
+    CHECK(aio_read(&control) == 0);
+    const struct aiocb *list[] = {&control};
+    CHECK(aio_suspend(list, 1, NULL) == 0 && aio_error(&control) == 0 && aio_return(&control) == 30);
+    CHECK(!memcmp(p + 7000, text + 5, 30));
+    for (int i = 0; i < 1000 && !notified; i++) usleep(1000);
+    CHECK(notified == 17);
+    close(fd);
+}
+
 // Where the program wants its mapping, outside the range that the runtime prefers.
 static void fixed_mapping(void) {
     int fd = open(getenv("PM_FILE"), O_RDWR);
@@ -169,6 +189,7 @@ int main(void) {
     system_state();
     sockets();
     descriptors();
+    asynchronous();
     fixed_mapping();
     puts("done");
     return 0;

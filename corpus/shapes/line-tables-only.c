@@ -1,0 +1,14 @@
+// Debug info with nothing but lines.
+// cflags: -g1
+#include "../pm.h"
+
+static __attribute__((noinline)) void set(volatile uint64_t *at) {
+    *at = 7; //~ missing-flush
+}
+
+int main(int argc, char **argv) {
+    volatile uint64_t *pm = pm_map(argv[argc - 1], PAGE);
+    set(pm);
+    printf("%lu\n", (unsigned long)*pm);
+    return 0;
+}

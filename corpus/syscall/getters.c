@@ -1,0 +1,20 @@
+// getcwd, uname, getsockopt and readlink write into PM.
+// file-differs: holds the name of the machine and of the folder
+#include "../pm.h"
+#include <sys/socket.h>
+#include <sys/utsname.h>
+
+int main(int argc, char **argv) {
+    char *pm = pm_map(argv[argc - 1], 8 * PAGE);
+    int sockets[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0)
+        pm_die("socketpair");
+    char *folder = getcwd(pm, PAGE); //~ missing-flush
+    int named = uname((struct utsname *)(pm + PAGE)) == 0; //~ missing-flush
+    socklen_t *len = (socklen_t *)(pm + 2 * PAGE + 64);
+    *len = sizeof(int); //~? missing-flush
+    int option = getsockopt(sockets[0], SOL_SOCKET, SO_TYPE, pm + 2 * PAGE, len); //~ missing-flush
+    ssize_t link = readlink("/proc/self/exe", pm + 3 * PAGE, PAGE); //~ missing-flush
+    printf("%d %d %d %d %u %d\n", folder == pm, named, option, *(int *)(pm + 2 * PAGE), *len, link > 0);
+    return 0;
+}
