@@ -284,9 +284,16 @@ impl Pass {
             findings,
             outputs,
             quiets,
+            transactions,
             ..
         } = self;
         memory.drain(file.0, offset, len, |lost| {
+            let begin = lost.store.tag.transaction.get();
+            if begin.is_some() && transactions.uncommitted(lost.store.thread) == begin {
+                // Its fences were meant for it all the same.
+                findings.awaited_fences.extend(lost.store.tag.fence.get());
+                return;
+            }
             let acknowledged = outputs_of(outputs, *quiets, lost.store.thread) != lost.store.tag.outputs;
             let gone = Gone { acknowledged, ..gone };
             for oracle in oracles.iter_mut() {

@@ -101,6 +101,11 @@ impl Transactions {
         self.threads.get(thread as usize).filter(|t| t.is_active())
     }
 
+    /// Where the thread's transaction began that, if its process ended now, the next opening of the pool would roll back.
+    pub fn uncommitted(&self, thread: u32) -> Option<StackId> {
+        self.of(thread).filter(|t| t.levels.first() == Some(&true))?.begin()
+    }
+
     fn thread(&mut self, thread: u32) -> &mut Transaction {
         let index = thread as usize;
         if index >= self.threads.len() {

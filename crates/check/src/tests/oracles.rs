@@ -301,6 +301,27 @@ fn what_was_under_way_when_the_program_was_killed_is_no_finding() {
 }
 
 #[test]
+fn a_killed_program_that_had_gone_on_is_judged() {
+    for gone_on in [EventKind::Output { fd: 1, data: b"done" }, EventKind::Quiet] {
+        let mut b = TraceBuilder::new();
+        b.store(T0, 1, 0, 8).event(T0, 2, gone_on).store(T0, 3, 64, 8);
+        b.end = ProgramEnd {
+            signal: Some(2),
+            ..ProgramEnd::default()
+        };
+        assert_eq!(b.summary(), [(Kind::MissingFlush, 1, 1)]);
+    }
+}
+
+#[test]
+fn volatile_ranges_are_not_looked_at() {
+    let mut b = TraceBuilder::new();
+    b.request(T0, 1, Request::Volatile, Some((0, 64))).store(T0, 2, 8, 8);
+    b.request(T0, 3, Request::Persistent, Some((0, 64))).store(T0, 4, 16, 8);
+    assert_eq!(b.summary(), [(Kind::MissingFlush, 4, 1)]);
+}
+
+#[test]
 fn eadr_needs_no_flush() {
     let mut b = TraceBuilder::new();
     b.store(T0, 1, 0, 8)

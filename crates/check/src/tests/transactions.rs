@@ -64,6 +64,21 @@ fn a_right_transaction() {
 }
 
 #[test]
+fn what_the_next_opening_rolls_back_need_not_be_durable() {
+    let mut b = TraceBuilder::new();
+    begin(&mut b);
+    add(&mut b, 1, 0x1000, 64);
+    b.store(T0, 2, 0x1000, 8);
+    end(&mut b, &[(0x1000, 64)]);
+    // The process ends in the middle of its second transaction.
+    begin(&mut b);
+    add(&mut b, 1, 0x1000, 64);
+    b.store(T0, 2, 0x1000, 8).sfence(T0, 3);
+    b.event(T0, 0, EventKind::ProcessEnd { process: ProcessId(0) });
+    assert_eq!(b.summary(), []);
+}
+
+#[test]
 fn snapshot_twice() {
     let mut b = TraceBuilder::new();
     begin(&mut b);
