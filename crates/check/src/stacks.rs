@@ -138,6 +138,12 @@ impl Stacks {
         origin
     }
 
+    /// Whether the instruction itself is in the C library: a large `memcpy` between ordinary buffers ends in a fence.
+    pub fn is_in_c_runtime(&self, stack: StackId, tables: &Tables) -> bool {
+        let innermost = tables.frames(stack).first();
+        innermost.is_some_and(|f| module_kind(f.module.and_then(|id| tables.module(id))) == ModuleKind::CRuntime)
+    }
+
     /// The function of PMDK that the program called and within which this happened.
     pub fn entry(&mut self, stack: StackId, tables: &Tables) -> Option<Entry> {
         let mut entry = None;

@@ -139,10 +139,13 @@ pub fn modules_changed() {
     if fresh {
         new_address_space();
     }
-    let options = options();
+    let mut options = options();
+    let locked_wanted = options.locked;
     for module in &modules {
         let new = !has(known, module);
         if new || fresh {
+            // libc runs with every signal blocked at times; see `locks`.
+            options.locked = locked_wanted && !module.is_language_runtime();
             // SAFETY: the loader has the module mapped.
             let found = unsafe { sweep_module(module, &options) };
             announce(module, found.locked);

@@ -6,7 +6,7 @@
 //! registers and readable memory, it is done here too, because getting into a handler and out again costs more than
 //! everything else together.
 
-use crate::{code_map, log, pm, requests, sys};
+use crate::{code_map, log, pm, requests, sys, threads};
 use crashproof_code::sweep::{Site, SiteKind};
 use crashproof_instruction::{self as instruction, Context, Plan, Step, Writes};
 use crashproof_wire::{Session, record::*};
@@ -218,6 +218,10 @@ fn is_pm(plan: &Plan, uc: &mut ucontext_t) -> bool {
 
 /// Does what follows, as long as it can be done here and another event is near.
 fn run_ahead(session: &'static Session, uc: &mut ucontext_t) {
+    if !threads::on_own_stack() {
+        // What the program would push now would go over this very handler's frames.
+        return;
+    }
     let mut event = rip(uc);
     let mut idle = 0;
     for _ in 0..RUN_AHEAD {

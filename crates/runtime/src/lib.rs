@@ -18,6 +18,7 @@ mod code_map;
 mod exec;
 mod files;
 mod handler;
+mod locks;
 mod log;
 mod pm;
 mod real;
@@ -57,6 +58,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     signals::adopt_mask();
     sys::without_signals(|| {
         real::resolve();
+        locks::init();
         crashproof_instruction::init();
         let mut path = [0u8; 4096];
         log::start_process(code_map::executable(&mut path), code_map::init());

@@ -125,6 +125,23 @@ pub fn unblock_ours() {
     sys::set_mask(sys::set_mask(!OURS) & !OURS | SHADOW);
 }
 
+/// Blocks everything but ours, so that a thread made now gets no signal before it has its state. Returns the mask to give
+/// back, here and in the thread.
+pub fn block_for_start() -> u64 {
+    sys::set_mask(!OURS)
+}
+
+/// In the new thread: the mask that its creator had, unless its attributes gave it another. Only ours has libc's own
+/// signals blocked.
+pub fn unblock_at_start(creators: u64) {
+    let inherited = sys::set_mask(!OURS);
+    sys::set_mask(if inherited & LIBC_INTERNAL != 0 {
+        creators
+    } else {
+        inherited
+    });
+}
+
 /// Our handlers. What the process had before is the program's from here on.
 pub fn install() {
     let all: [&dyn Resolve; 16] = [
@@ -254,7 +271,7 @@ fn mask_of(uc: &mut ucontext_t) -> &mut u64 {
 }
 
 /// The kernel's entry for our four. Runs on the alternate stack with all other signals blocked.
-extern "C" fn handle(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
+extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
     // SAFETY: the kernel's frame; errno is this thread's, and the program must find it as it left it.
     unsafe {
         let errno = libc::__errno_location();
@@ -357,7 +374,7 @@ fn die(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
 
 /// The kernel's entry for the program's other handlers that asked for an alternate stack: the kernel knows ours only, so
 /// the frame is moved to where the program wanted it.
-extern "C" fn relay(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
+extern "C-unwind" fn relay(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
     let disposition = TABLE.with(|table| table[signal as usize]);
     if !disposition.is_function() {
         return;
@@ -385,6 +402,11 @@ struct Frame {
 const UCONTEXT: usize = 304;
 const RED_ZONE: u64 = 128;
 
+/// No frame of the kernel's is larger, whatever registers the processor has.
+const KERNEL_FRAME: u64 = 32 << 10;
+
+type Handler = unsafe extern "C-unwind" fn(c_int, *const siginfo_t, *mut ucontext_t);
+
 /// Makes the return from our handler enter `entry(signal, info, uc)` on the program's stack (its alternate one, if
 /// `alternate` and it has one) with `mask`. False: the stack has no room.
 pub fn enter_handler(
@@ -404,6 +426,13 @@ pub fn enter_handler(
             top = high;
         }
         bottom = low;
+    }
+    if top.wrapping_sub(&raw const *uc as u64) < KERNEL_FRAME {
+        // The thread has no stack of ours (yet): the kernel's frame is where the program's belongs, so it serves for both.
+        sys::set_mask(mask);
+        // SAFETY: a handler of the program's or of ours, called as the kernel would have.
+        unsafe { std::mem::transmute::<usize, Handler>(entry)(signal, info, uc) };
+        return true;
     }
     let state = uc.uc_mcontext.fpregs.cast::<u8>();
     let state_len = floating_point_len(state);

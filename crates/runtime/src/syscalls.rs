@@ -14,7 +14,7 @@
 
 use crate::real::{Next, Resolve};
 use crate::{files, log, pm, signals, sys, threads};
-use crashproof_wire::record::*;
+use crashproof_wire::{Session, record::*};
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, off_t, siginfo_t, size_t, ssize_t, ucontext_t};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -660,7 +660,8 @@ fn bounced_call(number: i64, given: [u64; 6], outputs: &[Output], uc: &ucontext_
     let mut result = Ok(0);
     for (output, len) in used() {
         let buffer = bounce.buffer(len);
-        if matches!(output.written, Written::Changed) {
+        // What the kernel leaves alone must come back as it was.
+        if !matches!(output.written, Written::Returned(..) | Written::LengthAt(_)) {
             // SAFETY: a buffer of that length.
             let content = unsafe { std::slice::from_raw_parts_mut(buffer as *mut u8, len) };
             result = result.and(read_memory(given[output.argument], content).map(|()| 0));
@@ -719,20 +720,46 @@ struct Bounce {
     memory: u64,
     size: u64,
     used: u64,
+    /// It is the thread's own, kept for the next call.
+    kept: bool,
 }
 
 impl Bounce {
+    /// What a thread keeps.
+    const KEPT: u64 = 64 << 10;
+
     fn room(len: usize) -> u64 {
         (len as u64).next_multiple_of(16)
     }
 
     fn new(size: u64) -> Result<Bounce, i32> {
         let size = size.max(1).next_multiple_of(4096);
+        // Taken out of the state while in use: a handler that interrupts the call finds none. If it jumps out, that is lost.
+        let kept = std::mem::replace(&mut threads::current().bounce, std::ptr::null_mut());
+        if size <= Bounce::KEPT {
+            let memory = if kept.is_null() {
+                sys::map_anonymous(Bounce::KEPT).ok_or(libc::ENOMEM)?
+            } else {
+                kept
+            };
+            return Ok(Bounce {
+                memory: memory as u64,
+                size: Bounce::KEPT,
+                used: 0,
+                kept: true,
+            });
+        }
+        threads::current().bounce = kept;
         let memory = sys::map_anonymous(size).ok_or(libc::ENOMEM)? as u64;
-        Ok(Bounce { memory, size, used: 0 })
+        Ok(Bounce {
+            memory,
+            size,
+            used: 0,
+            kept: false,
+        })
     }
 
-    /// A zeroed buffer of `len` bytes, for which `new` was asked to have room.
+    /// A buffer of `len` bytes, for which `new` was asked to have room.
     fn buffer(&mut self, len: usize) -> u64 {
         let at = self.memory + self.used;
         self.used += Bounce::room(len);
@@ -741,12 +768,17 @@ impl Bounce {
     }
 
     fn free(self) {
+        let state = threads::current();
+        if self.kept && state.bounce.is_null() {
+            state.bounce = self.memory as *mut u8;
+            return;
+        }
         // SAFETY: our own mapping, which nobody uses any more.
         let _ = unsafe { sys::syscall(libc::SYS_munmap, [self.memory, self.size, 0, 0, 0, 0]) };
     }
 }
 
-/// Copies memory of the program's that may not be there; short at the end of a mapping.
+/// Copies memory of the program's that may not be there; zeros stand for what lies behind the end of a mapping.
 fn read_memory(address: u64, into: &mut [u8]) -> Result<(), i32> {
     let local = iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -765,7 +797,9 @@ fn read_memory(address: u64, into: &mut [u8]) -> Result<(), i32> {
         0,
     ];
     // SAFETY: the kernel checks the source and writes to our slice.
-    unsafe { sys::syscall(libc::SYS_process_vm_readv, arguments) }.map(|_| ())
+    let read = unsafe { sys::syscall(libc::SYS_process_vm_readv, arguments) }?;
+    into[read as usize..].fill(0);
+    Ok(())
 }
 
 /// Does what the kernel would have done: writes `data` to the program's memory at `target`, PM or not.
@@ -1188,7 +1222,7 @@ fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, offset: Option<off_t>) -> s
     }
     match status.st_mode & libc::S_IFMT {
         libc::S_IFSOCK => sent(fd, parts, total),
-        libc::S_IFREG if session.next_file.load(Ordering::Relaxed) > 0 => sys::without_signals(|| {
+        libc::S_IFREG if may_be_pm(session, status.st_ino) => sys::without_signals(|| {
             // SAFETY: lseek by 0 reads the position, which is behind what was written.
             let position = || unsafe { sys::syscall(libc::SYS_lseek, [fd as u64, 0, libc::SEEK_CUR as u64, 0, 0, 0]) };
             let start = match offset {
@@ -1202,6 +1236,14 @@ fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, offset: Option<off_t>) -> s
         }),
         _ => total,
     }
+}
+
+/// Cheap, and sure only in its no: some PM file has this inode number.
+fn may_be_pm(session: &Session, inode: u64) -> bool {
+    let count = (session.next_file.load(Ordering::Acquire) as usize).min(session.files.len());
+    session.files[..count]
+        .iter()
+        .any(|file| file.ino.load(Ordering::Relaxed) == inode)
 }
 
 /// After a successful send.

@@ -33,10 +33,14 @@ pub struct ThreadState {
     pub alternate: libc::stack_t,
     /// Of our own, for the handlers; null if the thread was not made by `pthread_create`.
     stack: *mut c_void,
+    /// Memory for bounce buffers, unless it is in use. See [`crate::syscalls`].
+    pub bounce: *mut u8,
     /// A system call is being made only to see whether the filter traps it.
     pub probing: bool,
     routine: usize,
     argument: *mut c_void,
+    /// The mask to start with.
+    mask: u64,
     /// In the list of ended threads.
     next: *mut ThreadState,
 }
@@ -90,7 +94,7 @@ pub fn current() -> &'static mut ThreadState {
 unsafe fn initialise(state: *mut ThreadState) -> *mut ThreadState {
     // SAFETY: the caller's promise.
     unsafe {
-        let user = (*state).user;
+        let (user, bounce) = ((*state).user, (*state).bounce);
         state.write(ThreadState {
             os_id: 0,
             user,
@@ -101,9 +105,11 @@ unsafe fn initialise(state: *mut ThreadState) -> *mut ThreadState {
                 ss_size: 0,
             },
             stack: std::ptr::null_mut(),
+            bounce,
             probing: false,
             routine: 0,
             argument: std::ptr::null_mut(),
+            mask: 0,
             next: std::ptr::null_mut(),
         });
     }
@@ -227,6 +233,13 @@ fn enter(state: *mut ThreadState) {
     reclaim_stack();
 }
 
+/// Whether the caller, a handler, runs on our own stack. If not, what lies below the interrupted stack pointer is in use.
+pub fn on_own_stack() -> bool {
+    let state = current();
+    let here = &raw const state as u64;
+    !state.stack.is_null() && here.wrapping_sub(state.stack as u64) < STACK
+}
+
 /// Makes our stack the kernel's alternate stack of this thread, if it has one and it is not; returns what was there.
 pub fn reclaim_stack() -> Option<libc::stack_t> {
     let ours = libc::stack_t {
@@ -269,7 +282,10 @@ fn enter_new(state: *mut c_void) -> (usize, *mut c_void) {
     let state: *mut ThreadState = state.cast();
     enter(state);
     // SAFETY: filled in by the creator.
-    unsafe { ((*state).routine, (*state).argument) }
+    unsafe {
+        signals::unblock_at_start((*state).mask);
+        ((*state).routine, (*state).argument)
+    }
 }
 
 /// Calls `create` with the runtime's start routine in place of the program's, or with the program's own where that fails.
@@ -293,7 +309,11 @@ fn create(
         (*state).argument = argument;
         (*state).blocked = current().blocked;
     }
+    let mask = signals::block_for_start();
+    // SAFETY: as above.
+    unsafe { (*state).mask = mask };
     let result = create(ours, state.cast());
+    sys::set_mask(mask);
     if result != 0 {
         retire(state);
     }

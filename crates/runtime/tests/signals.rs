@@ -128,6 +128,11 @@ fn children_of_every_kind_run() {
 }
 
 #[test]
+fn all_of_it_at_once() {
+    assert_eq!(behaves("storm").incomplete, Vec::<String>::new());
+}
+
+#[test]
 fn output_is_recorded() {
     let recorded = behaves("output");
     let of = |fd: u32| {

@@ -135,7 +135,8 @@ static void sockets(void) {
 static void descriptors(void) {
     int *ends = (int *)(p + 2000);
     CHECK(pipe(ends) == 0 && write(ends[1], "q", 1) == 1);
-    int *available = (int *)(p + 2100);
+    // At the very end of the mapping, where the runtime does not know how much the kernel will write.
+    int *available = (int *)(pm + PM_SIZE - sizeof(int));
     CHECK(ioctl(ends[0], FIONREAD, available) == 0 && *available == 1);
     struct pollfd *polled = (struct pollfd *)(p + 3000);
     *polled = (struct pollfd){.fd = ends[0], .events = POLLIN};

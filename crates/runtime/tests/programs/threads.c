@@ -40,8 +40,37 @@ static int c11(void *argument) {
 
 static volatile int fired;
 
+static volatile int handled;
+static sigjmp_buf jump;
+
+static void on_signal(int signal) {
+    store();
+    handled++;
+}
+
+static void on_fault(int signal) {
+    store();
+    siglongjmp(jump, 1);
+}
+
+// Runs in a thread that the runtime did not see coming, and that has no stack of ours.
 static void on_timer(union sigval value) {
     store();
+    sigset_t none;
+    sigemptyset(&none);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
+    sigaction(SIGUSR2, &action, NULL);
+    action.sa_handler = on_fault;
+    sigaction(SIGSEGV, &action, NULL);
+    for (volatile int i = 0; i < 5; i++) {
+        raise(SIGUSR2);
+        if (!sigsetjmp(jump, 1)) *(volatile int *)8 = 1;
+        store();
+        reader((void *)9);
+    }
+    CHECK(handled == 5);
+    signal(SIGSEGV, SIG_DFL);
     fired = 1;
 }
 
