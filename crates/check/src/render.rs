@@ -34,8 +34,7 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
         let transactional = [Kind::TxStoreNotSnapshotted, Kind::TxStoreOutside];
         let explained = finding.kind == Kind::MissingFlush
             && transactional.iter().any(|&kind| raw.get(kind, finding.stack).is_some());
-        let libc_fence =
-            finding.kind == Kind::RedundantFence && stacks.is_in_c_runtime(finding.stack, context.tables);
+        let libc_fence = finding.kind == Kind::RedundantFence && stacks.is_in_c_runtime(finding.stack, context.tables);
         if explained || libc_fence || finding.in_flight && ended_early(context.end) {
             continue;
         }

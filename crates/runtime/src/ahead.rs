@@ -14,7 +14,10 @@ pub struct Prospects {
 
 impl Default for Prospects {
     fn default() -> Self {
-        Prospects { scores: [BEST; ENTRIES], refused: 0 }
+        Prospects {
+            scores: [BEST; ENTRIES],
+            refused: 0,
+        }
     }
 }
 

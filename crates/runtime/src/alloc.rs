@@ -27,8 +27,15 @@ unsafe impl Sync for Allocator {}
 
 impl Allocator {
     pub const fn new() -> Self {
-        let state = State { free: [std::ptr::null_mut(); CLASSES], chunk: std::ptr::null_mut(), left: 0 };
-        Allocator { lock: Spin::new(), state: UnsafeCell::new(state) }
+        let state = State {
+            free: [std::ptr::null_mut(); CLASSES],
+            chunk: std::ptr::null_mut(),
+            left: 0,
+        };
+        Allocator {
+            lock: Spin::new(),
+            state: UnsafeCell::new(state),
+        }
     }
 }
 
@@ -61,7 +68,9 @@ unsafe impl GlobalAlloc for Allocator {
         }
         let skip = state.chunk.align_offset(size);
         if state.chunk.is_null() || state.left < skip + size {
-            let Some(chunk) = sys::map_anonymous((CHUNK + LARGEST) as u64) else { return std::ptr::null_mut() };
+            let Some(chunk) = sys::map_anonymous((CHUNK + LARGEST) as u64) else {
+                return std::ptr::null_mut();
+            };
             state.chunk = chunk;
             state.left = CHUNK + LARGEST;
         }

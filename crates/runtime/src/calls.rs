@@ -105,7 +105,9 @@ unsafe extern "C" fn log_call(index: usize, saved: *const [u64; 6]) -> usize {
 
 /// The library's own function: behind us in the global scope, or in a library that was loaded with a scope of its own.
 fn lookup(name: &str) -> usize {
-    let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else { std::process::abort() };
+    let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else {
+        std::process::abort()
+    };
     let next = real::next(name);
     if next != 0 {
         return next;

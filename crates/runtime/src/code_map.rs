@@ -34,7 +34,10 @@ struct Known {
 // SAFETY: `modules` is only touched with `lock` held.
 unsafe impl Sync for Known {}
 
-static KNOWN: Known = Known { lock: Spin::new(), modules: UnsafeCell::new(Vec::new()) };
+static KNOWN: Known = Known {
+    lock: Spin::new(),
+    modules: UnsafeCell::new(Vec::new()),
+};
 
 pub fn address_space() -> u32 {
     ADDRESS_SPACE.load(Ordering::Relaxed)
@@ -64,12 +67,20 @@ fn watch_loader(r_brk: usize) {
     const RET: u8 = 0xc3;
     // SAFETY: the loader's own function.
     if r_brk == 0 || unsafe { *(r_brk as *const u8) } != RET {
-        log::incomplete(INCOMPLETE_UNSUPPORTED, b"this dynamic loader cannot be watched: libraries loaded later are not seen");
+        log::incomplete(
+            INCOMPLETE_UNSUPPORTED,
+            b"this dynamic loader cannot be watched: libraries loaded later are not seen",
+        );
         return;
     }
     let mut original = [0u8; 15];
     original[0] = RET;
-    let site = Site { address: r_brk, kind: sweep::SiteKind::Sfence, length: 1, original };
+    let site = Site {
+        address: r_brk,
+        kind: sweep::SiteKind::Sfence,
+        length: 1,
+        original,
+    };
     LOADER_BREAKPOINT.store(r_brk, Ordering::Release);
     // SAFETY: a one-byte instruction; the handler for it is installed before the loader can call it again.
     let _ = unsafe { patch::patch(&[site]) };
@@ -161,9 +172,20 @@ pub fn modules_changed() {
 }
 
 fn announce(module: &Module, locked: u32) {
-    let path = module.path.as_ref().map_or(&b"[vdso]"[..], |p| p.as_os_str().as_bytes());
+    let path = module
+        .path
+        .as_ref()
+        .map_or(&b"[vdso]"[..], |p| p.as_os_str().as_bytes());
     let (start, end) = (module.range.start as u64, module.range.end as u64);
-    log::module(address_space(), module.bias as u64, start, end, locked, &module.build_id, path);
+    log::module(
+        address_space(),
+        module.bias as u64,
+        start,
+        end,
+        locked,
+        &module.build_id,
+        path,
+    );
 }
 
 fn set_breakpoints(module: Option<&Module>, found: &Sweep) {
@@ -215,6 +237,11 @@ pub fn share() {
 pub fn executable(buffer: &mut [u8; 4096]) -> &[u8] {
     let link = c"/proc/self/exe".as_ptr();
     // SAFETY: NUL-terminated path and a buffer of that size.
-    let read = unsafe { sys::syscall(libc::SYS_readlink, [link as u64, buffer.as_mut_ptr() as u64, 4096, 0, 0, 0]) };
+    let read = unsafe {
+        sys::syscall(
+            libc::SYS_readlink,
+            [link as u64, buffer.as_mut_ptr() as u64, 4096, 0, 0, 0],
+        )
+    };
     &buffer[..read.unwrap_or(0) as usize]
 }

@@ -25,7 +25,14 @@ fn identity(directory: c_int, path: *const c_char, flags: c_int) -> Option<Ident
     let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
     // SAFETY: `path` is NUL-terminated, `status` has room.
     unsafe {
-        let arguments = [directory as u64, path as u64, flags as u64, mask as u64, &raw mut status as u64, 0];
+        let arguments = [
+            directory as u64,
+            path as u64,
+            flags as u64,
+            mask as u64,
+            &raw mut status as u64,
+            0,
+        ];
         sys::syscall(libc::SYS_statx, arguments).ok()?;
     }
     Some(Identity {
@@ -51,7 +58,10 @@ fn is_file(slot: &FileSlot, identity: &Identity) -> bool {
 fn known(identity: &Identity) -> Option<u32> {
     let session = log::session()?;
     let count = (session.next_file.load(Ordering::Acquire) as usize).min(session.files.len());
-    session.files[..count].iter().rposition(|slot| is_file(slot, identity)).map(|id| id as u32)
+    session.files[..count]
+        .iter()
+        .rposition(|slot| is_file(slot, identity))
+        .map(|id| id as u32)
 }
 
 fn known_fd(fd: c_int) -> Option<(u32, Identity)> {
@@ -89,9 +99,24 @@ fn announce_content(file: u32, fd: c_int) {
     let mut name = [0u8; 32];
     proc_fd_path(fd, &mut name);
     // SAFETY: NUL-terminated path.
-    let opened = unsafe { sys::syscall(libc::SYS_open, [name.as_ptr() as u64, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0, 0]) };
+    let opened = unsafe {
+        sys::syscall(
+            libc::SYS_open,
+            [
+                name.as_ptr() as u64,
+                (libc::O_RDONLY | libc::O_CLOEXEC) as u64,
+                0,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
     let Ok(own) = opened else {
-        log::incomplete(INCOMPLETE_UNSUPPORTED, b"the initial content of a PM file could not be read");
+        log::incomplete(
+            INCOMPLETE_UNSUPPORTED,
+            b"the initial content of a PM file could not be read",
+        );
         return;
     };
     let mut page = [0u8; PAGE as usize];
@@ -135,7 +160,12 @@ fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
     let mut name = [0u8; 32];
     proc_fd_path(fd, &mut name);
     // SAFETY: NUL-terminated path, and room for the result less its final NUL.
-    let n = unsafe { sys::syscall(libc::SYS_readlink, [name.as_ptr() as u64, buffer.as_mut_ptr() as u64, 4095, 0, 0, 0]) };
+    let n = unsafe {
+        sys::syscall(
+            libc::SYS_readlink,
+            [name.as_ptr() as u64, buffer.as_mut_ptr() as u64, 4095, 0, 0, 0],
+        )
+    };
     let path = &buffer[..n.ok()? as usize];
     Some(path.strip_suffix(b" (deleted)").unwrap_or(path))
 }
@@ -149,18 +179,27 @@ fn is_pm_path(session: &Session, path: &[u8]) -> bool {
     let mut subject = [0u8; 4096];
     subject[..path.len()].copy_from_slice(path);
     let name = path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
-    options.patterns.split(|&b| b == 0).take(options.pattern_count as usize).any(|pattern| {
-        let subject = if pattern.contains(&b'/') { &subject[..] } else { &subject[name..] };
-        // SAFETY: both are NUL-terminated: the pattern by the split's separator, the subject by the zeroed buffer.
-        unsafe { libc::fnmatch(pattern.as_ptr().cast(), subject.as_ptr().cast(), 0) == 0 }
-    })
+    options
+        .patterns
+        .split(|&b| b == 0)
+        .take(options.pattern_count as usize)
+        .any(|pattern| {
+            let subject = if pattern.contains(&b'/') {
+                &subject[..]
+            } else {
+                &subject[name..]
+            };
+            // SAFETY: both are NUL-terminated: the pattern by the split's separator, the subject by the zeroed buffer.
+            unsafe { libc::fnmatch(pattern.as_ptr().cast(), subject.as_ptr().cast(), 0) == 0 }
+        })
 }
 
 /// The PM file behind a mapping that the program asks for, if it is one.
 fn pm_file(fd: c_int, flags: c_int) -> Option<u32> {
     let session = log::session()?;
     let shared = flags & libc::MAP_TYPE;
-    if flags & libc::MAP_ANONYMOUS != 0 || fd < 0 || (shared != libc::MAP_SHARED && shared != libc::MAP_SHARED_VALIDATE) {
+    if flags & libc::MAP_ANONYMOUS != 0 || fd < 0 || (shared != libc::MAP_SHARED && shared != libc::MAP_SHARED_VALIDATE)
+    {
         return None;
     }
     // SAFETY: F_GETFL reads only.
@@ -192,7 +231,9 @@ fn forget(start: u64, end: u64) {
         pm::verify(piece);
         log::unmap(stack, piece.file, piece.offset, piece.len());
         if let Some(session) = log::session() {
-            session.files[piece.file as usize].mappings.fetch_sub(1, Ordering::AcqRel);
+            session.files[piece.file as usize]
+                .mappings
+                .fetch_sub(1, Ordering::AcqRel);
         }
         let alias = piece.start.wrapping_add_signed(piece.delta);
         // SAFETY: the alias belongs to this piece alone.
@@ -201,7 +242,15 @@ fn forget(start: u64, end: u64) {
 }
 
 /// Maps `len` bytes of a PM file: a read-only view where the program wants it, and a writable alias.
-fn map_pm(file: u32, address: u64, len: u64, protection: c_int, flags: c_int, fd: c_int, offset: u64) -> Result<u64, i32> {
+fn map_pm(
+    file: u32,
+    address: u64,
+    len: u64,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: u64,
+) -> Result<u64, i32> {
     crate::signals::reclaim();
     let view_protection = view_protection(protection);
     // SAFETY: what the program asked for, less the write permission.
@@ -226,8 +275,16 @@ fn map_pm(file: u32, address: u64, len: u64, protection: c_int, flags: c_int, fd
     }
     let alias_flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: a fresh address of the alias range.
-    let alias =
-        unsafe { sys::mmap(pm::new_alias(len), len, libc::PROT_READ | libc::PROT_WRITE, alias_flags, fd, offset) };
+    let alias = unsafe {
+        sys::mmap(
+            pm::new_alias(len),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            alias_flags,
+            fd,
+            offset,
+        )
+    };
     let alias = alias.inspect_err(|_| {
         // SAFETY: the view was just made here.
         let _ = unsafe { sys::syscall(libc::SYS_munmap, [view, len, 0, 0, 0, 0]) };
@@ -318,7 +375,11 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_i
                 }
                 None => {
                     let mut to = end;
-                    pm::for_each(|r| if r.start > from && r.start < to { to = r.start });
+                    pm::for_each(|r| {
+                        if r.start > from && r.start < to {
+                            to = r.start
+                        }
+                    });
                     protect(from, to, protection)?;
                     if protection & libc::PROT_EXEC != 0 {
                         code_map::sweep_range(from, to);
@@ -333,7 +394,13 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_i
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn mremap(old: *mut c_void, old_len: size_t, new_len: size_t, flags: c_int, new: *mut c_void) -> *mut c_void {
+unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_len: size_t,
+    new_len: size_t,
+    flags: c_int,
+    new: *mut c_void,
+) -> *mut c_void {
     let (start, old_len, new_len) = (old as u64, page_up(old_len as u64), page_up(new_len as u64));
     let result = sys::without_signals(|| {
         // SAFETY: the program's own call, or one on the alias that belongs to its region.
@@ -346,7 +413,10 @@ unsafe extern "C" fn mremap(old: *mut c_void, old_len: size_t, new_len: size_t, 
         }
         let Some(region) = region else {
             if pm::contains(start, old_len.max(1)) {
-                log::incomplete(INCOMPLETE_UNSUPPORTED, b"mremap across several PM mappings, or of length 0, is not followed");
+                log::incomplete(
+                    INCOMPLETE_UNSUPPORTED,
+                    b"mremap across several PM mappings, or of length 0, is not followed",
+                );
             }
             return remap(start, flags, new as u64);
         };
@@ -366,7 +436,13 @@ unsafe extern "C" fn mremap(old: *mut c_void, old_len: size_t, new_len: size_t, 
         log::map(stack, region.file, moved, offset, new_len, protection);
         log::unmap(stack, region.file, offset, old_len);
         let delta = new_alias.wrapping_sub(moved) as i64;
-        pm::insert(Region { start: moved, end: moved + new_len, delta, offset, ..region });
+        pm::insert(Region {
+            start: moved,
+            end: moved + new_len,
+            delta,
+            offset,
+            ..region
+        });
         let (low, high) = pm::view_range();
         if moved < low || moved >= high {
             syscalls::add_view_range(moved, moved + new_len);
@@ -385,7 +461,12 @@ unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c
         while flags & libc::MS_SYNC != 0 && from < end {
             let Some(region) = pm::find(from) else { break };
             let to = region.end.min(page_up(end));
-            log::sync(log::stack_here(), region.file, place_offset(region.place(from)), to - from);
+            log::sync(
+                log::stack_here(),
+                region.file,
+                place_offset(region.place(from)),
+                to - from,
+            );
             from = to;
         }
         Ok(result)
@@ -456,7 +537,12 @@ unsafe extern "C" fn truncate64(path: *const c_char, size: off_t) -> c_int {
 
 fn allocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> Result<u64, i32> {
     // SAFETY: the program's own call.
-    let call = || unsafe { sys::syscall(libc::SYS_fallocate, [fd as u64, mode as u64, offset as u64, len as u64, 0, 0]) };
+    let call = || unsafe {
+        sys::syscall(
+            libc::SYS_fallocate,
+            [fd as u64, mode as u64, offset as u64, len as u64, 0, 0],
+        )
+    };
     let result = resizing(|| identity_of_fd(fd), call)?;
     let zeroing = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
     if mode & zeroing != 0 {
@@ -525,10 +611,13 @@ pub fn written(fd: c_int, data: &[u8], offset: Option<u64>) {
 /// A rename of a PM file, or of another file over it (which unlinks it).
 fn renaming(paths: [(c_int, *const c_char); 2], call: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
     sys::without_signals(|| {
-        let [moved, replaced] =
-            paths.map(|(d, p)| identity(d, p, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i)));
+        let [moved, replaced] = paths.map(|(d, p)| identity(d, p, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i)));
         let result = call()?;
-        let stack = if moved.or(replaced).is_some() { log::stack_here() } else { 0 };
+        let stack = if moved.or(replaced).is_some() {
+            log::stack_here()
+        } else {
+            0
+        };
         if let Some(file) = replaced {
             log::rename(stack, file, b"");
         }
@@ -557,7 +646,10 @@ unsafe extern "C" fn renameat(from: c_int, old: *const c_char, to: c_int, new: *
 unsafe extern "C" fn renameat2(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: u32) -> c_int {
     // SAFETY: the program's own call.
     let call = || unsafe {
-        sys::syscall(libc::SYS_renameat2, [from as u64, old as u64, to as u64, new as u64, flags as u64, 0])
+        sys::syscall(
+            libc::SYS_renameat2,
+            [from as u64, old as u64, to as u64, new as u64, flags as u64, 0],
+        )
     };
     sys::to_libc(renaming([(from, old), (to, new)], call)) as c_int
 }
@@ -566,7 +658,12 @@ fn unlinking(directory: c_int, path: *const c_char, flags: c_int) -> Result<u64,
     sys::without_signals(|| {
         let file = identity(directory, path, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i));
         // SAFETY: the program's own call.
-        let result = unsafe { sys::syscall(libc::SYS_unlinkat, [directory as u64, path as u64, flags as u64, 0, 0, 0]) }?;
+        let result = unsafe {
+            sys::syscall(
+                libc::SYS_unlinkat,
+                [directory as u64, path as u64, flags as u64, 0, 0, 0],
+            )
+        }?;
         if let Some(file) = file {
             log::rename(log::stack_here(), file, b"");
         }
@@ -593,6 +690,8 @@ pub fn verify_all() {
 pub fn after_fork() {
     let Some(session) = log::session() else { return };
     pm::for_each(|region| {
-        session.files[region.file as usize].mappings.fetch_add(1, Ordering::AcqRel);
+        session.files[region.file as usize]
+            .mappings
+            .fetch_add(1, Ordering::AcqRel);
     });
 }

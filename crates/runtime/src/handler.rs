@@ -58,7 +58,9 @@ pub fn trap(_info: &siginfo_t, uc: &mut ucontext_t) -> bool {
         return_to_caller(uc);
         return true;
     }
-    let Some(site) = code_map::site(address) else { return false };
+    let Some(site) = code_map::site(address) else {
+        return false;
+    };
     uc.uc_mcontext.gregs[libc::REG_RIP as usize] = address as i64;
     breakpoint(session, &site, uc);
     run_ahead(session, uc);
@@ -97,17 +99,23 @@ fn context(uc: &mut ucontext_t) -> Context<'_> {
 /// Performs the store (one chunk of it, if it repeats) and logs it.
 fn perform(session: &'static Session, plan: &Plan, uc: &mut ucontext_t) -> Outcome {
     let writes = plan.writes(&context(uc));
-    let Some(region) = region_of(&writes) else { return Outcome::NotOurs };
+    let Some(region) = region_of(&writes) else {
+        return Outcome::NotOurs;
+    };
     let stack = log::stack_of(uc);
     let bounds = writes.bounds();
-    let locks = LineLocks::take(session, std::iter::once((region.place(bounds.address), bounds.length as u64)));
+    let locks = LineLocks::take(
+        session,
+        std::iter::once((region.place(bounds.address), bounds.length as u64)),
+    );
     // SAFETY: the writes lie in the region, whose alias is mapped at delta; a shorter file makes it report a fault.
     let performed = match unsafe { plan.perform(&mut context(uc), region.delta) } {
         Ok(performed) => performed,
         Err(fault) => return Outcome::Fault(fault),
     };
     if performed.wrote() {
-        let flags = if plan.nontemporal() { STORE_NONTEMPORAL } else { 0 } | if plan.locked() { STORE_LOCKED } else { 0 };
+        let flags =
+            if plan.nontemporal() { STORE_NONTEMPORAL } else { 0 } | if plan.locked() { STORE_LOCKED } else { 0 };
         for write in performed.written.ranges() {
             log_written(&region, write.address, write.length, flags, stack);
         }
@@ -124,7 +132,11 @@ fn log_written(region: &Region, address: u64, len: usize, flags: u8, stack: u64)
     let mut done = 0;
     while done < len {
         let at = address + done as u64;
-        let n = if len <= data.len() { len } else { (len - done).min((pm::LINE - at % pm::LINE) as usize) };
+        let n = if len <= data.len() {
+            len
+        } else {
+            (len - done).min((pm::LINE - at % pm::LINE) as usize)
+        };
         // SAFETY: the alias was just written here, and its lines are locked.
         unsafe {
             std::ptr::copy_nonoverlapping(at.wrapping_add_signed(region.delta) as *const u8, data.as_mut_ptr(), n);
@@ -144,7 +156,10 @@ fn region_of(writes: &Writes) -> Option<Region> {
         match next {
             Some(next) => region.end = next.end,
             None => {
-                log::incomplete(INCOMPLETE_UNSUPPORTED, b"one instruction stored to PM and behind its end");
+                log::incomplete(
+                    INCOMPLETE_UNSUPPORTED,
+                    b"one instruction stored to PM and behind its end",
+                );
                 return None;
             }
         }
@@ -182,7 +197,11 @@ fn breakpoint(session: &'static Session, site: &Site, uc: &mut ucontext_t) {
         }
         SiteKind::Sfence | SiteKind::Mfence => {
             std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-            let kind = if matches!(site.kind, SiteKind::Sfence) { FENCE_SFENCE } else { FENCE_MFENCE };
+            let kind = if matches!(site.kind, SiteKind::Sfence) {
+                FENCE_SFENCE
+            } else {
+                FENCE_MFENCE
+            };
             log::fence(log::stack_of(uc), kind);
         }
         SiteKind::ClientRequest => requests::answer(uc),
@@ -197,7 +216,9 @@ fn breakpoint(session: &'static Session, site: &Site, uc: &mut ucontext_t) {
 /// A locked read-modify-write with a breakpoint: a store if it hits PM, else a fence.
 fn locked(session: &'static Session, code: &[u8], uc: &mut ucontext_t) {
     let rip = rip(uc);
-    let Ok(plan) = instruction::decode(code, rip) else { return };
+    let Ok(plan) = instruction::decode(code, rip) else {
+        return;
+    };
     if is_pm(&plan, uc) {
         if let Outcome::Fault(fault) = perform(session, &plan, uc) {
             crate::signals::deliver_fault(&fault, uc);
@@ -256,7 +277,9 @@ fn step(session: &'static Session, uc: &mut ucontext_t) -> Ahead {
     let mut buffer = [0; 15];
     let code = instruction::fetch(rip(uc), &mut buffer);
     if code.first() == Some(&0xcc) {
-        let Some(site) = code_map::site(rip(uc)) else { return Ahead::Stop };
+        let Some(site) = code_map::site(rip(uc)) else {
+            return Ahead::Stop;
+        };
         breakpoint(session, &site, uc);
         return Ahead::Event;
     }

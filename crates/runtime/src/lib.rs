@@ -48,7 +48,9 @@ static FINISH: extern "C" fn() = finish;
 
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     // libc has not set `environ` yet, so the loader's own argument is read.
-    let Some(path) = variable(environment, crashproof_wire::SESSION_ENV.as_bytes()) else { return };
+    let Some(path) = variable(environment, crashproof_wire::SESSION_ENV.as_bytes()) else {
+        return;
+    };
     if !log::open(path) {
         return;
     }

@@ -3,8 +3,8 @@
 //! Everything here runs with all signals blocked (in a handler, or under `signals::block_all`), allocates nothing and
 //! takes no lock of libc's.
 
-use crate::code_map::{self, Registers};
 use crate::ahead::Prospects;
+use crate::code_map::{self, Registers};
 use crate::{sys, threads};
 use crashproof_wire::{self as wire, Session, record::*};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -76,8 +76,17 @@ pub fn open(path: &[u8]) -> bool {
     name[..path.len()].copy_from_slice(path);
     // SAFETY: `name` is NUL-terminated; the mapping is as long as the recorder made the file.
     unsafe {
-        let Ok(fd) = sys::syscall(libc::SYS_open, [name.as_ptr() as u64, (libc::O_RDWR | libc::O_CLOEXEC) as u64, 0, 0, 0, 0])
-        else {
+        let Ok(fd) = sys::syscall(
+            libc::SYS_open,
+            [
+                name.as_ptr() as u64,
+                (libc::O_RDWR | libc::O_CLOEXEC) as u64,
+                0,
+                0,
+                0,
+                0,
+            ],
+        ) else {
             return false;
         };
         let mapped = sys::mmap(
@@ -94,7 +103,9 @@ pub fn open(path: &[u8]) -> bool {
         if (*session).magic != wire::MAGIC || (*session).version != wire::VERSION {
             return false;
         }
-        let Some(set) = sys::map_anonymous((ANNOUNCED_SLOTS * 8) as u64) else { return false };
+        let Some(set) = sys::map_anonymous((ANNOUNCED_SLOTS * 8) as u64) else {
+            return false;
+        };
         ANNOUNCED.store(set.cast(), Ordering::Release);
         SESSION.store(session, Ordering::Release);
     }
@@ -115,10 +126,11 @@ pub fn start_process(executable: &[u8], address_space: u32) {
         publish(PROCESS_END, &[&parent.to_le_bytes()]);
         slot.state.store(1, Ordering::Release);
     } else {
-        let free = session
-            .processes
-            .iter()
-            .find(|s| s.pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok());
+        let free = session.processes.iter().find(|s| {
+            s.pid
+                .compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        });
         match free {
             Some(slot) => {
                 slot.process.store(process, Ordering::Release);
@@ -127,7 +139,12 @@ pub fn start_process(executable: &[u8], address_space: u32) {
             None => incomplete(INCOMPLETE_LIMIT, b"more processes than the recorder can follow"),
         }
     }
-    let fields = Fields::<4200>::default().u32(process).u32(pid).u32(parent).u32(address_space).bytes(executable);
+    let fields = Fields::<4200>::default()
+        .u32(process)
+        .u32(pid)
+        .u32(parent)
+        .u32(address_space)
+        .bytes(executable);
     publish(PROCESS_START, &[fields.as_bytes()]);
 }
 
@@ -146,7 +163,9 @@ pub fn logger() -> &'static mut Logger {
     let state = threads::current();
     if state.user.is_null() {
         let memory = sys::map_anonymous(size_of::<Logger>() as u64).map(|m| m.cast::<Logger>());
-        let Some(memory) = memory else { sys::fail(b"no memory for a thread's log") };
+        let Some(memory) = memory else {
+            sys::fail(b"no memory for a thread's log")
+        };
         // SAFETY: fresh memory of that size; only this thread uses it.
         unsafe {
             memory.write(Logger {
@@ -170,7 +189,10 @@ pub fn logger() -> &'static mut Logger {
         logger.process = process;
         logger.os_id = state.os_id;
         logger.thread = session.next_thread.fetch_add(1, Ordering::Relaxed);
-        let fields = Fields::<16>::default().u32(logger.thread).u32(process).u32(logger.os_id);
+        let fields = Fields::<16>::default()
+            .u32(logger.thread)
+            .u32(process)
+            .u32(logger.os_id);
         publish(THREAD_START, &[fields.as_bytes()]);
     }
     logger
@@ -263,61 +285,143 @@ fn announce_frames(address_space: u32, hash: u64, frames: &[u64]) {
 }
 
 pub fn store(stack: u64, place: u64, flags: u8, data: &[u8]) {
-    let access = Access { stack, place, thread: logger().thread, flags, reserved: 0, len: data.len() as u16 };
+    let access = Access {
+        stack,
+        place,
+        thread: logger().thread,
+        flags,
+        reserved: 0,
+        len: data.len() as u16,
+    };
     publish(STORE, &[access.as_bytes(), data]);
 }
 
 pub fn flush(stack: u64, place: u64, kind: u8) {
-    let access = Access { stack, place, thread: logger().thread, flags: kind, reserved: 0, len: 0 };
+    let access = Access {
+        stack,
+        place,
+        thread: logger().thread,
+        flags: kind,
+        reserved: 0,
+        len: 0,
+    };
     publish(FLUSH, &[access.as_bytes()]);
 }
 
 pub fn fence(stack: u64, kind: u8) {
-    let access = Access { stack, place: 0, thread: logger().thread, flags: kind, reserved: 0, len: 0 };
+    let access = Access {
+        stack,
+        place: 0,
+        thread: logger().thread,
+        flags: kind,
+        reserved: 0,
+        len: 0,
+    };
     publish(FENCE, &[access.as_bytes()]);
 }
 
 pub fn file(file: u32, size: u64, dev: u64, ino: u64, path: &[u8]) {
-    publish(FILE, &[Fields::<4200>::default().u32(file).u64(size).u64(dev).u64(ino).bytes(path).as_bytes()]);
+    publish(
+        FILE,
+        &[Fields::<4200>::default()
+            .u32(file)
+            .u64(size)
+            .u64(dev)
+            .u64(ino)
+            .bytes(path)
+            .as_bytes()],
+    );
 }
 
 pub fn initial(file: u32, offset: u64, data: &[u8]) {
-    publish(INITIAL, &[Fields::<12>::default().u32(file).u64(offset).as_bytes(), data]);
+    publish(
+        INITIAL,
+        &[Fields::<12>::default().u32(file).u64(offset).as_bytes(), data],
+    );
 }
 
 pub fn verify(file: u32, offset: u64, data: &[u8]) {
-    publish(VERIFY, &[Fields::<12>::default().u32(file).u64(offset).as_bytes(), data]);
+    publish(
+        VERIFY,
+        &[Fields::<12>::default().u32(file).u64(offset).as_bytes(), data],
+    );
 }
 
 pub fn map(stack: u64, file: u32, address: u64, offset: u64, len: u64, protection: i32) {
     let fields = Fields::<48>::default().u32(logger().thread).u64(stack).u32(file);
-    publish(MAP, &[fields.u64(address).u64(offset).u64(len).u32(protection as u32).as_bytes()]);
+    publish(
+        MAP,
+        &[fields
+            .u64(address)
+            .u64(offset)
+            .u64(len)
+            .u32(protection as u32)
+            .as_bytes()],
+    );
 }
 
 pub fn unmap(stack: u64, file: u32, offset: u64, len: u64) {
-    publish(UNMAP, &[Fields::<32>::default().u32(logger().thread).u64(stack).u32(file).u64(offset).u64(len).as_bytes()]);
+    publish(
+        UNMAP,
+        &[Fields::<32>::default()
+            .u32(logger().thread)
+            .u64(stack)
+            .u32(file)
+            .u64(offset)
+            .u64(len)
+            .as_bytes()],
+    );
 }
 
 pub fn resize(stack: u64, file: u32, size: u64) {
-    publish(RESIZE, &[Fields::<24>::default().u32(logger().thread).u64(stack).u32(file).u64(size).as_bytes()]);
+    publish(
+        RESIZE,
+        &[Fields::<24>::default()
+            .u32(logger().thread)
+            .u64(stack)
+            .u32(file)
+            .u64(size)
+            .as_bytes()],
+    );
 }
 
 /// Cut into pieces that fit a record.
 pub fn file_write(stack: u64, file: u32, offset: u64, data: &[u8]) {
     let thread = logger().thread;
     for (i, piece) in data.chunks(4096).enumerate() {
-        let head = Fields::<24>::default().u32(thread).u64(stack).u32(file).u64(offset + i as u64 * 4096);
+        let head = Fields::<24>::default()
+            .u32(thread)
+            .u64(stack)
+            .u32(file)
+            .u64(offset + i as u64 * 4096);
         publish(FILE_WRITE, &[head.as_bytes(), piece]);
     }
 }
 
 /// An empty path: unlinked.
 pub fn rename(stack: u64, file: u32, path: &[u8]) {
-    publish(RENAME, &[Fields::<4200>::default().u32(logger().thread).u64(stack).u32(file).bytes(path).as_bytes()]);
+    publish(
+        RENAME,
+        &[Fields::<4200>::default()
+            .u32(logger().thread)
+            .u64(stack)
+            .u32(file)
+            .bytes(path)
+            .as_bytes()],
+    );
 }
 
 pub fn sync(stack: u64, file: u32, offset: u64, len: u64) {
-    publish(SYNC, &[Fields::<32>::default().u32(logger().thread).u64(stack).u32(file).u64(offset).u64(len).as_bytes()]);
+    publish(
+        SYNC,
+        &[Fields::<32>::default()
+            .u32(logger().thread)
+            .u64(stack)
+            .u32(file)
+            .u64(offset)
+            .u64(len)
+            .as_bytes()],
+    );
 }
 
 pub fn output(fd: u32, data: &[u8]) {
@@ -329,25 +433,39 @@ pub fn output(fd: u32, data: &[u8]) {
 
 pub fn call(stack: u64, name: &[u8], arguments: &[u64; 6]) {
     let head = Fields::<12>::default().u32(logger().thread).u64(stack);
-    let fields = arguments.iter().fold(Fields::<128>::default(), |f, &a| f.u64(a)).bytes(name);
+    let fields = arguments
+        .iter()
+        .fold(Fields::<128>::default(), |f, &a| f.u64(a))
+        .bytes(name);
     publish(CALL, &[head.as_bytes(), fields.as_bytes()]);
 }
 
 pub fn request(stack: u64, request: u32, argument: u64, range: Option<(u32, u64, u64)>) {
     let (file, offset, len) = range.unwrap_or((NONE, 0, 0));
-    let fields = Fields::<48>::default().u32(logger().thread).u64(stack).u32(request).u64(argument);
+    let fields = Fields::<48>::default()
+        .u32(logger().thread)
+        .u64(stack)
+        .u32(request)
+        .u64(argument);
     publish(REQUEST, &[fields.u32(file).u64(offset).u64(len).as_bytes()]);
 }
 
 pub fn module(address_space: u32, bias: u64, start: u64, end: u64, locked: u32, build_id: &[u8], path: &[u8]) {
-    let fields = Fields::<4400>::default().u32(address_space).u64(bias).u64(start).u64(end).u32(locked);
+    let fields = Fields::<4400>::default()
+        .u32(address_space)
+        .u64(bias)
+        .u64(start)
+        .u64(end)
+        .u32(locked);
     publish(MODULE, &[fields.bytes(build_id).bytes(path).as_bytes()]);
 }
 
 /// Something that the trace will not hold. Said once per text.
 pub fn incomplete(reason: u32, text: &[u8]) {
     static SAID: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
-    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ b as u64).wrapping_mul(0x100_0000_01b3)) | 1;
+    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| {
+        (h ^ b as u64).wrapping_mul(0x100_0000_01b3)
+    }) | 1;
     for slot in &SAID {
         match slot.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => break,
@@ -355,5 +473,8 @@ pub fn incomplete(reason: u32, text: &[u8]) {
             Err(_) => {}
         }
     }
-    publish(INCOMPLETE, &[Fields::<1024>::default().u32(reason).bytes(text).as_bytes()]);
+    publish(
+        INCOMPLETE,
+        &[Fields::<1024>::default().u32(reason).bytes(text).as_bytes()],
+    );
 }

@@ -37,7 +37,12 @@ impl Region {
     }
 
     fn cut(&self, start: u64, end: u64) -> Region {
-        Region { start, end, offset: self.offset + (start - self.start), ..*self }
+        Region {
+            start,
+            end,
+            offset: self.offset + (start - self.start),
+            ..*self
+        }
     }
 }
 
@@ -54,7 +59,14 @@ struct Table {
 // SAFETY: `regions` is written with `writer` held and an odd version; readers copy and check the version.
 unsafe impl Sync for Table {}
 
-const EMPTY: Region = Region { start: 0, end: 0, delta: 0, file: 0, offset: 0, writable: false };
+const EMPTY: Region = Region {
+    start: 0,
+    end: 0,
+    delta: 0,
+    file: 0,
+    offset: 0,
+    writable: false,
+};
 
 static TABLE: Table = Table {
     version: AtomicU64::new(0),
@@ -98,7 +110,11 @@ fn first_after(address: u64) -> Option<Region> {
             let len = high;
             while low < high {
                 let middle = (low + high) / 2;
-                if region_at(middle).end <= address { low = middle + 1 } else { high = middle }
+                if region_at(middle).end <= address {
+                    low = middle + 1
+                } else {
+                    high = middle
+                }
             }
             let found = (low < len).then(|| region_at(low));
             std::sync::atomic::fence(Ordering::Acquire);
@@ -172,7 +188,10 @@ fn edit(f: impl FnOnce(&mut [Region; MAX_REGIONS], &mut usize)) {
 
 fn insert_sorted(regions: &mut [Region; MAX_REGIONS], len: &mut usize, region: Region) {
     if *len == MAX_REGIONS {
-        log::incomplete(INCOMPLETE_LIMIT, b"more PM mappings at once than the recorder can follow");
+        log::incomplete(
+            INCOMPLETE_LIMIT,
+            b"more PM mappings at once than the recorder can follow",
+        );
         return;
     }
     let index = regions[..*len].partition_point(|r| r.start < region.start);
@@ -212,7 +231,11 @@ impl LineLocks {
 
     /// Locks the lines of the given (place, length) ranges, in ascending order of lock.
     pub fn take(session: &'static Session, ranges: impl Iterator<Item = (u64, u64)>) -> LineLocks {
-        let mut locks = LineLocks { session, indices: [0; Self::MOST], len: 0 };
+        let mut locks = LineLocks {
+            session,
+            indices: [0; Self::MOST],
+            len: 0,
+        };
         for (place, len) in ranges {
             let (file, offset) = (place_file(place), place_offset(place));
             for line in offset / LINE..=(offset + len.max(1) - 1) / LINE {
@@ -276,7 +299,14 @@ pub fn verify(region: Region) {
         let n = (pages - first).min(resident.len() as u64);
         let from = alias + first * PAGE;
         // SAFETY: the alias is mapped; `resident` has a byte per page asked for.
-        if unsafe { sys::syscall(libc::SYS_mincore, [from, n * PAGE, resident.as_mut_ptr() as u64, 0, 0, 0]) }.is_err() {
+        if unsafe {
+            sys::syscall(
+                libc::SYS_mincore,
+                [from, n * PAGE, resident.as_mut_ptr() as u64, 0, 0, 0],
+            )
+        }
+        .is_err()
+        {
             return;
         }
         for page in (0..n).filter(|&p| resident[p as usize] & 1 == 1) {

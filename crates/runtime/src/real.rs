@@ -33,7 +33,11 @@ impl<F: Copy> Next<F> {
     /// `F` is the type of libc's function `name`.
     pub const unsafe fn new(name: &'static std::ffi::CStr) -> Self {
         const { assert!(size_of::<F>() == size_of::<usize>()) };
-        Next { name, address: AtomicUsize::new(0), function: std::marker::PhantomData }
+        Next {
+            name,
+            address: AtomicUsize::new(0),
+            function: std::marker::PhantomData,
+        }
     }
 
     /// Looked up at the start by [`Resolve::resolve`]; where that has not been (no session), at the first call.

@@ -53,7 +53,12 @@ fn say(uc: &ucontext_t, request: u32, transaction: u64, range: Option<(u64, u64)
                 let Some(region) = pm::find(from) else { break };
                 let to = region.end.min(end);
                 let place = region.place(from);
-                log::request(stack, request, transaction, Some((place_file(place), place_offset(place), to - from)));
+                log::request(
+                    stack,
+                    request,
+                    transaction,
+                    Some((place_file(place), place_offset(place), to - from)),
+                );
                 from = to;
             }
         }

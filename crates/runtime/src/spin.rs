@@ -49,7 +49,9 @@ pub fn acquire(word: &AtomicU32, me: u32) {
             let _ = unsafe { sys::syscall(libc::SYS_sched_yield, [0; 6]) };
         } else if holder != 0
             && !sys::alive(holder)
-            && word.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && word
+                .compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
         {
             return;
         }

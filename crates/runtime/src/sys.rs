@@ -25,14 +25,23 @@ pub unsafe fn syscall(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
             options(nostack),
         );
     }
-    if (-4095..0).contains(&result) { Err(-result as i32) } else { Ok(result as u64) }
+    if (-4095..0).contains(&result) {
+        Err(-result as i32)
+    } else {
+        Ok(result as u64)
+    }
 }
 
 /// # Safety
 /// As for mmap.
 pub unsafe fn mmap(address: u64, len: u64, protection: i32, flags: i32, fd: i32, offset: u64) -> Result<u64, i32> {
     // SAFETY: the caller's promise.
-    unsafe { syscall(libc::SYS_mmap, [address, len, protection as u64, flags as u64, fd as i64 as u64, offset]) }
+    unsafe {
+        syscall(
+            libc::SYS_mmap,
+            [address, len, protection as u64, flags as u64, fd as i64 as u64, offset],
+        )
+    }
 }
 
 /// Fresh zeroed private memory that is never given back.
@@ -62,7 +71,10 @@ pub fn gettid() -> u32 {
 }
 
 pub fn nap(nanoseconds: i64) {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: nanoseconds,
+    };
     // SAFETY: reads `time` only.
     let _ = unsafe { syscall(libc::SYS_nanosleep, [&raw const time as u64, 0, 0, 0, 0, 0]) };
 }
@@ -72,11 +84,18 @@ pub fn mapping_around(address: u64) -> Option<(u64, u64)> {
     let path = c"/proc/self/maps".as_ptr() as u64;
     // SAFETY: opens, reads into our own buffer, closes.
     unsafe {
-        let fd = syscall(libc::SYS_open, [path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0, 0]).ok()?;
+        let fd = syscall(
+            libc::SYS_open,
+            [path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0, 0],
+        )
+        .ok()?;
         let mut scan = MapsScan::default();
         let mut buffer = [0u8; 4096];
         let found = loop {
-            match syscall(libc::SYS_read, [fd, buffer.as_mut_ptr() as u64, buffer.len() as u64, 0, 0, 0]) {
+            match syscall(
+                libc::SYS_read,
+                [fd, buffer.as_mut_ptr() as u64, buffer.len() as u64, 0, 0, 0],
+            ) {
                 Ok(n @ 1..) => {
                     let hit = buffer[..n as usize].iter().find_map(|&byte| scan.push(byte, address));
                     if hit.is_some() {
@@ -107,7 +126,9 @@ impl MapsScan {
             b'-' => (self.low, self.number) = (self.number, 0),
             b' ' => {
                 self.in_rest = true;
-                return (self.low..self.number).contains(&address).then_some((self.low, self.number));
+                return (self.low..self.number)
+                    .contains(&address)
+                    .then_some((self.low, self.number));
             }
             _ => self.number = self.number << 4 | (byte as char).to_digit(16).unwrap_or(0) as u64,
         }
@@ -118,7 +139,10 @@ impl MapsScan {
 /// Whether a process or thread with this id exists.
 pub fn alive(id: u32) -> bool {
     // SAFETY: signal 0 only probes.
-    !matches!(unsafe { syscall(libc::SYS_kill, [id as u64, 0, 0, 0, 0, 0]) }, Err(libc::ESRCH))
+    !matches!(
+        unsafe { syscall(libc::SYS_kill, [id as u64, 0, 0, 0, 0, 0]) },
+        Err(libc::ESRCH)
+    )
 }
 
 /// Ends the process where nothing else is left to do, saying why.
@@ -167,7 +191,14 @@ pub const OURS: u64 =
 /// Sets the thread's kernel mask and returns the old one.
 pub fn set_mask(mask: u64) -> u64 {
     let mut old = 0u64;
-    let arguments = [libc::SIG_SETMASK as u64, &raw const mask as u64, &raw mut old as u64, 8, 0, 0];
+    let arguments = [
+        libc::SIG_SETMASK as u64,
+        &raw const mask as u64,
+        &raw mut old as u64,
+        8,
+        0,
+        0,
+    ];
     // SAFETY: both masks are 8 bytes, as the kernel expects.
     let _ = unsafe { syscall(libc::SYS_rt_sigprocmask, arguments) };
     old

@@ -646,7 +646,10 @@ fn bit(set: bool, bit: u8) -> u8 {
 fn is_of_no_thread(kind: &EventKind) -> bool {
     matches!(
         kind,
-        EventKind::ThreadStart { .. } | EventKind::ProcessStart { .. } | EventKind::ProcessEnd { .. } | EventKind::Quiet
+        EventKind::ThreadStart { .. }
+            | EventKind::ProcessStart { .. }
+            | EventKind::ProcessEnd { .. }
+            | EventKind::Quiet
     )
 }
 

@@ -47,7 +47,11 @@ pub const fn parse_slot_header(word: u64, position: u64) -> Option<(u8, usize)> 
 }
 
 pub const fn slots_for(payload: usize) -> u64 {
-    if payload == 0 { 1 } else { payload.div_ceil(SLOT_PAYLOAD) as u64 }
+    if payload == 0 {
+        1
+    } else {
+        payload.div_ceil(SLOT_PAYLOAD) as u64
+    }
 }
 
 /// What the user asked of the recording; written by the recorder before the program starts.
@@ -165,7 +169,9 @@ impl Session {
             }
         }
         for p in position + 1..position + slots {
-            self.ring[(p % RING_SLOTS) as usize].header.store(slot_header(CONTINUATION, 0, p), Ordering::Release);
+            self.ring[(p % RING_SLOTS) as usize]
+                .header
+                .store(slot_header(CONTINUATION, 0, p), Ordering::Release);
         }
         self.ring[(position % RING_SLOTS) as usize]
             .header

@@ -149,7 +149,9 @@ fn under_breakpoint(code: &[u8]) -> Option<usize> {
         let instruction = Decoder::new(64, &original[..len], DecoderOptions::NONE).decode();
         let is_site = match instruction.mnemonic() {
             Mnemonic::Clwb | Mnemonic::Clflushopt | Mnemonic::Clflush | Mnemonic::Sfence | Mnemonic::Mfence => true,
-            Mnemonic::Xchg => instruction.op0_register() == Register::RBX && instruction.op1_register() == Register::RBX,
+            Mnemonic::Xchg => {
+                instruction.op0_register() == Register::RBX && instruction.op1_register() == Register::RBX
+            }
             _ => instruction.has_lock_prefix(),
         };
         is_site.then_some(instruction.len())
