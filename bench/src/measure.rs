@@ -18,6 +18,10 @@ pub fn fastest(repeats: usize, mut command: impl FnMut() -> Command) -> Measured
         .expect("at least one run")
 }
 
+#[expect(
+    clippy::zombie_processes,
+    reason = "wait4 reaps it, and says how much memory it used"
+)]
 fn once(mut command: Command) -> Measured {
     let start = Instant::now();
     let child = command

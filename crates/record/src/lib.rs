@@ -99,9 +99,11 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         .args(arguments)
         .env(SESSION_ENV, session.path())
         .env("LD_PRELOAD", preload(&runtime));
-    if std::env::var_os("PMEM_IS_PMEM_FORCE").is_none() {
-        // libpmem then flushes, as on PM, instead of calling msync.
-        command.env("PMEM_IS_PMEM_FORCE", "1");
+    // libpmem and libpmem2 then flush, as on PM, instead of calling msync.
+    for (variable, value) in [("PMEM_IS_PMEM_FORCE", "1"), ("PMEM2_FORCE_GRANULARITY", "CACHE_LINE")] {
+        if std::env::var_os(variable).is_none() {
+            command.env(variable, value);
+        }
     }
     let mut child = match command.spawn() {
         Ok(child) => child,

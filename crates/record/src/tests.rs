@@ -983,6 +983,7 @@ mod whole {
         );
         let environment = std::fs::read_to_string(seen).unwrap();
         assert!(environment.contains("PMEM_IS_PMEM_FORCE=1\n"));
+        assert!(environment.contains("PMEM2_FORCE_GRANULARITY=CACHE_LINE\n"));
         let preload = format!("LD_PRELOAD={}", harmless().display());
         assert!(environment.lines().any(|l| l.starts_with(&preload)));
         let session = environment

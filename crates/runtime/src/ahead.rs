@@ -31,7 +31,7 @@ impl Prospects {
             return true;
         }
         self.refused = self.refused.wrapping_add(1);
-        self.refused % RETRY == 0
+        self.refused.is_multiple_of(RETRY)
     }
 
     pub fn confirm(&mut self, event: u64) {

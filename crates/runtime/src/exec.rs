@@ -10,7 +10,12 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-const KEPT: [&[u8]; 3] = [PRELOAD, b"CRASHPROOF_SESSION=", b"PMEM_IS_PMEM_FORCE="];
+const KEPT: [&[u8]; 4] = [
+    PRELOAD,
+    b"CRASHPROOF_SESSION=",
+    b"PMEM_IS_PMEM_FORCE=",
+    b"PMEM2_FORCE_GRANULARITY=",
+];
 
 /// Our own copies of the variables ("name=value"): a program may overwrite the block it was started with.
 static VARIABLES: [AtomicPtr<c_char>; KEPT.len()] = [const { AtomicPtr::new(std::ptr::null_mut()) }; KEPT.len()];

@@ -204,7 +204,7 @@ pub fn publish(kind: u8, parts: &[&[u8]]) {
     let mut waits = 0u32;
     session.publish(kind, parts, || {
         waits += 1;
-        if waits % 1000 == 0 && !sys::alive(session.recorder_pid) {
+        if waits.is_multiple_of(1000) && !sys::alive(session.recorder_pid) {
             session.closed.store(1, Ordering::Relaxed);
             return false;
         }

@@ -44,7 +44,7 @@ pub fn acquire(word: &AtomicU32, me: u32) {
         tries += 1;
         if tries < 100 {
             std::hint::spin_loop();
-        } else if tries % 10_000 != 0 {
+        } else if !tries.is_multiple_of(10_000) {
             // SAFETY: no arguments.
             let _ = unsafe { sys::syscall(libc::SYS_sched_yield, [0; 6]) };
         } else if holder != 0

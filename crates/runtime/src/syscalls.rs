@@ -13,9 +13,10 @@
 //! own, which has SIGSYS blocked, must not be trapped there.
 
 use crate::real::{Next, Resolve};
-use crate::{files, log, pm, signals, sys, threads};
+use crate::{files, log, pm, signals, spin::Spin, sys, threads};
 use crashproof_wire::{Session, record::*};
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, off_t, siginfo_t, size_t, ssize_t, ucontext_t};
+use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 // --- Which calls write where ------------------------------------------------------------------------------------------
@@ -486,23 +487,62 @@ pub fn install() -> Result<(), i32> {
     Ok(())
 }
 
-/// Whether a filter for buffers at `address` came with the program that executed this one: asks for a buffer there.
+/// Whether a filter for buffers at `address` came with the program that executed this one.
 fn inherited(address: u64) -> bool {
     threads::current().probing = true;
-    // SAFETY: nothing is mapped there yet; the kernel answers EFAULT, or our handler 1.
-    let answer = unsafe { sys::syscall(libc::SYS_uname, [address, 0, 0, 0, 0, 0]) };
+    // SAFETY: nothing is read from no file; the kernel answers EBADF, or our handler 1.
+    let answer = unsafe { sys::syscall(libc::SYS_read, [u64::MAX, address, 0, 0, 0, 0]) };
     threads::current().probing = false;
     answer == Ok(1)
 }
 
-/// A view outside the reserved range.
+/// The ranges outside the reserved one that have a filter. Filters are never removed, so a range that comes back has one.
+struct Ranges {
+    lock: Spin,
+    known: UnsafeCell<[(u64, u64); Ranges::MOST]>,
+}
+
+impl Ranges {
+    /// More filters than that would cost every system call of the program too much; the kernel's limit is not far.
+    const MOST: usize = 32;
+}
+
+// SAFETY: `known` is only touched with the lock held.
+unsafe impl Sync for Ranges {}
+
+static RANGES: Ranges = Ranges {
+    lock: Spin::new(),
+    known: UnsafeCell::new([(0, 0); Ranges::MOST]),
+};
+
+/// A view outside the reserved range: one more filter. The caller has signals blocked.
 pub fn add_view_range(low: u64, high: u64) {
-    if INSTALLED.load(Ordering::Acquire) && Filter::for_buffers(low, high).install().is_err() {
+    if !INSTALLED.load(Ordering::Acquire) {
+        return;
+    }
+    let added = {
+        let _held = RANGES.lock.lock();
+        // SAFETY: the lock is held.
+        let known = unsafe { &mut *RANGES.known.get() };
+        if known.iter().any(|&(l, h)| l <= low && high <= h) {
+            return;
+        }
+        known.iter_mut().find(|range| range.1 == 0).is_some_and(|free| {
+            *free = (low, high);
+            Filter::for_buffers(low, high).install().is_ok()
+        })
+    };
+    if !added {
         log::incomplete(
             INCOMPLETE_LIMIT,
             b"too many PM mappings at addresses of the program's choice: a system call that writes there may fail",
         );
     }
+}
+
+/// A forked child: no other thread can hold the ranges.
+pub fn reset_after_fork() {
+    RANGES.lock.reset();
 }
 
 /// Where libc's code is.

@@ -10,7 +10,7 @@
 //! last instruction it may still fault.
 
 use crate::real::{Next, Resolve};
-use crate::{signals, spin::Spin, sys};
+use crate::{signals, spin::Spin, sys, syscalls};
 use libc::{c_int, c_void};
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
@@ -168,6 +168,7 @@ pub fn init() {
 pub fn reset_after_fork() {
     ENDED.lock.reset();
     signals::reset_after_fork();
+    syscalls::reset_after_fork();
     current().os_id = sys::gettid();
 }
 

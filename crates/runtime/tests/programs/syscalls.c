@@ -175,9 +175,15 @@ static void asynchronous(void) {
 static void fixed_mapping(void) {
     int fd = open(getenv("PM_FILE"), O_RDWR);
     char *there = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(mmap(there, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == there);
-    there[0] = 1;
-    CHECK(getrandom(there, 16, 0) == 16 && !memcmp(there, (char *)pm, 16));
+    for (int i = 0; i < 100; i++) {
+        CHECK(mmap(there, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == there);
+        there[0] = 1;
+        CHECK(getrandom(there, 16, 0) == 16 && !memcmp(there, (char *)pm, 16));
+        // Ordinary memory in its place.
+        CHECK(mmap(there, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == there);
+        CHECK(uname((struct utsname *)there) == 0 && !strcmp(there, "Linux"));
+        CHECK(read(-1, there, 8) == -1 && errno == EBADF);
+    }
     CHECK(munmap(there, 8192) == 0);
     close(fd);
 }
