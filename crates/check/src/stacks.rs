@@ -65,7 +65,7 @@ impl Entry {
     /// Whether it does what the program asked and nothing else, so that the event is the program's: pmem_persist and its
     /// like. All other functions flush and fence on their own account.
     pub fn is_persist_primitive(&self) -> bool {
-        const PRIMITIVES: [&str; 8] = [
+        const PRIMITIVES: [&str; 11] = [
             "pmem_persist",
             "pmem_flush",
             "pmem_drain",
@@ -74,10 +74,13 @@ impl Entry {
             "pmemobj_drain",
             "pmemobj_xpersist",
             "pmemobj_xflush",
+            "pmem2_persist_cpu_cache",
+            "pmem2_flush_cpu_cache",
+            "pmem2_drain",
         ];
         match &self.function {
             Some(function) => PRIMITIVES.contains(&function.as_str()),
-            // libpmem2 hands out pointers to functions without a name.
+            // libpmem2 hands out pointers to functions that, stripped, have no name.
             None => self.library.starts_with("libpmem2"),
         }
     }

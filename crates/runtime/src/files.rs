@@ -681,9 +681,72 @@ unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_in
     sys::to_libc(unlinking(directory, path, flags)) as c_int
 }
 
+/// The call that the program makes by its number, if it is one of those above.
+///
+/// # Safety
+/// As for the system call itself.
+pub unsafe fn by_number(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> Option<i64> {
+    // SAFETY: the caller's promise.
+    Some(unsafe {
+        match number {
+            libc::SYS_mmap => mmap(
+                a as *mut c_void,
+                b as size_t,
+                c as c_int,
+                d as c_int,
+                e as c_int,
+                f as off_t,
+            ) as i64,
+            libc::SYS_munmap => munmap(a as *mut c_void, b as size_t) as i64,
+            libc::SYS_mprotect => mprotect(a as *mut c_void, b as size_t, c as c_int) as i64,
+            libc::SYS_mremap => mremap(a as *mut c_void, b as size_t, c as size_t, d as c_int, e as *mut c_void) as i64,
+            libc::SYS_msync => msync(a as *mut c_void, b as size_t, c as c_int) as i64,
+            libc::SYS_fsync => fsync(a as c_int) as i64,
+            libc::SYS_fdatasync => fdatasync(a as c_int) as i64,
+            libc::SYS_ftruncate => ftruncate(a as c_int, b as off_t) as i64,
+            libc::SYS_fallocate => fallocate(a as c_int, b as c_int, c as off_t, d as off_t) as i64,
+            _ => return None,
+        }
+    })
+}
+
 /// The process ends: what it has mapped is compared with the log a last time.
 pub fn verify_all() {
     pm::for_each(pm::verify);
+    if let Some(session) = log::session() {
+        sys::for_each_mapping(|mapping| {
+            if mapping.is_shared_and_writable()
+                && !pm::is_alias(mapping.start)
+                && !(mapping.start..mapping.end).contains(&(&raw const *session as u64))
+            {
+                unseen(session, mapping.path);
+            }
+        });
+    }
+}
+
+/// A shared, writable mapping that was made behind our back, by a `syscall` instruction of the program's own.
+fn unseen(session: &Session, path: &[u8]) {
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let device = path.starts_with(b"/dev/") && !path.starts_with(b"/dev/shm/") && !path.starts_with(b"/dev/dax");
+    // Semaphores are mapped by libc, segments of System V have no file.
+    let other = [&b"/dev/shm/sem."[..], b"/SYSV"]
+        .iter()
+        .any(|prefix| path.starts_with(prefix));
+    if path.first() != Some(&b'/') || path.len() >= 4096 || device || other || !is_pm_path(session, path) {
+        return;
+    }
+    let parts = [
+        path,
+        b": mapped by a system call that does not go through libc: stores to it were not seen",
+    ];
+    let mut text = [0u8; 4096 + 100];
+    let mut len = 0;
+    for part in parts {
+        text[len..len + part.len()].copy_from_slice(part);
+        len += part.len();
+    }
+    log::incomplete(INCOMPLETE_UNSUPPORTED, &text[..len]);
 }
 
 /// A forked child has its parent's mappings.

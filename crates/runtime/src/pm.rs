@@ -91,6 +91,10 @@ pub fn new_alias(len: u64) -> u64 {
     NEXT_ALIAS.fetch_add(spaced(len), Ordering::Relaxed)
 }
 
+pub fn is_alias(address: u64) -> bool {
+    (ALIASES.0..ALIASES.1).contains(&address)
+}
+
 /// Large mappings start at 2 MiB, as the kernel would place them.
 fn spaced(len: u64) -> u64 {
     len.next_multiple_of(2 << 20) + (2 << 20)

@@ -79,61 +79,84 @@ pub fn nap(nanoseconds: i64) {
     let _ = unsafe { syscall(libc::SYS_nanosleep, [&raw const time as u64, 0, 0, 0, 0, 0]) };
 }
 
-/// The mapping that holds `address`, from /proc/self/maps; without allocation.
-pub fn mapping_around(address: u64) -> Option<(u64, u64)> {
+/// A line of /proc/self/maps.
+pub struct Mapping<'a> {
+    pub start: u64,
+    pub end: u64,
+    permissions: &'a [u8],
+    /// Empty for memory without a name.
+    pub path: &'a [u8],
+}
+
+impl<'a> Mapping<'a> {
+    /// From "low-high rwxs offset device inode      path".
+    fn parse(line: &'a [u8]) -> Option<Mapping<'a>> {
+        let mut fields = line.splitn(6, |&b| b == b' ');
+        let mut bounds = fields.next()?.split(|&b| b == b'-').map(hexadecimal);
+        Some(Mapping {
+            start: bounds.next()?,
+            end: bounds.next()?,
+            permissions: fields.next()?,
+            path: fields.nth(3).unwrap_or_default().trim_ascii_start(),
+        })
+    }
+
+    pub fn is_shared_and_writable(&self) -> bool {
+        matches!(self.permissions, [_, b'w', _, b's', ..])
+    }
+}
+
+fn hexadecimal(digits: &[u8]) -> u64 {
+    digits
+        .iter()
+        .fold(0, |n, &b| n << 4 | (b as char).to_digit(16).unwrap_or(0) as u64)
+}
+
+/// Shows every mapping of the process, without allocation.
+pub fn for_each_mapping(mut show: impl FnMut(&Mapping)) {
     let path = c"/proc/self/maps".as_ptr() as u64;
-    // SAFETY: opens, reads into our own buffer, closes.
-    unsafe {
-        let fd = syscall(
-            libc::SYS_open,
-            [path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0, 0],
-        )
-        .ok()?;
-        let mut scan = MapsScan::default();
-        let mut buffer = [0u8; 4096];
-        let found = loop {
-            match syscall(
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
+    // SAFETY: a NUL-terminated path.
+    let Ok(fd) = (unsafe { syscall(libc::SYS_open, [path, flags, 0, 0, 0, 0]) }) else {
+        return;
+    };
+    // A line is a path and some numbers.
+    let mut buffer = [0u8; 2 * 4096];
+    let mut len = 0;
+    loop {
+        let free = &mut buffer[len..];
+        // SAFETY: reads into our own buffer.
+        let read = unsafe {
+            syscall(
                 libc::SYS_read,
-                [fd, buffer.as_mut_ptr() as u64, buffer.len() as u64, 0, 0, 0],
-            ) {
-                Ok(n @ 1..) => {
-                    let hit = buffer[..n as usize].iter().find_map(|&byte| scan.push(byte, address));
-                    if hit.is_some() {
-                        break hit;
-                    }
-                }
-                _ => break None,
-            }
+                [fd, free.as_mut_ptr() as u64, free.len() as u64, 0, 0, 0],
+            )
         };
-        let _ = syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-        found
-    }
-}
-
-/// Reads "low-high …" lines byte by byte.
-#[derive(Default)]
-struct MapsScan {
-    low: u64,
-    number: u64,
-    in_rest: bool,
-}
-
-impl MapsScan {
-    fn push(&mut self, byte: u8, address: u64) -> Option<(u64, u64)> {
-        match byte {
-            b'\n' => *self = MapsScan::default(),
-            _ if self.in_rest => {}
-            b'-' => (self.low, self.number) = (self.number, 0),
-            b' ' => {
-                self.in_rest = true;
-                return (self.low..self.number)
-                    .contains(&address)
-                    .then_some((self.low, self.number));
+        let Ok(n @ 1..) = read else { break };
+        len += n as usize;
+        let mut begin = 0;
+        while let Some(line) = buffer[begin..len].iter().position(|&b| b == b'\n') {
+            if let Some(mapping) = Mapping::parse(&buffer[begin..begin + line]) {
+                show(&mapping);
             }
-            _ => self.number = self.number << 4 | (byte as char).to_digit(16).unwrap_or(0) as u64,
+            begin += line + 1;
         }
-        None
+        buffer.copy_within(begin..len, 0);
+        len -= begin;
     }
+    // SAFETY: our own descriptor.
+    let _ = unsafe { syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]) };
+}
+
+/// The mapping that holds `address`.
+pub fn mapping_around(address: u64) -> Option<(u64, u64)> {
+    let mut found = None;
+    for_each_mapping(|mapping| {
+        if (mapping.start..mapping.end).contains(&address) {
+            found = Some((mapping.start, mapping.end));
+        }
+    });
+    found
 }
 
 /// Whether a process or thread with this id exists.

@@ -1488,7 +1488,10 @@ unsafe extern "C-unwind" fn syscall(number: i64, a: u64, b: u64, c: u64, d: u64,
                 signals::raw_sigaction(a as c_int, b as *const c_void, c as *mut c_void)
             }
             libc::SYS_sigaltstack => signals::sigaltstack(a as *const libc::stack_t, b as *mut libc::stack_t) as i64,
-            _ => NEXT_SYSCALL.get()(number, a, b, c, d, e, f),
+            _ => match files::by_number(number, [a, b, c, d, e, f]) {
+                Some(result) => result,
+                None => NEXT_SYSCALL.get()(number, a, b, c, d, e, f),
+            },
         }
     }
 }

@@ -111,6 +111,13 @@ fn system_calls_write_to_pm() {
 }
 
 #[test]
+fn a_mapping_that_no_function_made_is_reported() {
+    let recorded = behaves("unseen");
+    assert_eq!(recorded.incomplete.len(), 1, "{:?}", recorded.incomplete);
+    assert!(recorded.incomplete[0].contains("does not go through libc"));
+}
+
+#[test]
 fn blocking_calls_are_interrupted_restarted_and_left() {
     assert_eq!(behaves("interrupted").incomplete, Vec::<String>::new());
 }

@@ -188,6 +188,20 @@ static void fixed_mapping(void) {
     close(fd);
 }
 
+// Mapped, grown, synced and unmapped by number: seen like the functions.
+static void by_number(void) {
+    int fd = open(getenv("PM_FILE"), O_RDWR);
+    char *there = (char *)syscall(SYS_mmap, NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(there != MAP_FAILED);
+    there[4096] = 42;
+    CHECK(pm[4096] == 42 && syscall(SYS_msync, there, 8192, MS_SYNC) == 0);
+    there = (char *)syscall(SYS_mremap, there, 8192, 16384, MREMAP_MAYMOVE);
+    CHECK(there != MAP_FAILED);
+    there[12288] = 43;
+    CHECK(pm[12288] == 43 && syscall(SYS_munmap, there, 16384) == 0);
+    close(fd);
+}
+
 int main(void) {
     map_pm();
     p = (char *)pm + 65536;
@@ -198,6 +212,7 @@ int main(void) {
     descriptors();
     asynchronous();
     fixed_mapping();
+    by_number();
     puts("done");
     return 0;
 }
