@@ -28,14 +28,16 @@ impl ModuleFile {
     pub fn open(module: &Module) -> Option<ModuleFile> {
         let path = CString::new(module.path.as_ref()?.as_os_str().as_bytes()).ok()?;
         let file = File::open(&path).ok()?;
+        let own: &[u8; size_of::<Elf64_Ehdr>()] = module.headers.first_chunk()?;
+        // SAFETY: any bytes are an ELF header; there are enough of them.
+        let elf = unsafe { own.as_ptr().cast::<Elf64_Ehdr>().read_unaligned() };
         let mut headers = vec![0; module.headers.len()];
-        let read = file.read_at(&mut headers, 0).ok()?;
+        let (start, program_headers) = headers.split_at_mut(own.len());
+        let read = file.read_at(start, 0).ok()? + file.read_at(program_headers, elf.e_phoff).ok()?;
         // An upgrade may have put another file in the place of the one that is mapped.
-        if read != headers.len() || headers != module.headers || headers.len() < size_of::<Elf64_Ehdr>() {
+        if read != headers.len() || headers != module.headers {
             return None;
         }
-        // SAFETY: any bytes are an ELF header; there are enough of them.
-        let elf = unsafe { headers.as_ptr().cast::<Elf64_Ehdr>().read_unaligned() };
         if elf.e_shentsize as usize != size_of::<Elf64_Shdr>() {
             return None;
         }

@@ -171,7 +171,7 @@ pub struct Module {
     pub(crate) eh_frame_hdr: Option<Range<usize>>,
     /// Address and length of the dynamic symbol table.
     dynamic_symbols: Option<(usize, usize)>,
-    /// The ELF header and the program headers, to recognise the file on disk.
+    /// The ELF header and, wherever they are, the program headers, to recognise the file on disk.
     pub(crate) headers: Vec<u8>,
     dynamic: usize,
 }
@@ -213,10 +213,10 @@ impl Module {
     /// An ELF image of the running process is mapped at `header`.
     unsafe fn from_image(header: usize, link: &LinkMap, path: Option<PathBuf>) -> Option<Module> {
         // SAFETY: the caller's promise.
-        let (elf, program_headers) = unsafe {
+        let program_headers = unsafe {
             let elf = &*(header as *const Elf64_Ehdr);
             let first = (header + elf.e_phoff as usize) as *const Elf64_Phdr;
-            (elf, std::slice::from_raw_parts(first, elf.e_phnum as usize))
+            std::slice::from_raw_parts(first, elf.e_phnum as usize)
         };
         let bias = link.bias;
         let at = |header: &Elf64_Phdr| {
@@ -255,13 +255,17 @@ impl Module {
                 .to_vec();
             (build_id, dynamic_symbols(link, &range))
         };
-        let headers_end = header + elf.e_phoff as usize + size_of_val(program_headers);
+        let first = program_headers.as_ptr() as usize;
+        // SAFETY: the headers were read above.
+        let headers = unsafe {
+            let own = bytes(header..header + size_of::<Elf64_Ehdr>());
+            [own, bytes(first..first + size_of_val(program_headers))].concat()
+        };
         Some(Module {
             bias,
             path,
             eh_frame_hdr: of_type(libc::PT_GNU_EH_FRAME).next(),
-            // SAFETY: the headers were read above.
-            headers: unsafe { bytes(header..headers_end) }.to_vec(),
+            headers,
             dynamic: link.dynamic as usize,
             range,
             segments,
@@ -362,15 +366,18 @@ fn find_header(link: &LinkMap) -> Option<usize> {
     std::iter::once(link.bias).chain(search).find(|address| {
         let mut magic = [0; 4];
         *address != 0 && sys::read_memory(*address, &mut magic) && &magic == b"\x7fELF" && {
-            // SAFETY: an ELF header is mapped here; the first page holds the program headers too.
-            let headers = unsafe {
-                let elf = &*(*address as *const Elf64_Ehdr);
-                std::slice::from_raw_parts(
-                    (*address + elf.e_phoff as usize) as *const Elf64_Phdr,
-                    elf.e_phnum as usize,
-                )
-            };
-            dynamic_address(headers, link.bias) == link.dynamic as usize
+            // SAFETY: an ELF header is mapped here.
+            let elf = unsafe { &*(*address as *const Elf64_Ehdr) };
+            // Most linkers put the program headers behind it; tools that rewrite files put them anywhere.
+            let first = address.wrapping_add(elf.e_phoff as usize);
+            let last = first
+                .wrapping_add(elf.e_phnum as usize * size_of::<Elf64_Phdr>())
+                .wrapping_sub(1);
+            [first, last].iter().all(|end| sys::read_memory(*end, &mut [0])) && {
+                // SAFETY: mapped from end to end.
+                let headers = unsafe { std::slice::from_raw_parts(first as *const Elf64_Phdr, elf.e_phnum as usize) };
+                dynamic_address(headers, link.bias) == link.dynamic as usize
+            }
         }
     })
 }

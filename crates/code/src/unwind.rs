@@ -56,6 +56,12 @@ impl Registers {
         Registers(ORDER.map(|register| context.uc_mcontext.gregs[register as usize] as u64))
     }
 
+    /// At the instruction of this length that has just been executed.
+    pub fn before(mut self, length: u64) -> Registers {
+        self.0[Self::RIP] -= length;
+        self
+    }
+
     pub fn rip(&self) -> u64 {
         self.0[Self::RIP]
     }

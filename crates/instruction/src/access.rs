@@ -20,6 +20,16 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// A store to memory that the program may not write; `code` says why.
+    pub fn segv(address: u64, code: i32) -> Fault {
+        Fault {
+            address,
+            signal: libc::SIGSEGV,
+            code,
+            left: 0,
+        }
+    }
+
     /// The general protection fault of an aligned access to a misaligned address.
     pub(crate) const MISALIGNED: Fault = Fault {
         address: 0,

@@ -1,7 +1,8 @@
 //! The user's `--pm` globs, as the runtime wants them.
 //!
 //! The runtime compares with the real path of the file, so a pattern with a `/` is made absolute, and what it has of
-//! plain directories in front is resolved (`..`, symbolic links). A pattern without `/` is for the file's name.
+//! plain directories in front is resolved (`..`, symbolic links). A pattern without `/` is for the file's name; one that
+//! starts with `*` is for any path.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -29,7 +30,7 @@ pub fn encode(patterns: &[String]) -> Result<Vec<u8>, RecordError> {
 }
 
 fn resolve(pattern: &str, directory: &Path) -> String {
-    if !pattern.contains('/') {
+    if !pattern.contains('/') || pattern.starts_with('*') {
         return pattern.to_owned();
     }
     let components: Vec<&str> = pattern.split('/').filter(|c| !c.is_empty() && *c != ".").collect();

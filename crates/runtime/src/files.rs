@@ -16,6 +16,8 @@ struct Identity {
     ino: u64,
     born: u64,
     size: u64,
+    /// Bytes that have storage.
+    allocated: u64,
     mode: u32,
 }
 
@@ -40,6 +42,7 @@ fn identity(directory: c_int, path: *const c_char, flags: c_int) -> Option<Ident
         ino: status.stx_ino,
         born: status.stx_btime.tv_sec as u64 * 1_000_000_000 + status.stx_btime.tv_nsec as u64,
         size: status.stx_size,
+        allocated: status.stx_blocks * 512,
         mode: status.stx_mode as u32,
     })
 }
@@ -86,7 +89,9 @@ fn register(session: &'static Session, fd: c_int, identity: &Identity, path: &[u
         Some(id)
     });
     match id {
-        Some(id) if session.files[id as usize].mappings.fetch_add(1, Ordering::AcqRel) == 0 => announce_content(id, fd),
+        Some(id) if session.files[id as usize].mappings.fetch_add(1, Ordering::AcqRel) == 0 => {
+            announce_content(id, fd, identity)
+        }
         Some(_) => {}
         None => log::incomplete(INCOMPLETE_LIMIT, b"more PM files than the recorder can follow"),
     }
@@ -94,48 +99,51 @@ fn register(session: &'static Session, fd: c_int, identity: &Identity, path: &[u
     id
 }
 
-/// Sends the pages that are not zero. Reads through a description of its own, so that the program's file position stays.
-fn announce_content(file: u32, fd: c_int) {
-    let mut name = [0u8; 32];
-    proc_fd_path(fd, &mut name);
-    // SAFETY: NUL-terminated path.
-    let opened = unsafe {
-        sys::syscall(
-            libc::SYS_open,
-            [
-                name.as_ptr() as u64,
-                (libc::O_RDONLY | libc::O_CLOEXEC) as u64,
-                0,
-                0,
-                0,
-                0,
-            ],
-        )
+/// Sends the pages that are not zero. Reads through the program's own descriptor: to close one of ours would drop the
+/// locks (`fcntl`) that the process has on the file. The file position is used, and put back, only in large sparse files.
+fn announce_content(file: u32, fd: c_int, identity: &Identity) {
+    /// Up to this size, or without holes, a file is read from one end to the other.
+    const SMALL: u64 = 1 << 20;
+    let seek = |offset: u64, whence: c_int| {
+        // SAFETY: moves the position only.
+        unsafe { sys::syscall(libc::SYS_lseek, [fd as u64, offset, whence as u64, 0, 0, 0]) }
     };
-    let Ok(own) = opened else {
-        log::incomplete(
-            INCOMPLETE_UNSUPPORTED,
-            b"the initial content of a PM file could not be read",
-        );
+    if identity.size <= SMALL || identity.allocated >= identity.size {
+        announce_range(file, fd, 0, identity.size);
+        return;
+    }
+    let Ok(position) = seek(0, libc::SEEK_CUR) else {
+        announce_range(file, fd, 0, identity.size);
         return;
     };
-    let mut page = [0u8; PAGE as usize];
     let mut offset = 0;
-    // SAFETY: lseek and pread on our own descriptor into our own buffer.
-    unsafe {
-        while let Ok(data) = sys::syscall(libc::SYS_lseek, [own, offset, libc::SEEK_DATA as u64, 0, 0, 0]) {
-            offset = data / PAGE * PAGE;
-            let hole = sys::syscall(libc::SYS_lseek, [own, data, libc::SEEK_HOLE as u64, 0, 0, 0]).unwrap_or(u64::MAX);
-            while offset < hole {
-                let read = sys::syscall(libc::SYS_pread64, [own, page.as_mut_ptr() as u64, PAGE, offset, 0, 0]);
-                let Ok(n @ 1..) = read else { break };
-                if page[..n as usize].iter().any(|&b| b != 0) {
-                    log::initial(file, offset, &page[..n as usize]);
-                }
-                offset += PAGE;
+    while let Ok(data) = seek(offset, libc::SEEK_DATA) {
+        offset = seek(data, libc::SEEK_HOLE).unwrap_or(identity.size);
+        announce_range(file, fd, data / PAGE * PAGE, offset);
+    }
+    let _ = seek(position, libc::SEEK_SET);
+}
+
+fn announce_range(file: u32, fd: c_int, start: u64, end: u64) {
+    let mut page = [0u8; PAGE as usize];
+    for offset in (start..end).step_by(PAGE as usize) {
+        // SAFETY: reads into our own buffer.
+        let read = unsafe {
+            sys::syscall(
+                libc::SYS_pread64,
+                [fd as u64, page.as_mut_ptr() as u64, PAGE, offset, 0, 0],
+            )
+        };
+        match read {
+            Ok(0) => return,
+            Ok(n) if page[..n as usize].iter().any(|&b| b != 0) => log::initial(file, offset, &page[..n as usize]),
+            Ok(_) => {}
+            Err(_) => {
+                let text = b"the initial content of a PM file could not be read";
+                log::incomplete(INCOMPLETE_UNSUPPORTED, text);
+                return;
             }
         }
-        let _ = sys::syscall(libc::SYS_close, [own, 0, 0, 0, 0, 0]);
     }
 }
 
@@ -261,13 +269,16 @@ fn map_pm(
         }
         place(address, flags)?
     } else {
-        let at_hint = (address != 0 && address.is_multiple_of(PAGE))
-            .then(|| place(address, flags | libc::MAP_FIXED_NOREPLACE).ok())
-            .flatten();
-        match at_hint {
-            Some(view) => view,
-            None => place(pm::new_view(len), flags | libc::MAP_FIXED_NOREPLACE)?,
-        }
+        let hinted = address != 0 && address.is_multiple_of(PAGE) && reserve(address, len).is_ok();
+        let at = if hinted {
+            address
+        } else {
+            reserve(pm::new_view(len), len)?
+        };
+        place(at, flags | libc::MAP_FIXED).inspect_err(|_| {
+            // SAFETY: the reservation was just made here.
+            let _ = unsafe { sys::syscall(libc::SYS_munmap, [at, len, 0, 0, 0, 0]) };
+        })?
     };
     let (low, high) = pm::view_range();
     if view < low || view >= high {
@@ -299,6 +310,13 @@ fn map_pm(
         writable: protection & libc::PROT_WRITE != 0,
     });
     Ok(view)
+}
+
+/// Takes a free range of addresses, to be mapped over. (`MAP_FIXED_NOREPLACE` itself does not go with `MAP_SYNC`.)
+fn reserve(address: u64, len: u64) -> Result<u64, i32> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: replaces nothing.
+    unsafe { sys::mmap(address, len, libc::PROT_NONE, flags, -1, 0) }
 }
 
 /// Readable where the program may read or write, never writable.

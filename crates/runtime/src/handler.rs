@@ -8,13 +8,16 @@
 
 use crate::{code_map, log, pm, requests, sys, threads};
 use crashproof_code::sweep::{Site, SiteKind};
-use crashproof_instruction::{self as instruction, Context, Plan, Step, Writes};
+use crashproof_instruction::{self as instruction, Context, Fault, Plan, Step, Writes};
 use crashproof_wire::{Session, record::*};
 use libc::{siginfo_t, ucontext_t};
 use pm::{LineLocks, Region};
 
 /// Instructions done in one handler before the program's signals get their turn.
 const RUN_AHEAD: usize = 4096;
+/// The kernel's reasons for SIGSEGV: nothing mapped, or not for writing.
+const SEGV_MAPERR: i32 = 1;
+const SEGV_ACCERR: i32 = 2;
 /// Instructions done in search of the next event: about as many as take the time of a signal.
 const PATIENCE: u32 = 40;
 
@@ -70,7 +73,7 @@ pub fn trap(_info: &siginfo_t, uc: &mut ucontext_t) -> bool {
 enum Outcome {
     Done,
     NotOurs,
-    Fault(instruction::Fault),
+    Fault(Fault),
 }
 
 fn store(session: &'static Session, uc: &mut ucontext_t) -> Outcome {
@@ -100,7 +103,7 @@ fn context(uc: &mut ucontext_t) -> Context<'_> {
 fn perform(session: &'static Session, plan: &Plan, uc: &mut ucontext_t) -> Outcome {
     let writes = plan.writes(&context(uc));
     let Some(region) = region_of(&writes) else {
-        return Outcome::NotOurs;
+        return perform_across(session, plan, uc, &writes);
     };
     let stack = log::stack_of(uc);
     let bounds = writes.bounds();
@@ -114,10 +117,8 @@ fn perform(session: &'static Session, plan: &Plan, uc: &mut ucontext_t) -> Outco
         Err(fault) => return Outcome::Fault(fault),
     };
     if performed.wrote() {
-        let flags =
-            if plan.nontemporal() { STORE_NONTEMPORAL } else { 0 } | if plan.locked() { STORE_LOCKED } else { 0 };
         for write in performed.written.ranges() {
-            log_written(&region, write.address, write.length, flags, stack);
+            log_written(&region, write.address, write.length, flags(plan), stack);
         }
     } else if plan.locked() {
         log::fence(stack, FENCE_LOCKED);
@@ -152,19 +153,99 @@ fn region_of(writes: &Writes) -> Option<Region> {
     let end = bounds.address + bounds.length as u64;
     let mut region = pm::find(bounds.address).filter(|r| r.writable)?;
     while region.end < end {
-        let next = pm::find(region.end).filter(|n| n.delta == region.delta && n.file == region.file && n.writable);
-        match next {
-            Some(next) => region.end = next.end,
-            None => {
-                log::incomplete(
-                    INCOMPLETE_UNSUPPORTED,
-                    b"one instruction stored to PM and behind its end",
-                );
-                return None;
-            }
-        }
+        let next = pm::find(region.end).filter(|n| n.delta == region.delta && n.file == region.file && n.writable)?;
+        region.end = next.end;
     }
     Some(region)
+}
+
+/// A stretch of what an instruction writes: of one PM region, or of ordinary memory.
+struct Part {
+    start: u64,
+    end: u64,
+    region: Option<Region>,
+}
+
+fn parts(start: u64, end: u64) -> impl Iterator<Item = Part> {
+    let mut from = start;
+    std::iter::from_fn(move || {
+        let (start, next) = (from, pm::first_after(from));
+        let region = next.filter(|r| r.start <= start);
+        from = match (region, next) {
+            (Some(region), _) => region.end.min(end),
+            (None, Some(next)) => next.start.min(end),
+            (None, None) => end,
+        };
+        (start < end).then_some(Part {
+            start,
+            end: from,
+            region,
+        })
+    })
+}
+
+/// What one instruction writes at most, other than string instructions, which go line by line.
+const MOST_WRITTEN: usize = 4096;
+
+#[repr(align(64))]
+struct Scratch([u8; MOST_WRITTEN + 64]);
+
+/// A store that crosses from one PM mapping into another, or between PM and ordinary memory: performed on a copy, from
+/// which each part goes where it belongs. Not atomic, should it be a locked one.
+fn perform_across(session: &'static Session, plan: &Plan, uc: &mut ucontext_t, writes: &Writes) -> Outcome {
+    let bounds = writes.bounds();
+    let (start, end) = (bounds.address, bounds.address + bounds.length as u64);
+    if bounds.length > MOST_WRITTEN {
+        return Outcome::NotOurs;
+    }
+    let mut scratch = Scratch([0; MOST_WRITTEN + 64]);
+    let shift = (start % pm::LINE) as usize;
+    let copy = &mut scratch.0[shift..shift + bounds.length];
+    let stack = log::stack_of(uc);
+    let in_pm = parts(start, end).filter_map(|p| Some((p.region?.place(p.start), p.end - p.start)));
+    let locks = LineLocks::take(session, in_pm);
+    for part in parts(start, end) {
+        let piece = &mut copy[(part.start - start) as usize..(part.end - start) as usize];
+        if !sys::read_memory(part.start, piece) {
+            return Outcome::Fault(Fault::segv(part.start, SEGV_MAPERR));
+        }
+        // Everything must be writable before anything is written.
+        let writable = match part.region {
+            Some(region) => region.writable,
+            None => sys::write_memory(part.start, piece),
+        };
+        if !writable {
+            return Outcome::Fault(Fault::segv(part.start, SEGV_ACCERR));
+        }
+    }
+    let delta = (copy.as_ptr() as u64).wrapping_sub(start) as i64;
+    // SAFETY: the writes lie in the copy, at delta.
+    let performed = match unsafe { plan.perform(&mut context(uc), delta) } {
+        Ok(performed) => performed,
+        Err(fault) => return Outcome::Fault(fault),
+    };
+    for write in performed.written.ranges() {
+        for part in parts(write.address, write.address + write.length as u64) {
+            let piece = &copy[(part.start - start) as usize..(part.end - start) as usize];
+            let Some(region) = part.region else {
+                sys::write_memory(part.start, piece);
+                continue;
+            };
+            sys::write_memory(part.start.wrapping_add_signed(region.delta), piece);
+            log_written(&region, part.start, piece.len(), flags(plan), stack);
+        }
+    }
+    if !performed.wrote() && plan.locked() {
+        log::fence(stack, FENCE_LOCKED);
+    }
+    drop(locks);
+    Outcome::Done
+}
+
+fn flags(plan: &Plan) -> u8 {
+    let nontemporal = if plan.nontemporal() { STORE_NONTEMPORAL } else { 0 };
+    let locked = if plan.locked() { STORE_LOCKED } else { 0 };
+    nontemporal | locked
 }
 
 fn unsupported(rip: u64, error: &instruction::DecodeError) {
@@ -234,7 +315,8 @@ fn locked(session: &'static Session, code: &[u8], uc: &mut ucontext_t) {
 
 fn is_pm(plan: &Plan, uc: &mut ucontext_t) -> bool {
     let writes = plan.writes(&context(uc));
-    !writes.is_empty() && pm::find(writes.bounds().address).is_some_and(|r| r.writable)
+    let bounds = writes.bounds();
+    !writes.is_empty() && pm::contains(bounds.address, bounds.length as u64)
 }
 
 /// Does what follows, as long as it can be done here and another event is near.

@@ -234,6 +234,12 @@ pub fn stack_of(uc: &libc::ucontext_t) -> u64 {
     announce(logger().unwind(&Registers::from_context(uc)))
 }
 
+/// The stack of a system call, whose instruction lies behind rip already.
+pub fn stack_of_syscall(uc: &libc::ucontext_t) -> u64 {
+    const SYSCALL: u64 = 2;
+    announce(logger().unwind(&Registers::from_context(uc).before(SYSCALL)))
+}
+
 /// The stack of the program's call into an interposed function: ours, less the runtime's own frames.
 pub fn stack_here() -> u64 {
     let (rip, rsp, rbp): (u64, u64, u64);

@@ -106,7 +106,7 @@ fn region_at(index: usize) -> Region {
 }
 
 /// The first region that ends after `address`.
-fn first_after(address: u64) -> Option<Region> {
+pub fn first_after(address: u64) -> Option<Region> {
     loop {
         let version = TABLE.version.load(Ordering::Acquire);
         if version & 1 == 0 {

@@ -159,6 +159,39 @@ pub fn mapping_around(address: u64) -> Option<(u64, u64)> {
     found
 }
 
+/// Reads memory of this process that may not be there.
+pub fn read_memory(address: u64, into: &mut [u8]) -> bool {
+    copy_memory(libc::SYS_process_vm_readv, address, into.as_mut_ptr(), into.len())
+}
+
+/// Writes memory of this process that may not be there, or not be writable.
+pub fn write_memory(address: u64, from: &[u8]) -> bool {
+    copy_memory(
+        libc::SYS_process_vm_writev,
+        address,
+        from.as_ptr().cast_mut(),
+        from.len(),
+    )
+}
+
+fn copy_memory(number: i64, address: u64, local: *mut u8, len: usize) -> bool {
+    let [here, there] = [local as u64, address].map(|base| libc::iovec {
+        iov_base: base as *mut libc::c_void,
+        iov_len: len,
+    });
+    let arguments = [
+        getpid() as u64,
+        &raw const here as u64,
+        1,
+        &raw const there as u64,
+        1,
+        0,
+    ];
+    // SAFETY: the kernel checks the other side; our own is `len` bytes long.
+    let copied = unsafe { syscall(number, arguments) };
+    copied == Ok(len as u64)
+}
+
 /// Whether a process or thread with this id exists.
 pub fn alive(id: u32) -> bool {
     // SAFETY: signal 0 only probes.

@@ -675,7 +675,7 @@ fn futex(mut arguments: [u64; 6], uc: &ucontext_t) -> Result<u64, i32> {
     let result = unsafe { sys::syscall(libc::SYS_futex, arguments) };
     sys::without_signals(|| {
         let Some(session) = log::session() else { return };
-        let stack = log::stack_of(uc);
+        let stack = log::stack_of_syscall(uc);
         for (address, region) in words.into_iter().flatten() {
             let place = region.place(address);
             let _locks = pm::LineLocks::take(session, std::iter::once((place, 4)));
@@ -711,7 +711,7 @@ fn bounced_call(number: i64, given: [u64; 6], outputs: &[Output], uc: &ucontext_
     // SAFETY: the program's call, with buffers as large as its own.
     result = result.and_then(|_| unsafe { sys::syscall(number, arguments) });
     let stored = sys::without_signals(|| {
-        let stack = log::stack_of(uc);
+        let stack = log::stack_of_syscall(uc);
         for (output, len) in used() {
             let target = given[output.argument];
             // SAFETY: a bounce buffer of that length, which nobody else has.

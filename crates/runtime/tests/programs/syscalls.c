@@ -188,6 +188,22 @@ static void fixed_mapping(void) {
     close(fd);
 }
 
+// A process loses its locks on a file as soon as it closes any descriptor of it.
+static void locks(void) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.locked", getenv("PM_FILE"));
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 8};
+    CHECK(fd >= 0 && ftruncate(fd, 4096) == 0 && fcntl(fd, F_SETLK, &lock) == 0);
+    char *there = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    there[0] = 1;
+    pid_t child = fork();
+    if (child == 0) _exit(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK ? 0 : 1);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(lseek(fd, 0, SEEK_CUR) == 0 && munmap(there, 4096) == 0 && close(fd) == 0 && unlink(path) == 0);
+}
+
 // Mapped, grown, synced and unmapped by number: seen like the functions.
 static void by_number(void) {
     int fd = open(getenv("PM_FILE"), O_RDWR);
@@ -213,6 +229,7 @@ int main(void) {
     asynchronous();
     fixed_mapping();
     by_number();
+    locks();
     puts("done");
     return 0;
 }
