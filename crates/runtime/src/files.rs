@@ -182,7 +182,7 @@ fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
 fn is_pm_path(session: &Session, path: &[u8]) -> bool {
     let options = &session.options;
     if options.pattern_count == 0 {
-        return !path.starts_with(b"/memfd:") && !path.starts_with(b"/dev/zero");
+        return !path.starts_with(b"/memfd:") && path != b"/dev/zero";
     }
     let mut subject = [0u8; 4096];
     subject[..path.len()].copy_from_slice(path);
@@ -218,6 +218,13 @@ fn pm_file(fd: c_int, flags: c_int) -> Option<u32> {
     let identity = identity_of_fd(fd)?;
     let mut buffer = [0u8; 4096];
     let path = path_of_fd(fd, &mut buffer)?;
+    if pm::is_full() {
+        log::incomplete(
+            INCOMPLETE_LIMIT,
+            b"more PM mappings at once than the recorder can follow",
+        );
+        return None;
+    }
     let device_dax = identity.mode & libc::S_IFMT == libc::S_IFCHR && path.starts_with(b"/dev/dax");
     if (identity.mode & libc::S_IFMT != libc::S_IFREG && !device_dax) || !is_pm_path(session, path) {
         return None;
@@ -270,10 +277,10 @@ fn map_pm(
         place(address, flags)?
     } else {
         let hinted = address != 0 && address.is_multiple_of(PAGE) && reserve(address, len).is_ok();
-        let at = if hinted {
-            address
-        } else {
-            reserve(pm::new_view(len), len)?
+        let at = match (hinted, pm::new_view(len)) {
+            (true, _) => address,
+            (false, Some(fresh)) => reserve(fresh, len)?,
+            (false, None) => reserve(0, len)?,
         };
         place(at, flags | libc::MAP_FIXED).inspect_err(|_| {
             // SAFETY: the reservation was just made here.
@@ -284,22 +291,15 @@ fn map_pm(
     if view < low || view >= high {
         syscalls::add_view_range(view, view + page_up(len));
     }
-    let alias_flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: a fresh address of the alias range.
-    let alias = unsafe {
-        sys::mmap(
-            pm::new_alias(len),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            alias_flags,
-            fd,
-            offset,
-        )
-    };
+    let (fixed, at) = pm::new_alias(len).map_or((0, 0), |fresh| (libc::MAP_FIXED_NOREPLACE, fresh));
+    let writable = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a fresh address of the alias range, or one of the kernel's choice.
+    let alias = unsafe { sys::mmap(at, len, writable, libc::MAP_SHARED | fixed, fd, offset) };
     let alias = alias.inspect_err(|_| {
         // SAFETY: the view was just made here.
         let _ = unsafe { sys::syscall(libc::SYS_munmap, [view, len, 0, 0, 0, 0]) };
     })?;
+    read_no_more_than_asked(alias, len);
     log::map(log::stack_here(), file, view, offset, page_up(len), protection);
     pm::insert(Region {
         start: view,
@@ -312,9 +312,16 @@ fn map_pm(
     Ok(view)
 }
 
-/// Takes a free range of addresses, to be mapped over. (`MAP_FIXED_NOREPLACE` itself does not go with `MAP_SYNC`.)
+/// Comparing an alias with the log must not read a sparse file's holes into memory.
+fn read_no_more_than_asked(alias: u64, len: u64) {
+    // SAFETY: advice about our own mapping.
+    let _ = unsafe { sys::syscall(libc::SYS_madvise, [alias, len, libc::MADV_RANDOM as u64, 0, 0, 0]) };
+}
+
+/// Takes a free range of addresses, to be mapped over; 0: wherever the kernel likes. (`MAP_FIXED_NOREPLACE` itself does not go with `MAP_SYNC`.)
 fn reserve(address: u64, len: u64) -> Result<u64, i32> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let fixed = if address == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
     // SAFETY: replaces nothing.
     unsafe { sys::mmap(address, len, libc::PROT_NONE, flags, -1, 0) }
 }
@@ -328,6 +335,14 @@ fn view_protection(protection: c_int) -> c_int {
     }
 }
 
+/// Whether the kernel will not refuse the call outright: what it refuses leaves all mappings as they are.
+fn is_acceptable(address: u64, len: u64, flags: c_int, offset: u64) -> bool {
+    let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
+    len > 0
+        && offset.is_multiple_of(PAGE)
+        && (!fixed || (address.is_multiple_of(PAGE) && address.checked_add(len).is_some()))
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap(
     address: *mut c_void,
@@ -338,14 +353,16 @@ unsafe extern "C" fn mmap(
     offset: off_t,
 ) -> *mut c_void {
     let result = sys::without_signals(|| {
-        if let Some(file) = pm_file(fd, flags) {
+        let acceptable = is_acceptable(address as u64, len as u64, flags, offset as u64);
+        if let Some(file) = acceptable.then(|| pm_file(fd, flags)).flatten() {
             let mapped = map_pm(file, address as u64, len as u64, protection, flags, fd, offset as u64);
             if let (Err(_), Some(session)) = (&mapped, log::session()) {
                 session.files[file as usize].mappings.fetch_sub(1, Ordering::AcqRel);
             }
             return mapped;
         }
-        if flags & libc::MAP_FIXED != 0 {
+        let anonymous = flags & libc::MAP_ANONYMOUS != 0;
+        if flags & libc::MAP_FIXED != 0 && acceptable && (anonymous || identity_of_fd(fd).is_some()) {
             forget(address as u64, address as u64 + page_up(len as u64));
         }
         // SAFETY: the program's own call.
@@ -367,7 +384,9 @@ unsafe extern "C" fn mmap64(a: *mut c_void, l: size_t, p: c_int, f: c_int, fd: c
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
     let result = sys::without_signals(|| {
-        forget(address as u64, address as u64 + page_up(len as u64));
+        if is_acceptable(address as u64, len as u64, libc::MAP_FIXED, 0) {
+            forget(address as u64, address as u64 + page_up(len as u64));
+        }
         // SAFETY: the program's own call.
         unsafe { sys::syscall(libc::SYS_munmap, [address as u64, len as u64, 0, 0, 0, 0]) }
     });
@@ -440,12 +459,19 @@ unsafe extern "C" fn mremap(
         };
         let moved = if flags & libc::MREMAP_FIXED == 0 && flags & libc::MREMAP_MAYMOVE != 0 && new_len > old_len {
             // Kept in the range of views, wherever the kernel would have moved it.
-            remap(start, 0, 0).or_else(|_| remap(start, flags | libc::MREMAP_FIXED, pm::new_view(new_len)))?
+            remap(start, 0, 0).or_else(|_| match pm::new_view(new_len) {
+                Some(fresh) => remap(start, flags | libc::MREMAP_FIXED, fresh),
+                None => remap(start, flags, 0),
+            })?
         } else {
             remap(start, flags, new as u64)?
         };
         let alias = start.wrapping_add_signed(region.delta);
-        let new_alias = remap(alias, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, pm::new_alias(new_len))?;
+        let new_alias = match pm::new_alias(new_len) {
+            Some(fresh) => remap(alias, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, fresh)?,
+            None => remap(alias, libc::MREMAP_MAYMOVE, 0)?,
+        };
+        read_no_more_than_asked(new_alias, new_len);
         let stack = log::stack_here();
         let offset = region.offset + (start - region.start);
         pm::remove(start, start + old_len, |_| {});

@@ -82,22 +82,32 @@ pub fn view_range() -> (u64, u64) {
     VIEWS
 }
 
-/// A free address for a view of this length, with a gap behind it so that neighbours never merge.
-pub fn new_view(len: u64) -> u64 {
-    NEXT_VIEW.fetch_add(spaced(len), Ordering::Relaxed)
+/// An address for a view of this length that was never used; `None` if it does not fit the range any more.
+pub fn new_view(len: u64) -> Option<u64> {
+    take(&NEXT_VIEW, VIEWS.1, len)
 }
 
-pub fn new_alias(len: u64) -> u64 {
-    NEXT_ALIAS.fetch_add(spaced(len), Ordering::Relaxed)
+pub fn new_alias(len: u64) -> Option<u64> {
+    take(&NEXT_ALIAS, ALIASES.1, len)
+}
+
+/// With a gap behind it, so that neighbours never merge. Large mappings start at 2 MiB, as the kernel would place them.
+fn take(next: &AtomicU64, end: u64, len: u64) -> Option<u64> {
+    const HUGE: u64 = 2 << 20;
+    let len = len.checked_next_multiple_of(HUGE)?.checked_add(HUGE)?;
+    let advance = |address: u64| address.checked_add(len).filter(|&after| after <= end);
+    next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance).ok()
 }
 
 pub fn is_alias(address: u64) -> bool {
-    (ALIASES.0..ALIASES.1).contains(&address)
+    let mut found = (ALIASES.0..ALIASES.1).contains(&address);
+    for_each(|region| found |= region.start.wrapping_add_signed(region.delta) == address);
+    found
 }
 
-/// Large mappings start at 2 MiB, as the kernel would place them.
-fn spaced(len: u64) -> u64 {
-    len.next_multiple_of(2 << 20) + (2 << 20)
+/// Whether another mapping, and what mprotect may split it into, would not fit the table.
+pub fn is_full() -> bool {
+    TABLE.len.load(Ordering::Relaxed) as usize + 64 > MAX_REGIONS
 }
 
 fn region_at(index: usize) -> Region {
@@ -244,18 +254,36 @@ impl LineLocks {
             let (file, offset) = (place_file(place), place_offset(place));
             for line in offset / LINE..=(offset + len.max(1) - 1) / LINE {
                 let index = wire::lock_index(file, line) as u32;
-                if locks.len < Self::MOST && !locks.indices[..locks.len].contains(&index) {
+                if locks.len < Self::MOST {
                     locks.indices[locks.len] = index;
                     locks.len += 1;
                 }
             }
         }
-        locks.indices[..locks.len].sort_unstable();
+        locks.sort();
         let me = log::logger().os_id;
         for &index in &locks.indices[..locks.len] {
             spin::acquire(&session.locks[index as usize], me);
         }
         locks
+    }
+}
+
+impl LineLocks {
+    /// In ascending order, each once.
+    fn sort(&mut self) {
+        let indices = &mut self.indices[..self.len];
+        if !indices.is_sorted_by(|a, b| a < b) {
+            indices.sort_unstable();
+            let mut kept = 0;
+            for i in 0..indices.len() {
+                if kept == 0 || indices[kept - 1] != indices[i] {
+                    indices[kept] = indices[i];
+                    kept += 1;
+                }
+            }
+            self.len = kept;
+        }
     }
 }
 
