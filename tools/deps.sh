@@ -10,7 +10,7 @@ if [ "${1:-test}" = build ]; then
 fi
 
 if ! command -v cargo >/dev/null; then
-	echo "deps: there is no cargo; install Rust 1.90 or later (https://rustup.rs)" >&2
+	echo "deps: there is no cargo; install Rust 1.93 or later (https://rustup.rs)" >&2
 	exit 1
 fi
 

@@ -11,7 +11,7 @@ use crashproof_wire::record::{self as wire, Access, Reader};
 use rustc_hash::FxHashMap;
 
 use crate::output::Output;
-use crate::verify::Images;
+use crate::verify::{Announced, Images};
 
 /// A raw id beyond this is not one that the runtime gave.
 const MAX_RAW_ID: u32 = 1 << 20;
@@ -349,8 +349,13 @@ impl Translator {
         let raw = reader.u32()?;
         let offset = reader.u64()?;
         let file = self.file_id(raw)?;
-        if self.images.initial(raw, offset, reader.0) {
-            self.output.initial(PmAddress { file, offset }, reader.0);
+        let (at, data) = (PmAddress { file, offset }, reader.0);
+        match self.images.initial(raw, offset, data) {
+            Announced::First => self.output.initial(at, data),
+            Announced::Changed => self
+                .output
+                .event(ThreadId(0), NO_STACK, &EventKind::FileWrite { at, data }),
+            Announced::Known => {}
         }
         Some(())
     }

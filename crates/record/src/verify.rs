@@ -18,6 +18,16 @@ use crate::image::{Difference, Image};
 /// A disk that has no more than this to spare is left to the trace.
 const ROOM_FOR_TRACE: u64 = 64 << 20;
 
+/// What an announcement of contents says.
+pub enum Announced {
+    /// What the file held when it was first mapped.
+    First,
+    /// It was written while nobody had it mapped.
+    Changed,
+    /// Nothing new.
+    Known,
+}
+
 /// One PM file, by the runtime's id.
 struct Verified {
     /// `None`: unlinked.
@@ -31,7 +41,6 @@ struct Verified {
     /// Contents are announced when the file is mapped first; once it was used, an announcement is a check.
     used: bool,
     difference: Option<Difference>,
-    changed_unseen: Option<Difference>,
     /// There were stores after the runtime last sent contents.
     stored: bool,
     /// A process that had it mapped died without a word.
@@ -84,7 +93,6 @@ impl Images {
             image,
             used: false,
             difference: None,
-            changed_unseen: None,
             stored: false,
             orphaned: false,
         });
@@ -118,16 +126,19 @@ impl Images {
         }
     }
 
-    /// Contents that the runtime found at a mapping. False: known already.
-    pub fn initial(&mut self, raw: u32, offset: u64, data: &[u8]) -> bool {
-        let Some(file) = self.file(raw) else { return true };
+    /// Contents that the runtime found at a mapping.
+    pub fn initial(&mut self, raw: u32, offset: u64, data: &[u8]) -> Announced {
+        let Some(file) = self.file(raw) else {
+            return Announced::First;
+        };
         if !file.used {
             file.with_image(|image| image.store(offset, data));
-            return true;
+            return Announced::First;
         }
-        let difference = file.with_image(|image| image.verify(offset, data)).flatten();
-        Difference::merge(&mut file.changed_unseen, difference);
-        difference.is_some()
+        match file.with_image(|image| image.verify(offset, data)).flatten() {
+            Some(_) => Announced::Changed,
+            None => Announced::Known,
+        }
     }
 
     /// The file was mapped: from now on an announcement of its contents is a check.
@@ -225,12 +236,6 @@ fn judge(mut file: Verified) -> Option<Vec<Incomplete>> {
     if let Some(difference) = file.difference {
         notes.push(mismatch(format!(
             "{name}: {} from what the log replays to",
-            count(difference)
-        )));
-    }
-    if let Some(difference) = file.changed_unseen {
-        notes.push(mismatch(format!(
-            "{name}: changed unseen while it was not mapped: {}",
             count(difference)
         )));
     }

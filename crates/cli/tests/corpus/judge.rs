@@ -74,6 +74,9 @@ fn compare_runs(case: &Case, native: &Effects, recorded: &Effects, complaints: &
             }
         }
     }
+    if native.file.is_some() != recorded.file.is_some() {
+        let _ = writeln!(complaints, "only one of the two runs left a PM file");
+    }
     if let (Some(a), Some(b)) = (&native.file, &recorded.file)
         && a != b
     {
