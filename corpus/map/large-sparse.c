@@ -1,9 +1,9 @@
-// A sparse file of a gigabyte, stored to at both ends.
+// A sparse file of 64 gigabytes, stored to at both ends.
 // file-differs: too large to compare byte by byte
 #include "../pm.h"
 
 int main(int argc, char **argv) {
-    size_t size = 1ul << 30;
+    size_t size = 1ul << 36;
     volatile char *pm = pm_map(argv[argc - 1], size);
     pm[0] = 1;
     pm_persist((void *)pm, 1);

@@ -202,12 +202,14 @@ fn is_pm_path(session: &Session, path: &[u8]) -> bool {
         })
 }
 
+fn is_shared(flags: c_int) -> bool {
+    matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE)
+}
+
 /// The PM file behind a mapping that the program asks for, if it is one.
 fn pm_file(fd: c_int, flags: c_int) -> Option<u32> {
     let session = log::session()?;
-    let shared = flags & libc::MAP_TYPE;
-    if flags & libc::MAP_ANONYMOUS != 0 || fd < 0 || (shared != libc::MAP_SHARED && shared != libc::MAP_SHARED_VALIDATE)
-    {
+    if flags & libc::MAP_ANONYMOUS != 0 || fd < 0 || !is_shared(flags) {
         return None;
     }
     // SAFETY: F_GETFL reads only.
@@ -370,9 +372,29 @@ unsafe extern "C" fn mmap(
         if protection & libc::PROT_EXEC != 0 {
             code_map::sweep_range(mapped, mapped + page_up(len as u64));
         }
+        if !anonymous && is_shared(flags) {
+            note_reader(fd, mapped, len as u64, offset as u64, protection);
+        }
         Ok(mapped)
     });
     sys::to_libc(result) as *mut c_void
+}
+
+/// A mapping of a PM file that cannot be stored through. It can still be flushed through: it is its own alias.
+fn note_reader(fd: c_int, address: u64, len: u64, offset: u64, protection: c_int) {
+    let (Some(session), Some((file, _)), false) = (log::session(), known_fd(fd), pm::is_full()) else {
+        return;
+    };
+    session.files[file as usize].mappings.fetch_add(1, Ordering::AcqRel);
+    log::map(log::stack_here(), file, address, offset, page_up(len), protection);
+    pm::insert(Region {
+        start: address,
+        end: address + page_up(len),
+        delta: 0,
+        file,
+        offset,
+        writable: false,
+    });
 }
 
 #[unsafe(no_mangle)]
