@@ -3,7 +3,7 @@
 # only looked for.
 set -euo pipefail
 
-packages=(gcc g++ make pkg-config clang-19 llvm-19 binutils libpmem-dev libpmemobj-dev)
+packages=(gcc g++ make pkg-config clang-19 llvm-19 binutils dwz libpmem-dev libpmemobj-dev)
 # `tools/deps.sh build` asks for what `make build` and `make demo` need, without the compilers and libraries of the tests.
 if [ "${1:-test}" = build ]; then
 	packages=(gcc make binutils)

@@ -353,81 +353,39 @@ pub fn verify(file: u32, offset: u64, data: &[u8]) {
     );
 }
 
+/// How every record about a file begins.
+fn about<const N: usize>(stack: u64, file: u32) -> Fields<N> {
+    Fields::default().u32(logger().thread).u64(stack).u32(file)
+}
+
 pub fn map(stack: u64, file: u32, address: u64, offset: u64, len: u64, protection: i32) {
-    let fields = Fields::<48>::default().u32(logger().thread).u64(stack).u32(file);
-    publish(
-        MAP,
-        &[fields
-            .u64(address)
-            .u64(offset)
-            .u64(len)
-            .u32(protection as u32)
-            .as_bytes()],
-    );
+    let fields = about::<48>(stack, file).u64(address).u64(offset).u64(len);
+    publish(MAP, &[fields.u32(protection as u32).as_bytes()]);
 }
 
 pub fn unmap(stack: u64, file: u32, offset: u64, len: u64) {
-    publish(
-        UNMAP,
-        &[Fields::<32>::default()
-            .u32(logger().thread)
-            .u64(stack)
-            .u32(file)
-            .u64(offset)
-            .u64(len)
-            .as_bytes()],
-    );
+    publish(UNMAP, &[about::<32>(stack, file).u64(offset).u64(len).as_bytes()]);
 }
 
 pub fn resize(stack: u64, file: u32, size: u64) {
-    publish(
-        RESIZE,
-        &[Fields::<24>::default()
-            .u32(logger().thread)
-            .u64(stack)
-            .u32(file)
-            .u64(size)
-            .as_bytes()],
-    );
+    publish(RESIZE, &[about::<24>(stack, file).u64(size).as_bytes()]);
 }
 
 /// Cut into pieces that fit a record.
 pub fn file_write(stack: u64, file: u32, offset: u64, data: &[u8]) {
-    let thread = logger().thread;
     for (i, piece) in data.chunks(4096).enumerate() {
-        let head = Fields::<24>::default()
-            .u32(thread)
-            .u64(stack)
-            .u32(file)
-            .u64(offset + i as u64 * 4096);
+        let head = about::<24>(stack, file).u64(offset + i as u64 * 4096);
         publish(FILE_WRITE, &[head.as_bytes(), piece]);
     }
 }
 
 /// An empty path: unlinked.
 pub fn rename(stack: u64, file: u32, path: &[u8]) {
-    publish(
-        RENAME,
-        &[Fields::<4200>::default()
-            .u32(logger().thread)
-            .u64(stack)
-            .u32(file)
-            .bytes(path)
-            .as_bytes()],
-    );
+    publish(RENAME, &[about::<4200>(stack, file).bytes(path).as_bytes()]);
 }
 
 pub fn sync(stack: u64, file: u32, offset: u64, len: u64) {
-    publish(
-        SYNC,
-        &[Fields::<32>::default()
-            .u32(logger().thread)
-            .u64(stack)
-            .u32(file)
-            .u64(offset)
-            .u64(len)
-            .as_bytes()],
-    );
+    publish(SYNC, &[about::<32>(stack, file).u64(offset).u64(len).as_bytes()]);
 }
 
 pub fn output(fd: u32, data: &[u8]) {
