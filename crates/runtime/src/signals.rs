@@ -144,7 +144,9 @@ pub fn unblock_at_start(creators: u64) {
 
 /// Our handlers. What the process had before is the program's from here on.
 pub fn install() {
-    let all: [&dyn Resolve; 16] = [
+    let all: [&dyn Resolve; 18] = [
+        &NEXT_SIGTIMEDWAIT,
+        &NEXT_SIGWAIT,
         &NEXT_SETCONTEXT,
         &NEXT_SWAPCONTEXT,
         &NEXT_PTHREAD_SIGMASK,
@@ -747,6 +749,89 @@ unsafe extern "C" fn sigpending(set: *mut sigset_t) -> c_int {
     }
 }
 
+/// Those of our signals that were sent while the program had them blocked are held here and not by the kernel: a wait for one
+/// looks here, and at the kernel's for a moment at a time, since another thread may have been interrupted by it.
+unsafe fn wait_for(set: u64, info: *mut siginfo_t, timeout: Option<libc::timespec>) -> Result<u64, i32> {
+    const MOMENT: i64 = 20_000_000;
+    let mut left = timeout.map(|t| t.tv_sec.saturating_mul(1_000_000_000).saturating_add(t.tv_nsec));
+    let others = set & !OURS;
+    loop {
+        let held = TABLE.with_pending(|pending| {
+            let signal = (1..SIGNALS).find(|&s| set & bit(s as c_int) != 0 && pending[s].is_some())?;
+            Some((signal, pending[signal].take()?))
+        });
+        if let Some((signal, content)) = held {
+            if !info.is_null() {
+                // SAFETY: the program's buffer.
+                unsafe { *info = content };
+            }
+            return Ok(signal as u64);
+        }
+        let moment = left.map_or(MOMENT, |left| left.min(MOMENT));
+        let time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: moment,
+        };
+        let arguments = [&raw const others as u64, info as u64, &raw const time as u64, 8, 0, 0];
+        // SAFETY: the kernel reads the set and the time, and fills the program's buffer.
+        match unsafe { sys::syscall(libc::SYS_rt_sigtimedwait, arguments) } {
+            Err(libc::EAGAIN) if left == Some(moment) => return Err(libc::EAGAIN),
+            Err(libc::EAGAIN) => left = left.map(|left| left - moment),
+            // Perhaps by the very signal that is waited for.
+            Err(libc::EINTR) if TABLE.with_pending(|pending| holds(pending, set)) => {}
+            result => return result,
+        }
+    }
+}
+
+fn holds(pending: &[Option<siginfo_t>; SIGNALS], set: u64) -> bool {
+    (1..SIGNALS).any(|s| set & bit(s as c_int) != 0 && pending[s].is_some())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sigtimedwait(
+    set: *const sigset_t,
+    info: *mut siginfo_t,
+    timeout: *const libc::timespec,
+) -> c_int {
+    // SAFETY: the program's call.
+    unsafe {
+        match read_set(set) {
+            Some(wanted) if wanted & OURS != 0 => {
+                sys::to_libc(wait_for(wanted, info, timeout.as_ref().copied())) as c_int
+            }
+            _ => NEXT_SIGTIMEDWAIT.get()(set, info, timeout),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int {
+    // SAFETY: the program's call.
+    unsafe { sigtimedwait(set, info, std::ptr::null()) }
+}
+
+/// Returns the error instead of setting `errno`, and is never interrupted.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_int {
+    // SAFETY: the program's call.
+    unsafe {
+        let Some(wanted) = read_set(set).filter(|wanted| wanted & OURS != 0) else {
+            return NEXT_SIGWAIT.get()(set, signal);
+        };
+        loop {
+            match wait_for(wanted, std::ptr::null_mut(), None) {
+                Ok(got) => {
+                    *signal = got as c_int;
+                    return 0;
+                }
+                Err(libc::EINTR) => {}
+                Err(errno) => return errno,
+            }
+        }
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn ppoll(
     descriptors: *mut libc::pollfd,
@@ -1164,6 +1249,11 @@ static NEXT_PTHREAD_SIGMASK: Next<unsafe extern "C" fn(c_int, *const sigset_t, *
     unsafe { Next::new(c"pthread_sigmask") };
 static NEXT_SIGSUSPEND: Next<unsafe extern "C-unwind" fn(*const sigset_t) -> c_int> =
     unsafe { Next::new(c"sigsuspend") };
+static NEXT_SIGTIMEDWAIT: Next<
+    unsafe extern "C-unwind" fn(*const sigset_t, *mut siginfo_t, *const libc::timespec) -> c_int,
+> = unsafe { Next::new(c"sigtimedwait") };
+static NEXT_SIGWAIT: Next<unsafe extern "C-unwind" fn(*const sigset_t, *mut c_int) -> c_int> =
+    unsafe { Next::new(c"sigwait") };
 static NEXT_PPOLL: Next<
     unsafe extern "C-unwind" fn(*mut libc::pollfd, libc::nfds_t, *const libc::timespec, *const sigset_t) -> c_int,
 > = unsafe { Next::new(c"ppoll") };
