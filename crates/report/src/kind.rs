@@ -187,7 +187,7 @@ static TX_SNAPSHOT_TWICE: KindInfo = KindInfo {
     severity: Severity::Warning,
     summary: "A range is snapshotted twice in one transaction.",
     label: "in the undo log already",
-    why: "each snapshot copies the range into the undo log and persists the copy; the second one saves nothing",
+    why: "the range is in the undo log already; asking again saves nothing and costs a search in the log",
     help: "snapshot each range once in a transaction, at the outermost place that knows it will change",
 };
 
