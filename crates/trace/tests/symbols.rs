@@ -355,6 +355,35 @@ fn main() {
     assert!(frames[0].approximate);
 }
 
+/// gcc credits the merged store to the first of the two lines. Only that store is marked.
+#[test]
+fn stores_that_gcc_merged_are_approximate() {
+    let source = "struct pair { unsigned a, b; unsigned long c; };\n\
+                  __attribute__((noinline)) void both(struct pair *p) {\n\
+                  p->a = 1;\n\
+                  p->b = 2;\n\
+                  }\n\
+                  __attribute__((noinline)) void one(struct pair *p, unsigned long v) {\n\
+                  const unsigned long k = 42;\n\
+                  p->c = v + k;\n\
+                  }\n\
+                  int main(int n, char **v) { struct pair p; both(&p); one(&p, n); return p.a + p.b + p.c == 0; }\n";
+    let program = Program::build("gcc", "app.c", source, &["-O2", "-g"]);
+    // `mov %rax, (%rdi)`, and the same to 8(%rdi).
+    for (function, bytes, line, approximate) in [
+        ("both", &[0x48, 0x89, 0x07][..], 3, true),
+        ("one", &[0x48, 0x89, 0x77, 0x08], 8, false),
+    ] {
+        let store = program.address_in(function, bytes);
+        let frames = Symbolizer::default().frames(&program.module(), store, false);
+        assert_eq!(
+            (frames[0].line, frames[0].approximate),
+            (Some(line), approximate),
+            "{function}"
+        );
+    }
+}
+
 /// dwz moves what two debug files share into a third.
 #[test]
 fn supplementary_debug_files() {

@@ -5,6 +5,7 @@
 //! be had is a warning, never an error, because a finding with a bare address is still a finding.
 
 mod debug_files;
+mod merged;
 mod symbol_table;
 
 use std::fmt::Display;
@@ -15,6 +16,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::Module;
 use debug_files::ObjectInfo;
+use merged::Merged;
 use symbol_table::SymbolTable;
 
 /// One frame of source code. An address in an inlined function has several, innermost first.
@@ -28,7 +30,7 @@ pub struct SourceFrame {
     pub column: Option<u32>,
     /// Inlined into the next frame.
     pub inlined: bool,
-    /// The instruction has no line of its own (merged or moved by the optimiser); this is the nearest known one.
+    /// The instruction has no line of its own (moved by the optimiser; this is the nearest known one), or several.
     pub approximate: bool,
 }
 
@@ -69,7 +71,11 @@ impl Symbolizer {
             .modules
             .entry(key)
             .or_insert_with(|| ModuleSymbols::open(module, &self.debug_roots, &mut self.warnings));
-        symbols.frames(address, &mut self.warnings)
+        let mut frames = symbols.frames(address, &mut self.warnings);
+        if !is_return_address && !frames[0].approximate {
+            frames[0].approximate = symbols.is_merged(address);
+        }
+        frames
     }
 
     /// What could not be looked up, each thing once.
@@ -82,6 +88,9 @@ struct ModuleSymbols {
     path: String,
     /// The file with the debug info, the module itself or a separate one.
     loader: Option<Loader>,
+    debug_file: Option<PathBuf>,
+    /// Found out when an instruction's line is first asked for.
+    merged: Option<Merged>,
     /// Files whose symbol tables are read when they are needed.
     symbol_files: Vec<PathBuf>,
     symbols: Option<SymbolTable>,
@@ -93,6 +102,8 @@ impl ModuleSymbols {
         let mut this = ModuleSymbols {
             path: module.path.clone(),
             loader: None,
+            debug_file: None,
+            merged: None,
             symbol_files: Vec::new(),
             symbols: None,
             warned: false,
@@ -131,7 +142,10 @@ impl ModuleSymbols {
             None
         });
         match Loader::new_with_sup(&debug_file, supplement) {
-            Ok(loader) => this.loader = Some(loader),
+            Ok(loader) => {
+                this.loader = Some(loader);
+                this.debug_file = Some(debug_file.clone());
+            }
             Err(error) => this.warn(warnings, error),
         }
         if debug_file != path {
@@ -148,6 +162,11 @@ impl ModuleSymbols {
                 self.path
             ));
         }
+    }
+
+    fn is_merged(&mut self, address: u64) -> bool {
+        let Some(file) = &self.debug_file else { return false };
+        self.merged.get_or_insert_with(|| Merged::read(file)).contains(address)
     }
 
     fn frames(&mut self, address: u64, warnings: &mut Vec<String>) -> Vec<SourceFrame> {
