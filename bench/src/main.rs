@@ -11,6 +11,8 @@ use std::process::Command;
 
 const EXAMPLES: &str = "/usr/share/doc/libpmemobj-dev/examples";
 const REPEATS: usize = 5;
+/// What checking may take, whatever the trace's length.
+const MOST_MEMORY: u64 = 200_000_000;
 
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -171,11 +173,21 @@ fn checking(tool: &Path, folder: &Path) {
         let trace = folder.join("synthetic.trace");
         synthetic::write(&trace, events, random);
         let bytes = std::fs::metadata(&trace).map_or(0, |m| m.len());
+        let is_long = events >= 200_000_000;
+        assert!(
+            !is_long || bytes >= 1_000_000_000,
+            "the long trace has only {bytes} bytes"
+        );
         let checked = fastest(1, || {
             let mut command = Command::new(tool);
             command.arg("check").arg(&trace).stderr(std::process::Stdio::null());
             command
         });
+        assert!(
+            checked.peak_bytes < MOST_MEMORY,
+            "checking took {} bytes",
+            checked.peak_bytes
+        );
         println!(
             "{name:<34}{events:>12}{:>10.2}{:>12.0}{:>12.0}",
             bytes as f64 / 1e9,

@@ -49,7 +49,8 @@ pub struct RecordingOptions {
     /// Files whose path matches are persistent memory (repeatable)
     ///
     /// Without it, every file that the program maps shared and writable is. `*` matches any text, `/` too; a pattern
-    /// without `/` is compared with the file's name alone.
+    /// without `/` is compared with the file's name alone, and one with `/` that begins neither with `/` nor with `*`
+    /// starts in the current directory.
     #[arg(long, value_name = "GLOB")]
     pub pm: Vec<String>,
 

@@ -244,7 +244,7 @@ fn original_bytes_are_kept() {
 
 /// Not a test of anything: `cargo test --release -p crashproof-code -- --ignored --nocapture`.
 #[test]
-#[ignore]
+#[ignore = "a measurement"]
 fn measure() {
     let _alone = alone();
     for name in ["libpmem.so.1", "libpmemobj.so.1", "libc.so.6", "libstdc++.so.6"] {

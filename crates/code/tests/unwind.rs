@@ -435,7 +435,7 @@ fn shortest(mut work: impl FnMut()) -> std::time::Duration {
 
 /// Not a test of anything: `cargo test --release -p crashproof-code -- --ignored --nocapture`.
 #[test]
-#[ignore]
+#[ignore = "a measurement"]
 fn measure() {
     extern "C" fn measuring() {
         let registers = registers_here!();
