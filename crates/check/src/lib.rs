@@ -14,7 +14,7 @@ mod oracle;
 mod pass;
 mod ranges;
 mod render;
-mod stacks;
+
 mod tag;
 #[cfg(test)]
 mod tests;
@@ -91,5 +91,6 @@ pub fn check(
         },
         findings,
         warnings,
+        stats: None,
     })
 }

@@ -19,9 +19,9 @@ use crate::oracle::redundant_flush::RedundantFlush;
 use crate::oracle::transaction::TransactionOracle;
 use crate::oracle::{Gone, Oracle, Step, StoreAccess, World, rules};
 use crate::ranges::RangeSet;
-use crate::stacks::{Origin, Stacks};
 use crate::tag::{OptionalStack, StoreTag};
 use crate::transactions::{Change, Transactions};
+use crashproof_stacks::{Origin, Stacks};
 
 pub struct Pass {
     model: Model,

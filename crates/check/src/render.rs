@@ -9,7 +9,7 @@ use crashproof_trace::{Header, ProgramEnd, StackId, Tables};
 use crate::config::{Config, Rule};
 use crate::findings::{Detail, RawFinding, Relation};
 use crate::pass::Outcome;
-use crate::stacks::{Entry, Stacks, Symbolized, file_name, is_c_runtime};
+use crashproof_stacks::{Entry, Stacks, Symbolized, file_name, is_c_runtime};
 
 pub struct Context<'a> {
     pub model: Model,
@@ -160,6 +160,8 @@ fn put_into_words(
         stack: frames,
         notes,
         help: None,
+        crash: None,
+        order: Vec::new(),
     }
 }
 
@@ -265,6 +267,8 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
             };
             format!("store of {place} violates the rule that {}", rule.unwrap_or_default())
         }
+        // Not of a check: `crashproof-crash` has the words.
+        Kind::CrashOrder | Kind::CrashAtomicity | Kind::CrashDurability => String::new(),
     }
 }
 

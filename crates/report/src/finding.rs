@@ -21,6 +21,12 @@ pub enum Kind {
     RuleOrder,
     /// Rule `must-be-in-transaction` of crashproof.toml violated.
     RuleTransaction,
+    /// Recovery fails from a crash state that another order of the same updates would exclude.
+    CrashOrder,
+    /// Recovery fails from a crash state that no order excludes: the updates must be one.
+    CrashAtomicity,
+    /// What the program had acknowledged in its output is lost.
+    CrashDurability,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -105,6 +111,87 @@ pub struct Finding {
     /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
+    /// Of `crash-*`: the crash that recovery did not survive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crash: Option<Crash>,
+    /// Of `crash-order`: what has to persist before what.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<Order>,
+}
+
+/// A crash after which recovery fails, reduced to what matters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Crash {
+    /// The last store that had been executed.
+    pub after: Frame,
+    /// Its whole call stack.
+    pub after_stack: Vec<Frame>,
+    /// Stores that had persisted and matter.
+    pub persisted: Vec<CrashStore>,
+    /// Stores that had been executed, or come later, and had not persisted.
+    pub missing: Vec<CrashStore>,
+    pub recovery: RecoveryOutcome,
+    /// How many of the tested states fail for this reason.
+    pub states: u64,
+    /// Where the failing image is saved, and the command that reproduces the failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<Replay>,
+    /// 1: a crash of the program; 2: of its recovery.
+    pub depth: u32,
+}
+
+/// A store in a crash state. In JSON the fields of its frame come first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrashStore {
+    #[serde(flatten)]
+    pub frame: Frame,
+    pub stack: Vec<Frame>,
+    pub pm: Address,
+    /// What was stored, as hexadecimal digits.
+    pub data: String,
+}
+
+/// How the recovery, or the checker after it, ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryOutcome {
+    /// The command that failed: the recovery or the checker.
+    pub command: String,
+    pub status: Option<i32>,
+    pub signal: Option<i32>,
+    pub timeout: bool,
+    pub stdout: String,
+    pub stderr: String,
+    /// The output is not the expected one (`--expect-output`).
+    #[serde(default)]
+    pub unexpected_output: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replay {
+    pub directory: String,
+    pub command: String,
+}
+
+/// `before` has to persist before `after`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    pub before: Frame,
+    pub after: Frame,
+}
+
+/// How much of the state space was tested.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stats {
+    pub strategy: String,
+    /// Allowed crash states, as far as they were counted; saturating.
+    pub states_total: u64,
+    pub states_tested: u64,
+    /// Not run because their outcome is known: same content, or same in all that the recovery reads.
+    pub states_pruned: u64,
+    pub states_failed: u64,
+    pub seconds: f64,
+    /// The budget ended it before all states were tested.
+    pub cut_short: bool,
 }
 
 /// What `--json` writes and every other rendering starts from.
@@ -117,6 +204,9 @@ pub struct Report {
     /// What the user should know of the check as a whole (an `[[ignore]]` that matched nothing, missing debug info).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Of a crash test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stats: Option<Stats>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

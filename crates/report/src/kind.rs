@@ -26,7 +26,10 @@ impl KindInfo {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 14] = [
+        Kind::CrashOrder,
+        Kind::CrashAtomicity,
+        Kind::CrashDurability,
         Kind::MissingFlush,
         Kind::MissingFence,
         Kind::TxStoreNotSnapshotted,
@@ -65,6 +68,9 @@ impl Kind {
             Kind::RedundantFence => &REDUNDANT_FENCE,
             Kind::TxSnapshotTwice => &TX_SNAPSHOT_TWICE,
             Kind::TransientData => &TRANSIENT_DATA,
+            Kind::CrashOrder => &CRASH_ORDER,
+            Kind::CrashAtomicity => &CRASH_ATOMICITY,
+            Kind::CrashDurability => &CRASH_DURABILITY,
         }
     }
 }
@@ -199,6 +205,36 @@ static TRANSIENT_DATA: KindInfo = KindInfo {
     why: "nothing ever persists this location although it was rewritten across several fences: recovery cannot rely on it, and \
           every write-back of its line wears and slows persistent memory",
     help: "keep it in ordinary memory; if it has to survive a power failure, flush and fence each change",
+};
+
+static CRASH_ORDER: KindInfo = KindInfo {
+    name: "crash-order",
+    severity: Severity::Error,
+    summary: "Recovery fails after a crash in which a later update had persisted before an earlier one.",
+    label: "not persisted when power failed",
+    why: "until they are flushed and fenced, stores to different cache lines reach persistent memory in any order; recovery \
+          relies on an order that nothing enforces",
+    help: "flush and fence what has to persist first before storing what depends on it",
+};
+
+static CRASH_ATOMICITY: KindInfo = KindInfo {
+    name: "crash-atomicity",
+    severity: Severity::Error,
+    summary: "Recovery fails after a crash between updates that have to be one.",
+    label: "not persisted when power failed",
+    why: "whichever of the updates persists first, a crash before the other leaves a state that recovery rejects; at most eight \
+          aligned bytes persist at once",
+    help: "make the updates one: a transaction or log that recovery rolls back or replays, or a copy that is published by \
+           a single eight-byte store",
+};
+
+static CRASH_DURABILITY: KindInfo = KindInfo {
+    name: "crash-durability",
+    severity: Severity::Error,
+    summary: "What the program had acknowledged in its output is lost after a crash.",
+    label: "not persisted when the program had acknowledged it",
+    why: "the program told the outside world that the update was done, and a power failure after that can still lose it",
+    help: "flush and fence the update before acknowledging it",
 };
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub mod record;
+pub mod recovery;
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CRSHPRF\0");
 pub const VERSION: u32 = 1;

@@ -11,9 +11,9 @@ use crashproof_report::DurableByKind;
 use crashproof_trace::{FenceKind, PmAddress, ProcessId, StackId, StoreFlags, Tables};
 
 use crate::findings::Findings;
-use crate::stacks::Stacks;
 use crate::tag::StoreTag;
 use crate::transactions::{Change, Transactions};
+use crashproof_stacks::Stacks;
 
 pub mod missing;
 pub mod redundant_fence;

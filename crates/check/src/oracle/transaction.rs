@@ -13,8 +13,8 @@ use rustc_hash::FxHashMap;
 use super::{Oracle, Step, StoreAccess, World};
 use crate::findings::{RawFinding, Relation};
 use crate::ranges::WordSet;
-use crate::stacks::Origin;
 use crate::transactions::Change;
+use crashproof_stacks::Origin;
 
 /// A store that is a finding unless the program persists it by hand.
 struct Candidate {

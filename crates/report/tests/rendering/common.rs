@@ -113,6 +113,8 @@ pub fn finding(kind: Kind, message: &str, stack: Vec<Frame>) -> Finding {
         related: Vec::new(),
         notes: Vec::new(),
         help: None,
+        crash: None,
+        order: Vec::new(),
     }
 }
 
@@ -158,6 +160,7 @@ pub fn report(findings: Vec<Finding>) -> Report {
         },
         findings,
         warnings: Vec::new(),
+        stats: None,
     }
 }
 

@@ -1,0 +1,58 @@
+//! What the campaign needs of whoever runs recoveries, and the words it speaks about them.
+
+use crashproof_sandbox::Run;
+
+/// The image that a recovery is run on, and the running of it. One per worker thread; tests have a simulated one.
+///
+/// Between runs the image holds what was written to it and nothing of what recoveries did to it. Files are indexed by
+/// `FileId`.
+pub trait Executor: Send {
+    /// What the image holds. Beyond the end of the file it is zero.
+    fn read(&self, file: usize, offset: u64, buffer: &mut [u8]);
+
+    /// Cut off at the end of the file.
+    fn write(&mut self, file: usize, offset: u64, data: &[u8]);
+
+    /// What is cut off reads as zero if the file grows again.
+    fn resize(&mut self, file: usize, size: u64);
+
+    /// The file is there under this path, or (`None`) is not there.
+    fn place(&mut self, file: usize, path: Option<&str>);
+
+    /// Runs the recovery, and the checker if there is one, on the image. `output` is what the program had output.
+    fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError>;
+}
+
+/// The sandbox is broken, not the recovery.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ExecutorError(pub Box<dyn std::error::Error + Send + Sync>);
+
+/// A piece of a store of the trace: what persists at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StoreId {
+    /// Of the store's event.
+    pub seq: u64,
+    /// Which piece of it.
+    pub piece: u16,
+}
+
+/// What a run says of its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    Recovers,
+    Fails,
+}
+
+/// A crash state from which the program does not recover.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The crash is just before this event.
+    pub point: u64,
+    /// Of the stores that were not guaranteed persistent at the point: those that had persisted, and the others.
+    pub persisted: Vec<StoreId>,
+    pub missing: Vec<StoreId>,
+    /// So many bytes had been output.
+    pub output: u64,
+    pub run: Run,
+}

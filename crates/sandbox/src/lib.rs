@@ -1,0 +1,16 @@
+//! Runs a recovery program on crash images, thousands of times a second, and puts everything back afterwards.
+//!
+//! A [`Worker`] is one sandbox: namespaces of its own (mount, process, network, IPC; a user namespace where the caller is
+//! not root) in which every file system that can be written is covered by an overlay in memory, so nothing that the
+//! recovery does reaches the user's files, and a supervisor, process 1 of the sandbox, whose end takes everything with it.
+//! The PM files lie in the overlay under their own paths; the worker has them mapped too, writes the next crash state into
+//! them, and restores what the recovery changed: pages that the runtime saw written, and, if anything else was touched,
+//! the whole file.
+//!
+//! Architecture invariant: knows neither traces nor the persistency model: an image is bytes, a run is an exit status.
+
+mod options;
+mod run;
+
+pub use options::{Command, Limits, Options, PmFile, Track};
+pub use run::{Ended, How, Run};
