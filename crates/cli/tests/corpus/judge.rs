@@ -153,6 +153,9 @@ fn severities(kind: Kind) -> &'static [Severity] {
         Kind::MissingFlush
         | Kind::TxStoreNotSnapshotted
         | Kind::TxStoreOutside
+        | Kind::CrashOrder
+        | Kind::CrashAtomicity
+        | Kind::CrashDurability
         | Kind::RuleOrder
         | Kind::RuleTransaction => &[Severity::Error],
         Kind::RedundantFlush | Kind::FlushUnmodified | Kind::RedundantFence | Kind::TxSnapshotTwice => {
