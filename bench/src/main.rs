@@ -1,7 +1,8 @@
 //! Prints the ratios that the README quotes, each measured side by side in this one run:
 //! recording against native (and against pmemcheck, if `PMEMCHECK` names a valgrind that has it), checking in events per
-//! second, and the memory of checking a long trace. Run it with `make bench`.
+//! second, the memory of checking a long trace, and crash testing in states per second. Run it with `make bench`.
 
+mod crash;
 mod measure;
 mod synthetic;
 
@@ -50,6 +51,7 @@ fn main() {
         );
     }
     checking(&tool, folder.path());
+    crash::measure(&root, &tool, folder.path());
 }
 
 fn build_raw(root: &Path, folder: &Path) -> PathBuf {

@@ -1,4 +1,5 @@
-//! `crashproof.toml`: rules of the program at hand, and findings that its author has judged. See docs/rules.md.
+//! `crashproof.toml`: rules of the program at hand, and findings that its author has judged. See docs/rules.md. The tests
+//! that the file describes, too, are read here, as a type of the caller's: a check does not look at them.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -6,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crashproof_report::{Finding, Kind};
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -18,13 +20,33 @@ pub enum ConfigError {
     },
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
+/// `T` is what the caller makes of a `[[test]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, bound = "T: DeserializeOwned")]
+pub struct Config<T = IgnoredAny> {
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
     #[serde(default, rename = "ignore")]
     pub ignores: Vec<Ignore>,
+    #[serde(default = "Vec::new", rename = "test")]
+    pub tests: Vec<T>,
+}
+
+impl<T> Default for Config<T> {
+    fn default() -> Self {
+        Config {
+            rules: Vec::new(),
+            ignores: Vec::new(),
+            tests: Vec::new(),
+        }
+    }
+}
+
+/// Whose findings an `[[ignore]]` is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Analysis {
+    Check,
+    Crash,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -88,6 +110,13 @@ impl Ignore {
                 .file
                 .as_ref()
                 .is_none_or(|p| finding.file.as_deref().is_some_and(|f| p.matches(f)))
+    }
+
+    /// Whether it is this analysis that has to come up with a finding for it. Without a kind it may be meant for either, and
+    /// `check` is the one that everybody runs.
+    fn is_due_in(&self, analysis: Analysis) -> bool {
+        let crash = self.kind.is_some_and(|kind| kind.name().starts_with("crash-"));
+        crash == (analysis == Analysis::Crash)
     }
 
     /// As a user would name it.
@@ -237,8 +266,8 @@ fn parse_range(text: &str) -> Option<RangeInclusive<u64>> {
     (!range.is_empty()).then_some(range)
 }
 
-impl Config {
-    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+impl<T: DeserializeOwned> Config<T> {
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
             path: path.to_path_buf(),
             source,
@@ -247,11 +276,48 @@ impl Config {
     }
 
     /// `path` is for messages.
-    pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|source| ConfigError::Parse {
             path: path.to_path_buf(),
             source: Box::new(source),
         })
+    }
+}
+
+impl<T> Config<T> {
+    /// Drops the findings that an `[[ignore]]` matches; says which entries should have matched one of this analysis and did
+    /// not.
+    pub fn apply_ignores(&self, findings: &mut Vec<Finding>, analysis: Analysis) -> Vec<String> {
+        let mut used = vec![false; self.ignores.len()];
+        findings.retain(|finding| {
+            let mut keep = true;
+            for (ignore, used) in self.ignores.iter().zip(&mut used) {
+                if ignore.matches(finding) {
+                    *used = true;
+                    keep = false;
+                }
+            }
+            keep
+        });
+        let unused = self.ignores.iter().zip(used).filter(|(_, used)| !used);
+        unused
+            .filter(|(ignore, _)| ignore.is_due_in(analysis))
+            .map(|(ignore, _)| {
+                format!(
+                    "an [[ignore]] of crashproof.toml matches no finding: {}",
+                    ignore.describe()
+                )
+            })
+            .collect()
+    }
+
+    /// For those who do not look at tests.
+    pub fn without_tests(self) -> Config {
+        Config {
+            rules: self.rules,
+            ignores: self.ignores,
+            tests: Vec::new(),
+        }
     }
 }
 
@@ -260,7 +326,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Config, String> {
-        Config::parse(text, Path::new("crashproof.toml")).map_err(|error| error.to_string())
+        Config::<IgnoredAny>::parse(text, Path::new("crashproof.toml")).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crashproof_report::{
 };
 use crashproof_trace::{Header, ProgramEnd, StackId, Tables};
 
-use crate::config::{Config, Rule};
+use crate::config::{Analysis, Config, Rule};
 use crate::findings::{Detail, RawFinding, Relation};
 use crate::pass::Outcome;
 use crashproof_stacks::{Entry, Stacks, Symbolized, file_name, is_c_runtime};
@@ -50,7 +50,7 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
             context,
         ));
     }
-    let warnings = apply_ignores(&mut findings, context.config);
+    let warnings = context.config.apply_ignores(&mut findings, Analysis::Check);
     findings.sort_by_cached_key(|f| {
         (
             f.severity,
@@ -279,31 +279,4 @@ fn describe_rule(rule: &Rule) -> String {
         }
         Rule::MustBeInTransaction { stores } => format!("stores of `{stores}` are made in transactions"),
     }
-}
-
-/// Drops the findings that an entry matches; says which entries matched none.
-fn apply_ignores(findings: &mut Vec<Finding>, config: &Config) -> Vec<String> {
-    let mut used = vec![false; config.ignores.len()];
-    findings.retain(|finding| {
-        let mut keep = true;
-        for (ignore, used) in config.ignores.iter().zip(&mut used) {
-            if ignore.matches(finding) {
-                *used = true;
-                keep = false;
-            }
-        }
-        keep
-    });
-    config
-        .ignores
-        .iter()
-        .zip(used)
-        .filter(|(_, used)| !used)
-        .map(|(ignore, _)| {
-            format!(
-                "an [[ignore]] of crashproof.toml matches no finding: {}",
-                ignore.describe()
-            )
-        })
-        .collect()
 }

@@ -4,8 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
 
 use crate::commands::dump::{EventClass, OffsetRange};
+
+mod crash;
+
+pub use crash::{CrashArguments, Strategy};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -16,6 +21,9 @@ use crate::commands::dump::{EventClass, OffsetRange};
                   The program is an ordinary x86-64 Linux binary: no annotations, no special build, no persistent-memory hardware. \
                   Compile it with -g to get source lines.",
     after_help = "Examples:\n  crashproof check -- ./app args…     run ./app and say what is wrong\n  \
+                  crashproof crash --recover './app --verify pool' -- ./app --load pool\n                                      \
+                  crash ./app everywhere, and say from where it does not recover\n  \
+                  crashproof test                     do what crashproof.toml says\n  \
                   crashproof doctor                   say what this machine lacks\n\n\
                   `crashproof help COMMAND` says more.",
     max_term_width = 100
@@ -32,9 +40,13 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Check(CheckArguments),
+    // Boxed: it has many options.
+    Crash(Box<CrashArguments>),
+    Test(TestArguments),
+    Init(InitArguments),
     Record(RecordArguments),
     Dump(DumpArguments),
-    /// Say what this machine has and lacks for recording
+    /// Say what this machine has and lacks for recording and for crash testing
     Doctor,
     Completions(CompletionsArguments),
     Man(ManArguments),
@@ -69,7 +81,8 @@ pub struct RecordingOptions {
     pub locked_rmw: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Switch {
     On,
     Off,
@@ -144,12 +157,51 @@ pub struct CheckArguments {
     pub command: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Model {
     /// Caches are lost: a store is durable once flushed and fenced
     Px86,
     /// Caches survive: a store is durable once visible; non-temporal stores still need a fence
     Eadr,
+}
+
+/// Check and crash-test a project, as its crashproof.toml says
+///
+/// For each [[test]] of the file: `crashproof check`, then, if the test has a recovery, `crashproof crash`. The commands are
+/// shown as one would type them. The exit status is the worst of them: 2 something could not be done, else 1 findings, else
+/// 0.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crashproof init            write a crashproof.toml to fill in\n  \
+                        crashproof test            all tests of it\n  \
+                        crashproof test append     the test named append"
+)]
+pub struct TestArguments {
+    /// Only the tests with these names
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// Write the reports of all tests as JSON (`-`: to stdout)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// The file with the tests
+    #[arg(long, value_name = "FILE", default_value = "crashproof.toml")]
+    pub config: PathBuf,
+}
+
+/// Write a commented crashproof.toml into the current folder
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  crashproof init && $EDITOR crashproof.toml && crashproof test")]
+pub struct InitArguments {
+    /// Replace the file if it is there
+    #[arg(long)]
+    pub force: bool,
+
+    /// The file to write
+    #[arg(value_name = "FILE", default_value = "crashproof.toml")]
+    pub file: PathBuf,
 }
 
 /// Show the events of a trace, one per line
@@ -246,6 +298,42 @@ mod tests {
         assert_eq!(check.recording.pm, ["a", "b"]);
         assert_eq!(check.json, None);
         assert_eq!(check.recording.client_requests, Switch::On);
+    }
+
+    #[test]
+    fn crash_takes_a_trace_or_a_program_or_a_saved_crash() {
+        assert!(parse("crashproof crash -- ./app").is_err(), "no recovery");
+        assert!(parse("crashproof crash --recover ./r").is_err(), "no program");
+        assert!(parse("crashproof crash --recover ./r a.trace -- ./app").is_err());
+        assert!(parse("crashproof crash --recover ./r --setup ./s a.trace").is_err());
+        assert!(parse("crashproof crash --recover ./r a.trace").is_ok());
+        assert!(parse("crashproof crash --replay d").is_ok());
+        assert!(parse("crashproof crash --replay d --recover ./r").is_err());
+        assert!(parse("crashproof crash --replay d a.trace").is_err());
+        for wrong in [
+            "--depth 3",
+            "--jobs 0",
+            "--max-states 0",
+            "--time 10",
+            "--memory x",
+            "--strategy x",
+        ] {
+            assert!(
+                parse(&format!("crashproof crash --recover ./r {wrong} a.trace")).is_err(),
+                "{wrong}"
+            );
+        }
+        let Command::Crash(crash) = parse("crashproof crash --recover ./r --time 1h30m --disk 5M -- ./app x")
+            .unwrap()
+            .command
+        else {
+            panic!("not crash");
+        };
+        assert_eq!(crash.command, ["./app", "x"]);
+        assert_eq!(crash.strategy, Strategy::Dpor);
+        assert_eq!(crash.recording.client_requests, Switch::Off);
+        assert_eq!(crash.time.unwrap().0.as_secs(), 5400);
+        assert_eq!((crash.disk.0, crash.memory.0), (5 << 20, 2 << 30));
     }
 
     #[test]

@@ -49,6 +49,15 @@ pub fn warning(text: &dyn Display) {
     message("warning", "\x1b[1;33m", text);
 }
 
+pub fn note(text: &dyn Display) {
+    message("note", "\x1b[1;36m", text);
+}
+
+/// A command, before it runs.
+pub fn command(line: &str) {
+    print(&format!("\x1b[1m$ {line}\x1b[0m\n"));
+}
+
 fn message(level: &str, style: &str, text: &dyn Display) {
     print(&format!("crashproof: {style}{level}\x1b[0m: {text}\n"));
 }

@@ -309,6 +309,8 @@ fn wrong_use_is_2() {
         &["no-such-command"],
         &["dump"],
         &["check", "--model", "x", "t"],
+        &["crash", "--", "true"],
+        &["crash", "--recover", "true", "--depth", "3", "t"],
     ] {
         let output = crashproof(&folder, arguments);
         assert_eq!(status(&output), 2, "{arguments:?}: {}", stderr(&output));
@@ -363,6 +365,7 @@ fn completions_and_man_pages() {
         let output = crashproof(&folder, &["completions", shell]);
         assert_eq!(status(&output), 0);
         assert!(stdout(&output).contains("client-requests"), "{shell}");
+        assert!(stdout(&output).contains("reorder-in-line"), "{shell}");
     }
     assert!(stdout(&crashproof(&folder, &["man"])).contains(".TH crashproof 1"));
     assert_eq!(status(&crashproof(&folder, &["man", "pages"])), 0);
@@ -371,19 +374,20 @@ fn completions_and_man_pages() {
         .map(|page| page.unwrap().file_name().into_string().unwrap())
         .collect();
     pages.sort();
-    assert!(
-        pages.contains(&"crashproof-check.1".to_owned()) && !pages.iter().any(|page| page.contains("self-test")),
-        "{pages:?}"
-    );
+    for command in ["check", "crash", "test", "init"] {
+        assert!(pages.contains(&format!("crashproof-{command}.1")), "{pages:?}");
+    }
+    assert!(!pages.iter().any(|page| page.contains("self-test")), "{pages:?}");
 }
 
 #[test]
 fn help_teaches() {
     let folder = tempfile::tempdir().unwrap();
-    for command in ["check", "record", "dump"] {
+    for command in ["check", "crash", "test", "init", "record", "dump"] {
         let help = stdout(&crashproof(&folder, &[command, "--help"]));
         assert!(help.contains("Example"), "{command}: {help}");
     }
     insta::assert_snapshot!(stdout(&crashproof(&folder, &["--help"])));
     insta::assert_snapshot!(stdout(&crashproof(&folder, &["check", "-h"])));
+    insta::assert_snapshot!(stdout(&crashproof(&folder, &["crash", "-h"])));
 }

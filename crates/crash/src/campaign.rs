@@ -1,12 +1,22 @@
 //! A crash test as its caller sees it: what is in the trace ([`Survey`]), what to test ([`CampaignOptions`]), what came of
 //! it ([`Outcome`]).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crashproof_model::Model;
 use crashproof_report::{Finding, Stats};
+use crashproof_sandbox::Run;
 use crashproof_wire::recovery::Mapping;
+use rustc_hash::FxHashSet;
+
+use crate::cursor::{Cursor, Stops};
+use crate::error::CrashError;
+use crate::executor::{Executor, Explainer, StoreId, Verdict};
+use crate::runner;
+use crate::stage::Stage;
+use crate::state::PointKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrategyKind {
@@ -14,6 +24,18 @@ pub enum StrategyKind {
     Exhaustive,
     Dpor,
     Random,
+}
+
+impl StrategyKind {
+    /// As the user writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            StrategyKind::Prefix => "prefix",
+            StrategyKind::Exhaustive => "exhaustive",
+            StrategyKind::Dpor => "dpor",
+            StrategyKind::Random => "random",
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -30,11 +52,14 @@ pub struct CampaignOptions {
     /// that which has the other.
     pub from: Option<String>,
     pub until: Option<String>,
+    /// Paths of PM files that the program made: they are not there before it first maps them.
+    pub created: Vec<String>,
     pub time: Option<Duration>,
     pub max_states: Option<u64>,
     /// What recovery must print to stdout.
     pub expect_output: Option<Vec<u8>>,
-    /// Where tested states are noted as they are tested. If the file is there, what it notes is not tested again.
+    /// Where tested states are noted as they are tested. If the file is there, what it notes is not tested again: it must be
+    /// of the same recovery and checker.
     pub journal: Option<PathBuf>,
     /// Failing images go here, one folder for each finding.
     pub save: Option<PathBuf>,
@@ -49,7 +74,8 @@ pub struct Survey {
     /// Pages (index of the file, offset) in which several lines are uncertain at one crash point.
     pub fine: Vec<(usize, u64)>,
     pub points: u64,
-    /// Of all points, saturating; states that are alike in content are counted once per point.
+    /// Of all points, saturating; contents that are alike are counted once per point, and so is a state of two points in a
+    /// row.
     pub states: u128,
     pub warnings: Vec<String>,
 }
@@ -81,4 +107,104 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     pub stats: Stats,
     pub warnings: Vec<String>,
+    /// Some of the states that recovered, and in which the recovery wrote to the image: a crash of the recovery itself can
+    /// be tested from them. At most 32, each of another call path.
+    pub recovered: Vec<Recovered>,
+}
+
+/// A state from which the program recovers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The crash is just before this event.
+    pub point: u64,
+    /// Of the stores that were not guaranteed persistent at the point, those that had persisted.
+    pub persisted: Vec<StoreId>,
+    /// So many bytes had been output.
+    pub output: u64,
+}
+
+/// The recovery on what was there before anything of the window was stored, and on what there is after it.
+#[derive(Clone, Debug)]
+pub struct Baseline {
+    pub initial: Run,
+    pub last: Run,
+}
+
+/// Looks at the trace; nothing is run.
+pub fn survey(trace: &Path, options: &CampaignOptions) -> Result<Survey, CrashError> {
+    Ok(crate::survey::survey(trace, options)?.survey)
+}
+
+/// Runs the recovery on the first and the last image of the window, with everything persisted that was executed. Unless both
+/// succeed a crash test says nothing.
+pub fn baseline(trace: &Path, options: &CampaignOptions, executor: &mut dyn Executor) -> Result<Baseline, CrashError> {
+    let surveyed = crate::survey::survey(trace, options)?;
+    let mut cursor = Cursor::open(trace, &surveyed.contents, options, Stops::CrashPoints, executor)?;
+    let mut initial = None;
+    let mut last = Run::default();
+    while let Some(head) = cursor.next(executor)? {
+        if !matches!(head.what, PointKind::Start | PointKind::End) && initial.is_some() {
+            continue;
+        }
+        let Some(point) = cursor.point() else { continue };
+        let mut stage = Stage::new(executor, &point);
+        stage.show(&point.everything());
+        last = stage.executor.run(cursor.output())?;
+        stage.clear();
+        initial.get_or_insert_with(|| last.clone());
+    }
+    Ok(Baseline {
+        initial: initial.unwrap_or_default(),
+        last,
+    })
+}
+
+/// Tests crash states of the trace: one thread for each executor, and one for the explainer, which must have an executor of
+/// its own. Ends early when `stop` is set or the budget is used up, and says so in [`Stats::cut_short`].
+pub fn run(
+    trace: &Path,
+    options: &CampaignOptions,
+    executors: Vec<Box<dyn Executor>>,
+    explainer: Box<dyn Explainer>,
+    progress: &(dyn Fn(&Progress) + Sync),
+    stop: &AtomicBool,
+) -> Result<Outcome, CrashError> {
+    runner::run(trace, options, executors, explainer, progress, stop)
+}
+
+/// Makes the image of a crash just before the event `point`, with just these of the stores that were not guaranteed persistent,
+/// and gives what the program had output.
+pub fn make_image(
+    trace: &Path,
+    options: &CampaignOptions,
+    point: u64,
+    persisted: &[StoreId],
+    executor: &mut dyn Executor,
+) -> Result<Vec<u8>, CrashError> {
+    let whole = CampaignOptions {
+        from: None,
+        until: None,
+        ..options.clone()
+    };
+    let surveyed = crate::survey::contents(trace, &whole)?;
+    let mut cursor = Cursor::open(trace, &surveyed, &whole, Stops::CrashPoints, executor)?;
+    cursor.go_to(point, executor)?;
+    let output = cursor.output().to_vec();
+    let persisted: FxHashSet<StoreId> = persisted.iter().copied().collect();
+    cursor.persist_only(point, &persisted, executor)?;
+    Ok(output)
+}
+
+/// What a run says of its state.
+pub fn judge(run: &Run, options: &CampaignOptions) -> Verdict {
+    let checked = run.check.as_ref().is_none_or(|check| check.succeeded());
+    let expected = options
+        .expect_output
+        .as_ref()
+        .is_none_or(|expected| *expected == run.recovery.stdout);
+    if run.recovery.succeeded() && checked && expected {
+        Verdict::Recovers
+    } else {
+        Verdict::Fails
+    }
 }

@@ -1,6 +1,9 @@
 //! What the campaign needs of whoever runs recoveries, and the words it speaks about them.
 
+use crashproof_report::Finding;
 use crashproof_sandbox::Run;
+
+use crate::error::CrashError;
 
 /// The image that a recovery is run on, and the running of it. One per worker thread; tests have a simulated one.
 ///
@@ -47,12 +50,28 @@ pub enum Verdict {
 /// A crash state from which the program does not recover.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The crash is just before this event.
+    /// The crash is just before this event. With eADR it may be within it; then `persisted` and `missing` name the pieces of
+    /// its store, too.
     pub point: u64,
-    /// Of the stores that were not guaranteed persistent at the point: those that had persisted, and the others.
+    /// Of the stores that were not guaranteed persistent at the point: those that had persisted, and the others. Left out are
+    /// those that a later store hides: of `persisted`, a persisted one, of `missing`, any.
     pub persisted: Vec<StoreId>,
     pub missing: Vec<StoreId>,
     /// So many bytes had been output.
     pub output: u64,
     pub run: Run,
+}
+
+/// Finds out why states fail. Has an executor, and the thread, of its own.
+pub trait Explainer: Send {
+    /// Whether the failure has a cause that none before it had.
+    fn explain(&mut self, failure: Failure) -> Result<bool, CrashError>;
+
+    /// One finding for each cause.
+    fn finish(&mut self) -> Result<Vec<Finding>, CrashError>;
+
+    /// What the user should know of the explanations as a whole.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }

@@ -4,7 +4,24 @@
 //! Architecture invariant: reads traces and makes findings; what runs a recovery is behind [`Executor`].
 
 mod campaign;
+mod cursor;
+mod error;
 mod executor;
+pub mod explain;
+mod hash;
+mod image;
+mod journal;
+mod reads;
+mod runner;
+mod stage;
+mod state;
+mod strategy;
+mod survey;
+mod window;
 
-pub use campaign::{CampaignOptions, Outcome, Progress, StrategyKind, Survey, SurveyedFile};
-pub use executor::{Executor, ExecutorError, Failure, StoreId, Verdict};
+pub use campaign::{
+    Baseline, CampaignOptions, Outcome, Progress, Recovered, StrategyKind, Survey, SurveyedFile, baseline, judge,
+    make_image, run, survey,
+};
+pub use error::CrashError;
+pub use executor::{Executor, ExecutorError, Explainer, Failure, StoreId, Verdict};

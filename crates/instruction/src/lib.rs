@@ -8,6 +8,7 @@
 //! - [`plan`](decode): classification. Common forms are performed directly, others through a relocated copy (`stub`).
 //! - `context`: the registers in the signal frame, vector registers included.
 //! - `access`: loads and stores that survive a fault; `stub`: running a copy of an instruction with the program's registers.
+//! - `touches`: what memory an instruction loads and stores ([`touches()`]).
 //! - `ahead`: executing the simple instructions between two stores ([`step`]).
 //! - `machine`: what is looked up once, by [`init`]: processor layout, decoder tables, executable memory.
 //!
@@ -23,6 +24,7 @@ mod machine;
 mod perform;
 mod plan;
 mod stub;
+mod touches;
 mod writes;
 
 #[cfg(test)]
@@ -33,9 +35,10 @@ pub use ahead::{Step, step};
 pub use context::Context;
 pub use perform::Performed;
 pub use plan::{DecodeError, Plan, decode};
+pub use touches::{Touch, Touches, touches};
 pub use writes::{Range, Ranges, Writes};
 
-use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 
 /// Prepares everything that needs memory. To be called once before the first signal can arrive.
 pub fn init() {
@@ -93,11 +96,20 @@ pub fn fetch(rip: u64, buffer: &mut [u8; 15]) -> &[u8] {
 /// The address that the `clwb`, `clflushopt` or `clflush` at `rip` flushes; `None` if `code` starts with anything else.
 pub fn flush_address(code: &[u8], rip: u64, cx: &Context) -> Option<u64> {
     let instruction = Decoder::with_ip(64, code, rip, DecoderOptions::NONE).decode();
-    let flush = matches!(
+    is_flush(&instruction).then(|| cx.effective_address(&instruction))
+}
+
+/// The length of the `clwb`, `clflushopt` or `clflush` at `rip`; `None` if `code` starts with anything else.
+pub fn flush_length(code: &[u8], rip: u64) -> Option<usize> {
+    let instruction = Decoder::with_ip(64, code, rip, DecoderOptions::NONE).decode();
+    is_flush(&instruction).then(|| instruction.len())
+}
+
+fn is_flush(instruction: &Instruction) -> bool {
+    matches!(
         instruction.mnemonic(),
         Mnemonic::Clwb | Mnemonic::Clflushopt | Mnemonic::Clflush
-    );
-    flush.then(|| cx.effective_address(&instruction))
+    )
 }
 
 /// Performs the instruction whose bytes `code` starts with where it is meant to be: for one that a breakpoint has

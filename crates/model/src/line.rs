@@ -177,27 +177,56 @@ impl<T: Tag> Line<T> {
 
     /// `clflush`: like [`Line::flush`], and persistent at once.
     pub fn flush_now(&mut self, thread: Thread, site: T::Site) -> Flush<T::Site> {
+        self.flush_now_with(thread, site, |_| {})
+    }
+
+    /// As [`Line::flush_now`], and shows the stores that became persistent, newest first, each with those of its bytes that
+    /// no newer persistent store overwrote.
+    pub fn flush_now_with(
+        &mut self,
+        thread: Thread,
+        site: T::Site,
+        persisted: impl FnMut(&Store<T>),
+    ) -> Flush<T::Site> {
         let outcome = self.flush(thread, site);
         if !matches!(outcome, Flush::Clean) {
-            self.persist(|_, store| !store.nontemporal);
+            self.persist(|_, store| !store.nontemporal, persisted);
         }
         outcome
+    }
+
+    /// Whether a fence of `thread` would persist anything.
+    pub fn awaits_fence(&self, thread: Thread) -> bool {
+        self.flushed.iter().any(|f| f.thread == thread)
+            || self.stores.iter().any(|s| s.nontemporal && s.thread == thread)
+    }
+
+    /// Whether [`Line::flush_now`] would persist anything.
+    pub fn awaits_flush(&self) -> bool {
+        self.stores.iter().any(|s| !s.nontemporal)
     }
 
     /// `sfence`, `mfence` or a locked read-modify-write of `thread`: persists what it flushed and its non-temporal stores.
     /// Whether that was anything.
     pub fn fence(&mut self, thread: Thread) -> bool {
+        self.fence_with(thread, |_| {})
+    }
+
+    /// As [`Line::fence`], and shows the stores that became persistent, newest first, each with those of its bytes that no
+    /// newer persistent store overwrote.
+    pub fn fence_with(&mut self, thread: Thread, persisted: impl FnMut(&Store<T>)) -> bool {
         let upto = match self.flushed.iter().position(|f| f.thread == thread) {
             Some(position) => self.flushed.swap_remove(position).upto,
             None => 0,
         };
-        self.persist(|index, store| {
+        let persistent = |index, store: &Store<T>| {
             if store.nontemporal {
                 store.thread == thread
             } else {
                 index < upto
             }
-        })
+        };
+        self.persist(persistent, persisted)
     }
 
     /// After a fence of `thread`: tells its stores that stay unflushed.
@@ -234,16 +263,19 @@ impl<T: Tag> Line<T> {
 
     /// Drops what is persistent now. An older store that stays loses the bytes that a newer persistent one overwrote:
     /// whether it persists or not, they hold the newer value.
-    fn persist(&mut self, persistent: impl Fn(usize, &Store<T>) -> bool) -> bool {
+    fn persist(&mut self, persistent: impl Fn(usize, &Store<T>) -> bool, mut persisted: impl FnMut(&Store<T>)) -> bool {
         let mut overwritten = Bytes(0);
         let mut any = false;
         for (index, store) in self.stores.iter_mut().enumerate().rev() {
+            let newer = overwritten;
             if persistent(index, store) {
                 overwritten = overwritten.union(store.bytes);
+                store.bytes = store.bytes.without(newer);
+                persisted(store);
                 store.bytes = Bytes(0);
                 any = true;
             } else {
-                store.bytes = store.bytes.without(overwritten);
+                store.bytes = store.bytes.without(newer);
             }
         }
         if any {
@@ -340,6 +372,23 @@ mod tests {
         assert!(l.fence(0));
         assert_eq!(tags(&l), [1]);
         assert_eq!(l.stores()[0].bytes, Bytes::range(0, 4));
+    }
+
+    #[test]
+    fn what_becomes_persistent_is_shown_once() {
+        let mut l = line(&[store(0, 8, 0, 1), store(4, 8, 0, 2), nt(0, 2, 1, 3)]);
+        assert!(l.awaits_flush() && !l.awaits_fence(0) && l.awaits_fence(1));
+        l.flush(0, 10);
+        assert!(l.awaits_fence(0));
+        let mut shown = Vec::new();
+        assert!(l.fence_with(0, |s| shown.push((s.tag, s.bytes))));
+        assert_eq!(shown, [(2, Bytes::range(4, 8)), (1, Bytes::range(0, 4))]);
+        assert!(!l.awaits_flush() && !l.awaits_fence(0));
+        l.store(Model::Px86, Keep::All, store(0, 4, 0, 4));
+        shown.clear();
+        l.flush_now_with(0, 11, |s| shown.push((s.tag, s.bytes)));
+        assert_eq!(shown, [(4, Bytes::range(0, 4))]);
+        assert!(l.is_clean(), "the non-temporal store is overwritten for good");
     }
 
     #[test]

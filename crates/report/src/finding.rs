@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::terminal::signal_name;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -149,6 +151,13 @@ pub struct CrashStore {
     pub pm: Address,
     /// What was stored, as hexadecimal digits.
     pub data: String,
+    /// Before the crash; otherwise the program was still to make it.
+    #[serde(default = "executed")]
+    pub executed: bool,
+}
+
+fn executed() -> bool {
+    true
 }
 
 /// How the recovery, or the checker after it, ended.
@@ -164,6 +173,19 @@ pub struct RecoveryOutcome {
     /// The output is not the expected one (`--expect-output`).
     #[serde(default)]
     pub unexpected_output: bool,
+}
+
+impl RecoveryOutcome {
+    /// "recovery exited with status 1"; `who` is what it was that ended.
+    pub fn in_words(&self, who: &str) -> String {
+        match (self.timeout, self.signal, self.status) {
+            _ if self.unexpected_output => format!("{who} printed something else than expected"),
+            (true, ..) => format!("{who} did not end within the time limit"),
+            (_, Some(signal), _) => format!("{who} was ended by signal {signal}{}", signal_name(signal)),
+            (_, None, Some(status)) => format!("{who} exited with status {status}"),
+            (_, None, None) => format!("{who} failed"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

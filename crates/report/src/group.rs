@@ -1,4 +1,5 @@
 //! Findings of one kind at one place are one thing to repair, however many call paths lead there: they are shown together.
+//! Not so crashes: their findings are grouped by cause already, and each has a story of its own.
 
 use crate::{Finding, Report};
 
@@ -17,13 +18,15 @@ impl<'a> Group<'a> {
 pub(crate) fn groups(report: &Report) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut index = std::collections::HashMap::new();
-    for finding in &report.findings {
-        let at = *index
-            .entry((finding.kind, finding.severity, place(finding)))
-            .or_insert_with(|| {
-                groups.push(Group { findings: Vec::new() });
-                groups.len() - 1
-            });
+    for (number, finding) in report.findings.iter().enumerate() {
+        let place = match &finding.crash {
+            Some(_) => Place::Crash(number),
+            None => place(finding),
+        };
+        let at = *index.entry((finding.kind, finding.severity, place)).or_insert_with(|| {
+            groups.push(Group { findings: Vec::new() });
+            groups.len() - 1
+        });
         groups[at].findings.push(finding);
     }
     groups.sort_by_key(|group| group.first().severity);
@@ -34,6 +37,7 @@ pub(crate) fn groups(report: &Report) -> Vec<Group<'_>> {
 enum Place<'a> {
     Source(&'a str, Option<u32>),
     Code(Option<&'a str>, u64),
+    Crash(usize),
 }
 
 fn place(finding: &Finding) -> Place<'_> {

@@ -213,7 +213,7 @@ static CRASH_ORDER: KindInfo = KindInfo {
     summary: "Recovery fails after a crash in which a later update had persisted before an earlier one.",
     label: "not persisted when power failed",
     why: "until they are flushed and fenced, stores to different cache lines reach persistent memory in any order; recovery \
-          relies on an order that nothing enforces",
+          relies on an order that the program does not enforce",
     help: "flush and fence what has to persist first before storing what depends on it",
 };
 

@@ -3,6 +3,7 @@
 //! Architecture invariant: knows only [`Finding`]; never looks at a trace. Text is made here, from [`Kind::info`] and what
 //! a finding holds; analyses fill in fields.
 
+mod crash;
 pub mod finding;
 mod group;
 mod json;

@@ -1,6 +1,7 @@
 //! SARIF 2.1.0, for code-scanning services and editors. The tests validate it against the schema that OASIS publishes.
 //!
-//! A store and the event by which it had to be durable form a code flow; the call stack is a SARIF stack. Fingerprints
+//! A store and the event by which it had to be durable form a code flow, and so do the stores of a crash, what had persisted
+//! and what had not, up to where power failed; the call stack is a SARIF stack. Fingerprints
 //! hold the functions of the stack and the text of the line, not its number, so that a result is the same one after an
 //! edit elsewhere in the file.
 
@@ -10,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::source::Sources;
 use crate::stack::{innermost_position, trimmed};
-use crate::{Finding, Frame, Kind, Report, Severity};
+use crate::{Crash, CrashStore, Finding, Frame, Kind, Report, Severity, crash};
 
 const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 /// The base that relative URIs count from, as code-scanning services expect it.
@@ -84,28 +85,72 @@ impl Sarif<'_> {
         if finding.approximate {
             properties.insert("approximate".into(), true.into());
         }
+        if let Some(crash) = &finding.crash {
+            properties.insert("recovery".into(), json!(crash.recovery));
+            properties.insert("states".into(), crash.states.into());
+            if let Some(replay) = &crash.replay {
+                properties.insert("replay".into(), replay.command.as_str().into());
+            }
+        }
+        if !finding.order.is_empty() {
+            properties.insert("order".into(), json!(finding.order));
+        }
         if !properties.is_empty() {
             result.insert("properties".into(), properties.into());
         }
         result.into()
     }
 
-    /// The store, then the event by which it had to be durable.
+    /// The store, then the event by which it had to be durable; of a crash, what happened in the order of the program.
     fn code_flow(&self, finding: &Finding) -> Option<Value> {
-        let durable_by = finding.durable_by.as_ref()?;
-        let mut store = object(self.finding_location(finding));
-        store.insert("message".into(), json!({ "text": finding.kind.info().label }));
-        let what = durable_by.kind.label();
-        let by = match innermost_position(&durable_by.stack).or(durable_by.stack.first()) {
-            Some(frame) => self.labelled(frame, what),
-            None => json!({ "message": { "text": what } }),
+        let locations = match (&finding.crash, &finding.durable_by) {
+            (Some(crash), _) => self.crash_flow(finding, crash),
+            (None, Some(durable_by)) => {
+                let mut store = object(self.finding_location(finding));
+                store.insert("message".into(), json!({ "text": finding.kind.info().label }));
+                let what = durable_by.kind.label();
+                vec![
+                    (store.into(), &[][..]),
+                    (self.labelled_stack(&durable_by.stack, what), &durable_by.stack),
+                ]
+            }
+            (None, None) => return None,
         };
-        let mut last = object(json!({ "location": by, "executionOrder": 1, "importance": "essential" }));
-        if !durable_by.stack.is_empty() {
-            last.insert("stack".into(), self.stack("call path", &durable_by.stack));
+        let steps = locations.into_iter().enumerate().map(|(number, (location, stack))| {
+            let mut step = object(json!({
+                "location": location, "executionOrder": number, "importance": "essential"
+            }));
+            if !stack.is_empty() {
+                step.insert("stack".into(), self.stack("call path", stack));
+            }
+            Value::from(step)
+        });
+        Some(json!({ "threadFlows": [{ "locations": steps.collect::<Vec<_>>() }] }))
+    }
+
+    fn crash_flow<'f>(&self, finding: &Finding, crash: &'f Crash) -> Vec<(Value, &'f [Frame])> {
+        let mut flow: Vec<(Value, &[Frame])> = Vec::new();
+        let mut add = |stores: &'f [CrashStore], executed: bool, text: &str| {
+            for store in stores.iter().filter(|store| store.executed == executed) {
+                flow.push((self.labelled(&store.frame, text), &store.stack));
+            }
+        };
+        add(&crash.missing, true, finding.kind.info().label);
+        add(&crash.persisted, true, "had persisted");
+        let failed = format!("power failed after this; {}", crash.recovery.in_words("recovery"));
+        flow.push((self.labelled(&crash.after, &failed), &crash.after_stack));
+        for store in crash.missing.iter().filter(|store| !store.executed) {
+            flow.push((self.labelled(&store.frame, crash::STILL_TO_COME), &store.stack));
         }
-        let first = json!({ "location": store, "executionOrder": 0, "importance": "essential" });
-        Some(json!({ "threadFlows": [{ "locations": [first, last] }] }))
+        flow
+    }
+
+    /// The place that stands for a stack, with a text.
+    fn labelled_stack(&self, stack: &[Frame], text: &str) -> Value {
+        match innermost_position(stack).or(stack.first()) {
+            Some(frame) => self.labelled(frame, text),
+            None => json!({ "message": { "text": text } }),
+        }
     }
 
     fn finding_location(&self, finding: &Finding) -> Value {
@@ -201,6 +246,15 @@ impl Sarif<'_> {
             match self.sources.get(file).and_then(|source| source.line(line)) {
                 Some(text) => hash.add(text),
                 None => hash.add(&line.to_string()),
+            }
+        }
+        // Crashes that miss the same store are different ones if something else had persisted.
+        for store in finding.crash.iter().flat_map(|crash| &crash.persisted) {
+            hash.add(store.frame.function.as_deref().unwrap_or_default());
+            if let (Some(file), Some(line)) = (&store.frame.file, store.frame.line)
+                && let Some(text) = self.sources.get(file).and_then(|source| source.line(line))
+            {
+                hash.add(text);
             }
         }
         format!("{:016x}", hash.0)

@@ -82,6 +82,10 @@ impl Source {
         Some(start..end.max(start))
     }
 
+    pub fn text(&self, range: Range<usize>) -> &str {
+        &self.text[range]
+    }
+
     /// The text of a line, without blanks around it.
     pub fn line(&self, line: u32) -> Option<&str> {
         Some(self.text[self.line_range(line)?].trim())

@@ -10,7 +10,7 @@ use annotate_snippets::{AnnotationKind, Element, Group as Block, Level, Origin, 
 use crate::group::{Group, groups};
 use crate::source::Sources;
 use crate::stack::{describe, innermost_position, trimmed};
-use crate::{Finding, Frame, Kind, Report, Severity};
+use crate::{Crash, Finding, Frame, Kind, Report, Severity, Stats, crash};
 
 /// Call paths shown for one place; the rest are counted.
 const MAX_PATHS: usize = 3;
@@ -84,6 +84,13 @@ struct CallPath {
     count: u64,
 }
 
+/// What is told of a finding, beside its title.
+struct Told<'a> {
+    marks: Vec<Mark<'a>>,
+    notes: Vec<String>,
+    help: Vec<String>,
+}
+
 /// A mark in a source file.
 struct Mark<'a> {
     file: &'a str,
@@ -97,9 +104,50 @@ impl Terminal<'_> {
     fn diagnostic(&mut self, group: &Group<'_>) -> String {
         let finding = group.first();
         let info = finding.kind.info();
+        let Told { marks, mut notes, help } = match &finding.crash {
+            Some(crash) => self.crash(finding, crash),
+            None => self.places(finding),
+        };
+        if finding.approximate {
+            notes.push(
+                "the optimiser merged several source lines into this instruction; this is the nearest known one".into(),
+            );
+        }
+        notes.extend(finding.notes.iter().cloned());
+        let paths = match &finding.crash {
+            Some(_) => Vec::new(),
+            None => self.call_paths(group),
+        };
+        notes.extend(occurrences(&paths));
+        if self.explained.insert(finding.kind) {
+            notes.push(info.why.to_owned());
+        }
+        notes.extend(path_notes(&paths));
+        notes.extend(finding.crash.iter().flat_map(|crash| self.crash_paths(crash)));
+
+        let message = match &finding.crash {
+            Some(_) => self.wrap(&finding.message, &format!("error[{}]: ", info.name)),
+            None => plain(&finding.message),
+        };
+        let title = level(finding.severity).primary_title(message).id(info.name);
+        let mut block = self.excerpts(Block::with_title(title), &marks);
+        if marks.is_empty() {
+            block = block.element(unknown_origin(finding));
+        }
+        for note in notes {
+            block = block.element(Level::NOTE.message(self.wrap(&note, "note: ")));
+        }
+        for help in help {
+            block = block.element(Level::HELP.message(self.wrap(&help, "help: ")));
+        }
+        self.renderer.render(&[block])
+    }
+
+    /// The place of the finding, the event by which it had to be durable, and others that explain it.
+    fn places<'a>(&self, finding: &'a Finding) -> Told<'a> {
+        let info = finding.kind.info();
         let mut marks = Vec::new();
         let mut notes = Vec::new();
-
         if let (Some(file), Some(line)) = (&finding.file, finding.line) {
             let label = info.label.to_owned();
             marks.push(Mark {
@@ -143,33 +191,91 @@ impl Terminal<'_> {
                 }),
             }
         }
+        let help = vec![finding.help.as_deref().unwrap_or(info.help).to_owned()];
+        Told { marks, notes, help }
+    }
 
-        if finding.approximate {
-            notes.push(
-                "the optimiser merged several source lines into this instruction; this is the nearest known one".into(),
-            );
+    /// What had persisted and what had not, what recovery made of it, what would prevent it, how to see it again.
+    fn crash<'a>(&mut self, finding: &'a Finding, crash: &'a Crash) -> Told<'a> {
+        let marks = crash::marks(finding, crash);
+        let marks = marks.into_iter().map(|mark| Mark {
+            file: mark.file,
+            line: mark.line,
+            column: mark.column,
+            kind: if mark.missing {
+                AnnotationKind::Primary
+            } else {
+                AnnotationKind::Context
+            },
+            label: mark.label,
+        });
+        let mut notes = crash::placeless(crash, |file| self.sources.display(file).to_owned());
+        notes.push(crash::recovery_note(crash));
+        let states = match crash.states {
+            1 => "1 tested state fails for this reason".to_owned(),
+            states => format!("{} tested states fail for this reason", number(states)),
+        };
+        notes.push(states);
+        let prevents = self.order(finding, crash);
+        let usual = || finding.help.as_deref().unwrap_or(finding.kind.info().help).to_owned();
+        let mut help = vec![prevents.unwrap_or_else(usual)];
+        help.extend(
+            crash
+                .replay
+                .as_ref()
+                .map(|replay| format!("to run recovery on this state again:\n  {}", replay.command)),
+        );
+        Told {
+            marks: marks.collect(),
+            notes,
+            help,
         }
-        notes.extend(finding.notes.iter().cloned());
-        let paths = self.call_paths(group);
-        notes.extend(occurrences(&paths));
-        if self.explained.insert(finding.kind) {
-            notes.push(info.why.to_owned());
-        }
-        notes.extend(path_notes(&paths));
+    }
 
-        let title = level(finding.severity)
-            .primary_title(plain(&finding.message))
-            .id(info.name);
-        let mut block = self.excerpts(Block::with_title(title), &marks);
-        if marks.is_empty() {
-            block = block.element(unknown_origin(finding));
+    /// "`event->id = id` (log.c:11) must persist before `log->count = n` (log.c:14): flush and fence it before that store".
+    /// `None` if the finding's own words say more.
+    fn order(&mut self, finding: &Finding, crash: &Crash) -> Option<String> {
+        let order = finding.order.first().filter(|order| {
+            let (before, after) = (position(&order.before), position(&order.after));
+            finding.order.len() == 1 && before.is_some() && after.is_some() && before != after
+        })?;
+        let (before, after) = (self.statement(&order.before), self.statement(&order.after));
+        let how = match crash.missing.iter().all(|store| store.executed) {
+            true => "flush and fence it before that store",
+            false => "make that store first, flush and fence it",
+        };
+        Some(format!("{before} must persist before {after}: {how}"))
+    }
+
+    /// The source text of a frame and its position, as far as they are known.
+    fn statement(&mut self, frame: &Frame) -> String {
+        let Some((file, line, column)) = position(frame) else {
+            return self.describe(frame);
+        };
+        let place = format!("{}:{line}", self.sources.display(file));
+        let text = self.sources.get(file).and_then(|source| {
+            let range = source.statement(line, column)?;
+            Some(source.text(range).to_owned())
+        });
+        match text {
+            Some(text) => format!("`{text}` ({place})"),
+            None => place,
         }
-        for note in notes {
-            block = block.element(Level::NOTE.message(self.wrap(&note, "note: ")));
-        }
-        let help = finding.help.as_deref().unwrap_or(info.help);
-        block = block.element(Level::HELP.message(self.wrap(help, "help: ")));
-        self.renderer.render(&[block])
+    }
+
+    fn crash_paths(&self, crash: &Crash) -> Vec<String> {
+        let path = |(whose, frames): (&str, &[Frame])| {
+            let mut note = match whose {
+                "" => "call path:".to_owned(),
+                whose => format!("call path of {whose}:"),
+            };
+            for line in self.path_lines(frames) {
+                let _ = write!(note, "\n  {line}");
+            }
+            note
+        };
+        let paths = crash::call_paths(crash).into_iter();
+        paths.filter(|(_, frames)| !frames.is_empty()).map(path).collect()
     }
 
     /// One source excerpt per file, in the order of the marks; a position alone where the source cannot be read.
@@ -221,15 +327,7 @@ impl Terminal<'_> {
     fn call_paths(&self, group: &Group<'_>) -> Vec<CallPath> {
         let mut paths: Vec<CallPath> = Vec::new();
         for finding in &group.findings {
-            let frames = trimmed(&finding.stack);
-            let mut lines: Vec<String> = frames
-                .iter()
-                .take(MAX_FRAMES)
-                .map(|frame| self.describe(frame))
-                .collect();
-            if frames.len() > MAX_FRAMES {
-                lines.push(format!("… and {} more frames", frames.len() - MAX_FRAMES));
-            }
+            let lines = self.path_lines(trimmed(&finding.stack));
             match paths.iter_mut().find(|path| path.lines == lines) {
                 Some(path) => path.count = path.count.saturating_add(finding.count),
                 None => paths.push(CallPath {
@@ -239,6 +337,18 @@ impl Terminal<'_> {
             }
         }
         paths
+    }
+
+    fn path_lines(&self, frames: &[Frame]) -> Vec<String> {
+        let mut lines: Vec<String> = frames
+            .iter()
+            .take(MAX_FRAMES)
+            .map(|frame| self.describe(frame))
+            .collect();
+        if frames.len() > MAX_FRAMES {
+            lines.push(format!("… and {} more frames", frames.len() - MAX_FRAMES));
+        }
+        lines
     }
 
     fn describe(&self, frame: &Frame) -> String {
@@ -295,7 +405,11 @@ impl Terminal<'_> {
         ]
         .join(", ");
         let complete = if trace.complete { "complete" } else { "incomplete" };
-        let title = format!("{found}; {}\n{recorded}; trace {complete}", end(report));
+        let mut title = format!("{found}; {}\n{recorded}; trace {complete}", end(report));
+        if let Some(stats) = &report.stats {
+            let causes = groups.iter().filter(|group| group.first().crash.is_some()).count();
+            let _ = write!(title, "\n{}", tested(stats, causes as u64));
+        }
         self.renderer.render(&[Block::with_title(
             level.with_name("crashproof").primary_title(plain(&title)),
         )]) + "\n"
@@ -419,6 +533,39 @@ fn number(value: u64) -> String {
     text
 }
 
+/// "12,345 states tested in 3.2 s (3,858 a second), 1,000 pruned, 2 causes"
+fn tested(stats: &Stats, causes: u64) -> String {
+    let mut text = format!(
+        "{} tested in {:.1} s",
+        plural(stats.states_tested, "state"),
+        stats.seconds
+    );
+    let rate = stats.states_tested as f64 / stats.seconds;
+    if rate.is_finite() && rate >= 1.0 {
+        let _ = write!(text, " ({} a second)", number(rate.round() as u64));
+    }
+    if stats.states_pruned > 0 {
+        let _ = write!(text, ", {} pruned", number(stats.states_pruned));
+    }
+    match (stats.states_failed, causes) {
+        (0, _) => text += ", none failed",
+        (failed, causes) => {
+            let _ = write!(text, ", {} failed with {}", number(failed), plural(causes, "cause"));
+        }
+    }
+    if stats.cut_short {
+        text += "; stopped before all were tested";
+        let left = stats
+            .states_total
+            .saturating_sub(stats.states_tested.saturating_add(stats.states_pruned));
+        // The total saturates: then nobody wants to read it.
+        if left > 0 && stats.states_total < u64::MAX {
+            let _ = write!(text, ", {} left", number(left));
+        }
+    }
+    text
+}
+
 fn end(report: &Report) -> String {
     let program = &report.program;
     let name = program.command.first().map_or("the program", String::as_str);
@@ -429,7 +576,7 @@ fn end(report: &Report) -> String {
     }
 }
 
-fn signal_name(signal: i32) -> &'static str {
+pub(crate) fn signal_name(signal: i32) -> &'static str {
     match signal {
         1 => " (SIGHUP)",
         2 => " (SIGINT)",

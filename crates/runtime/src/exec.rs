@@ -1,18 +1,21 @@
 //! Programs that the program executes are recorded too, whatever environment it gives them.
 //!
 //! The variables that brought the runtime here are added to an environment that lacks them; everything else in it stays.
-//! Not covered: `execle` with an environment of its own, and `system` or `popen` after the program has cleared its own.
+//! Not covered: `execle` with an environment of its own, and `system` or `popen` after the program has cleared its own. In a
+//! recovery program all of them tell the worker, since what they execute may be a program that cannot be watched.
 
 use crate::real::{Next, Resolve};
-use crate::sys;
+use crate::{sys, watch};
 use libc::{c_char, c_int, pid_t};
+use std::arch::naked_asm;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-const KEPT: [&[u8]; 4] = [
+const KEPT: [&[u8]; 5] = [
     PRELOAD,
     b"CRASHPROOF_SESSION=",
+    b"CRASHPROOF_RECOVERY=",
     b"PMEM_IS_PMEM_FORCE=",
     b"PMEM2_FORCE_GRANULARITY=",
 ];
@@ -42,6 +45,7 @@ pub unsafe fn init(environment: Environment) {
         &NEXT_POSIX_SPAWNP,
     ];
     all.iter().for_each(|next| next.resolve());
+    EXECUTING.iter().for_each(|next| next.resolve());
 }
 
 /// # Safety
@@ -73,6 +77,7 @@ fn lacks(environment: Environment, prefix: &[u8], ours: &CStr) -> bool {
 
 /// Calls `execute` with the environment and what it lacks.
 fn with_ours<R>(environment: Environment, execute: impl FnOnce(Environment) -> R) -> R {
+    watch::before_exec();
     // SAFETY: null, or made by `init`.
     let ours = VARIABLES
         .each_ref()
@@ -193,6 +198,70 @@ unsafe extern "C" fn posix_spawnp(
     with_ours(environment, |environment| unsafe {
         NEXT_POSIX_SPAWNP.get()(child, file, actions, attributes, arguments, environment)
     })
+}
+
+// --- Interposed: what executes a program by itself, inside libc --------------------------------------------------------
+
+macro_rules! executing {
+    ($($index:literal $function:ident $next:ident $name:literal)*) => {
+        $(
+            // SAFETY: only jumped to, with the arguments that the program passed.
+            static $next: Next<unsafe extern "C" fn()> = unsafe { Next::new($name) };
+
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $function() {
+                naked_asm!("mov r11d, {index}", "jmp {go}", index = const $index, go = sym go)
+            }
+        )*
+
+        static EXECUTING: &[&Next<unsafe extern "C" fn()>] = &[$(&$next),*];
+    };
+}
+
+executing! {
+    0 execl NEXT_EXECL c"execl"
+    1 execlp NEXT_EXECLP c"execlp"
+    2 execle NEXT_EXECLE c"execle"
+    3 system NEXT_SYSTEM c"system"
+    4 popen NEXT_POPEN c"popen"
+    5 wordexp NEXT_WORDEXP c"wordexp"
+}
+
+/// Common tail of the trampolines, which keep variable arguments as they are; `r11` is the function's index.
+#[unsafe(naked)]
+extern "C" fn go() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "push rax",
+        ".cfi_adjust_cfa_offset 56",
+        "mov edi, r11d",
+        "call {noted}",
+        "mov r11, rax",
+        "pop rax",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -56",
+        "jmp r11",
+        ".cfi_endproc",
+        noted = sym noted,
+    )
+}
+
+/// Tells the worker, and returns libc's function.
+extern "C" fn noted(index: usize) -> usize {
+    watch::before_exec();
+    EXECUTING[index].get() as *const () as usize
 }
 
 type Exec = unsafe extern "C" fn(*const c_char, Arguments, Environment) -> c_int;

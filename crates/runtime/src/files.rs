@@ -4,7 +4,7 @@
 //! The functions of libc that do this are interposed. Each blocks signals for its duration, does the program's call with
 //! the raw system call, and logs what came of it.
 
-use crate::{code_map, log, pm, sys, syscalls};
+use crate::{code_map, log, pm, sys, syscalls, watch};
 use crashproof_wire::{FileSlot, Session, record::*};
 use libc::{c_char, c_int, c_void, off_t, size_t};
 use pm::{PAGE, Region};
@@ -202,7 +202,7 @@ fn is_pm_path(session: &Session, path: &[u8]) -> bool {
         })
 }
 
-fn is_shared(flags: c_int) -> bool {
+pub fn is_shared(flags: c_int) -> bool {
     matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE)
 }
 
@@ -234,7 +234,7 @@ fn pm_file(fd: c_int, flags: c_int) -> Option<u32> {
     register(session, fd, &identity, path)
 }
 
-fn page_up(len: u64) -> u64 {
+pub fn page_up(len: u64) -> u64 {
     len.next_multiple_of(PAGE)
 }
 
@@ -309,7 +309,8 @@ fn map_pm(
         delta: alias.wrapping_sub(view) as i64,
         file,
         offset,
-        writable: protection & libc::PROT_WRITE != 0,
+        protection,
+        private: false,
     });
     Ok(view)
 }
@@ -321,7 +322,7 @@ fn read_no_more_than_asked(alias: u64, len: u64) {
 }
 
 /// Takes a free range of addresses, to be mapped over; 0: wherever the kernel likes. (`MAP_FIXED_NOREPLACE` itself does not go with `MAP_SYNC`.)
-fn reserve(address: u64, len: u64) -> Result<u64, i32> {
+pub fn reserve(address: u64, len: u64) -> Result<u64, i32> {
     let fixed = if address == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
     // SAFETY: replaces nothing.
@@ -356,6 +357,10 @@ unsafe extern "C" fn mmap(
 ) -> *mut c_void {
     let result = sys::without_signals(|| {
         let acceptable = is_acceptable(address as u64, len as u64, flags, offset as u64);
+        if let (Some(recovery), true) = (watch::recovery(), acceptable) {
+            let (address, len, offset) = (address as u64, len as u64, offset as u64);
+            return watch::maps::mmap(recovery, address, len, protection, flags, fd, offset);
+        }
         if let Some(file) = acceptable.then(|| pm_file(fd, flags)).flatten() {
             let mapped = map_pm(file, address as u64, len as u64, protection, flags, fd, offset as u64);
             if let (Err(_), Some(session)) = (&mapped, log::session()) {
@@ -393,7 +398,8 @@ fn note_reader(fd: c_int, address: u64, len: u64, offset: u64, protection: c_int
         delta: 0,
         file,
         offset,
-        writable: false,
+        protection: protection & !libc::PROT_WRITE,
+        private: false,
     });
 }
 
@@ -407,6 +413,9 @@ unsafe extern "C" fn mmap64(a: *mut c_void, l: size_t, p: c_int, f: c_int, fd: c
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
     let result = sys::without_signals(|| {
         if is_acceptable(address as u64, len as u64, libc::MAP_FIXED, 0) {
+            if watch::active() {
+                return watch::maps::munmap(address as u64, len as u64);
+            }
             forget(address as u64, address as u64 + page_up(len as u64));
         }
         // SAFETY: the program's own call.
@@ -419,6 +428,9 @@ unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
 unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
     let (start, end) = (address as u64, address as u64 + page_up(len as u64));
     let result = sys::without_signals(|| {
+        if let Some(recovery) = watch::recovery() {
+            return watch::maps::mprotect(recovery, start, len as u64, protection);
+        }
         // SAFETY: the program's own call, less the write permission of PM views.
         let protect = |from: u64, to: u64, protection: c_int| unsafe {
             sys::syscall(libc::SYS_mprotect, [from, to - from, protection as u64, 0, 0, 0])
@@ -429,7 +441,7 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_i
                 Some(region) => {
                     let to = region.end.min(end);
                     protect(from, to, view_protection(protection))?;
-                    pm::set_writable(from, to, protection & libc::PROT_WRITE != 0);
+                    pm::set_protection(from, to, protection);
                     from = to;
                 }
                 None => {
@@ -452,6 +464,21 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_i
     sys::to_libc(result) as c_int
 }
 
+/// Protection keys are set together with the protection: in a recovery program such PM is not watched.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pkey_mprotect(address: *mut c_void, len: size_t, protection: c_int, key: c_int) -> c_int {
+    let result = sys::without_signals(|| {
+        if watch::active() && pm::contains(address as u64, len as u64) {
+            watch::unwatched(crashproof_wire::recovery::UNWATCHED_OTHER);
+            watch::maps::open_all();
+        }
+        let arguments = [address as u64, len as u64, protection as u64, key as u64, 0, 0];
+        // SAFETY: the program's own call.
+        unsafe { sys::syscall(libc::SYS_pkey_mprotect, arguments) }
+    });
+    sys::to_libc(result) as c_int
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mremap(
     old: *mut c_void,
@@ -462,6 +489,9 @@ unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     let (start, old_len, new_len) = (old as u64, page_up(old_len as u64), page_up(new_len as u64));
     let result = sys::without_signals(|| {
+        if let Some(recovery) = watch::recovery() {
+            return watch::maps::mremap(recovery, start, old_len, new_len, flags, new as u64);
+        }
         // SAFETY: the program's own call, or one on the alias that belongs to its region.
         let remap = |from: u64, flags: c_int, to: u64| unsafe {
             sys::syscall(libc::SYS_mremap, [from, old_len, new_len, flags as u64, to, 0])
@@ -497,7 +527,7 @@ unsafe extern "C" fn mremap(
         let stack = log::stack_here();
         let offset = region.offset + (start - region.start);
         pm::remove(start, start + old_len, |_| {});
-        let protection = libc::PROT_READ | if region.writable { libc::PROT_WRITE } else { 0 };
+        let protection = libc::PROT_READ | region.protection & libc::PROT_WRITE;
         // In this order, so that what stays mapped is never seen unmapped: it need not be durable by now.
         log::map(stack, region.file, moved, offset, new_len, protection);
         log::unmap(stack, region.file, offset, old_len);
@@ -524,7 +554,7 @@ unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c
         // SAFETY: the program's own call.
         let result = unsafe { sys::syscall(libc::SYS_msync, [address as u64, len as u64, flags as u64, 0, 0, 0]) }?;
         let (mut from, end) = (address as u64, address as u64 + len as u64);
-        while flags & libc::MS_SYNC != 0 && from < end {
+        while flags & libc::MS_SYNC != 0 && from < end && !watch::active() {
             let Some(region) = pm::find(from) else { break };
             let to = region.end.min(page_up(end));
             log::sync(
@@ -674,6 +704,18 @@ pub fn written(fd: c_int, data: &[u8], offset: Option<u64>) {
     log::file_write(stack, file, end - data.len() as u64, data);
 }
 
+/// The path of a file as a mapping of it would have it: absolute.
+fn resolved(directory: c_int, path: *const c_char, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: the program's NUL-terminated path.
+    let fd = unsafe { sys::syscall(libc::SYS_openat, [directory as u64, path as u64, flags as u64, 0, 0, 0]) };
+    let fd = fd.ok()? as c_int;
+    let path = path_of_fd(fd, buffer);
+    // SAFETY: opened here, and nobody else knows it.
+    let _ = unsafe { sys::syscall(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]) };
+    path
+}
+
 /// A rename of a PM file, or of another file over it (which unlinks it).
 fn renaming(paths: [(c_int, *const c_char); 2], call: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
     sys::without_signals(|| {
@@ -684,13 +726,16 @@ fn renaming(paths: [(c_int, *const c_char); 2], call: impl FnOnce() -> Result<u6
         } else {
             0
         };
+        // The new name first. That it replaces a file follows: there is no moment without either.
+        if let Some(file) = moved {
+            let (directory, path) = paths[1];
+            let mut buffer = [0; 4096];
+            // SAFETY: the program's NUL-terminated path.
+            let given = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
+            log::rename(stack, file, resolved(directory, path, &mut buffer).unwrap_or(given));
+        }
         if let Some(file) = replaced {
             log::rename(stack, file, b"");
-        }
-        if let Some(file) = moved {
-            // SAFETY: the program's NUL-terminated path.
-            let path = unsafe { std::ffi::CStr::from_ptr(paths[1].1) };
-            log::rename(stack, file, path.to_bytes());
         }
         Ok(result)
     })

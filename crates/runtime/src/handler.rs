@@ -6,7 +6,7 @@
 //! registers and readable memory, it is done here too, because getting into a handler and out again costs more than
 //! everything else together.
 
-use crate::{code_map, log, pm, requests, sys, threads};
+use crate::{code_map, log, pm, requests, sys, threads, watch};
 use crashproof_code::sweep::{Site, SiteKind};
 use crashproof_instruction::{self as instruction, Context, Fault, Plan, Step, Writes};
 use crashproof_wire::{Session, record::*};
@@ -28,9 +28,12 @@ pub fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     if nested {
         return true;
     }
+    if watch::active() {
+        return watch::fault::segv(info, uc);
+    }
     let Some(session) = log::session() else { return false };
     let is_write = uc.uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0;
-    if !is_write || !pm::find(address).is_some_and(|r| r.writable) {
+    if !is_write || !pm::find(address).is_some_and(|r| r.writable()) {
         return false;
     }
     match store(session, uc) {
@@ -49,11 +52,18 @@ pub fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
 /// SIGBUS. True: the alias of a file that is shorter than its mapping; what was being performed reports the fault.
 pub fn bus(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     // SAFETY: both are what the kernel passed.
-    unsafe { instruction::fix_up(uc, info) }
+    let nested = unsafe { instruction::fix_up(uc, info) };
+    if !nested {
+        watch::fault::bus(uc);
+    }
+    nested
 }
 
 /// SIGTRAP. True: it was one of our breakpoints.
-pub fn trap(_info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+    if watch::active() {
+        return watch::fault::trap(info, uc);
+    }
     let Some(session) = log::session() else { return false };
     let address = rip(uc) - 1;
     if code_map::is_loader_breakpoint(address) {
@@ -151,9 +161,9 @@ fn log_written(region: &Region, address: u64, len: usize, flags: u8, stack: u64)
 fn region_of(writes: &Writes) -> Option<Region> {
     let bounds = writes.bounds();
     let end = bounds.address + bounds.length as u64;
-    let mut region = pm::find(bounds.address).filter(|r| r.writable)?;
+    let mut region = pm::find(bounds.address).filter(|r| r.writable())?;
     while region.end < end {
-        let next = pm::find(region.end).filter(|n| n.delta == region.delta && n.file == region.file && n.writable)?;
+        let next = pm::find(region.end).filter(|n| n.delta == region.delta && n.file == region.file && n.writable())?;
         region.end = next.end;
     }
     Some(region)
@@ -211,7 +221,7 @@ fn perform_across(session: &'static Session, plan: &Plan, uc: &mut ucontext_t, w
         }
         // Everything must be writable before anything is written.
         let writable = match part.region {
-            Some(region) => region.writable,
+            Some(region) => region.writable(),
             None => sys::write_memory(part.start, piece),
         };
         if !writable {

@@ -6,7 +6,8 @@
 //!   [`ahead`]: whether to look for the next one at once;
 //! - [`code_map`]: which code is loaded, where its flushes and fences are, whose call stack this is;
 //! - [`signals`], [`threads`], [`syscalls`], [`exec`]: what is ours and what is the program's;
-//! - [`log`]: the records, into the ring that `crashproof-wire` describes.
+//! - [`log`]: the records, into the ring that `crashproof-wire` describes;
+//! - [`watch`]: what is done instead in a recovery program of `crashproof crash`.
 //!
 //! Architecture invariant: knows the wire, not the trace. Nothing here may allocate with the program's allocator, hold a
 //! lock while the program's code runs, or leave a file descriptor open.
@@ -28,6 +29,7 @@ mod spin;
 mod sys;
 mod syscalls;
 mod threads;
+mod watch;
 
 use libc::{c_char, c_int};
 use std::ffi::CStr;
@@ -48,10 +50,14 @@ static FINISH: extern "C" fn() = finish;
 
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     // libc has not set `environ` yet, so the loader's own argument is read.
-    let Some(path) = variable(environment, crashproof_wire::SESSION_ENV.as_bytes()) else {
-        return;
+    let session = variable(environment, crashproof_wire::SESSION_ENV.as_bytes());
+    let recovery = variable(environment, crashproof_wire::recovery::RECOVERY_ENV.as_bytes());
+    let (record, watch) = match (session, recovery) {
+        (Some(path), _) => (log::open(path), false),
+        (None, Some(path)) => (false, watch::open(path)),
+        (None, None) => (false, false),
     };
-    if !log::open(path) {
+    if !record && !watch {
         return;
     }
     // SAFETY: the loader's own block.
@@ -61,16 +67,12 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     sys::without_signals(|| {
         real::resolve();
         locks::init();
-        crashproof_instruction::init();
-        let mut path = [0u8; 4096];
-        log::start_process(code_map::executable(&mut path), code_map::init());
-        signals::install();
-        code_map::modules_changed();
-        if syscalls::install().is_err() {
-            log::incomplete(
-                crashproof_wire::record::INCOMPLETE_UNSUPPORTED,
-                b"seccomp is not available: what libc itself reads into PM, and the program's output, is not recorded",
-            );
+        syscalls::resolve();
+        watch::server::resolve();
+        if record {
+            start_recording();
+        } else {
+            start_watching(environment);
         }
         // SAFETY: plain functions that live as long as the process.
         unsafe {
@@ -78,6 +80,31 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
             at_quick_exit(finish);
         }
     });
+}
+
+fn start_recording() {
+    crashproof_instruction::init();
+    let mut path = [0u8; 4096];
+    log::start_process(code_map::executable(&mut path), code_map::init());
+    signals::install();
+    code_map::modules_changed();
+    if syscalls::install().is_err() {
+        log::incomplete(
+            crashproof_wire::record::INCOMPLETE_UNSUPPORTED,
+            b"seccomp is not available: what libc itself reads into PM, and the program's output, is not recorded",
+        );
+    }
+}
+
+fn start_watching(environment: *const *const c_char) {
+    signals::install();
+    if syscalls::install().is_err() {
+        watch::without_filters();
+    }
+    match variable(environment, crashproof_wire::recovery::SERVER_ENV.as_bytes()) {
+        Some(descriptor) => watch::server::prepare(descriptor),
+        None => watch::begin(),
+    }
 }
 
 unsafe extern "C" {
@@ -128,6 +155,7 @@ extern "C" fn before_fork() {
     let mask = sys::set_mask(!sys::OURS);
     code_map::lock().leave_locked();
     pm::lock().leave_locked();
+    watch::before_fork();
     ALLOCATOR.lock.lock().leave_locked();
     MASK_BEFORE_FORK.store(mask, Ordering::Relaxed);
 }
@@ -135,6 +163,7 @@ extern "C" fn before_fork() {
 extern "C" fn after_fork_in_parent() {
     let mask = MASK_BEFORE_FORK.load(Ordering::Relaxed);
     ALLOCATOR.lock.reset();
+    watch::after_fork_in_parent();
     pm::after_fork();
     code_map::after_fork();
     sys::set_mask(mask);
@@ -143,6 +172,7 @@ extern "C" fn after_fork_in_parent() {
 extern "C" fn after_fork_in_child() {
     threads::reset_after_fork();
     after_fork_in_parent();
+    watch::after_fork_in_child();
     if log::session().is_none() {
         return;
     }

@@ -69,46 +69,19 @@ pub fn session() -> Option<&'static Session> {
 
 /// Opens the session that the recorder prepared. False: there is none, the program runs as without us.
 pub fn open(path: &[u8]) -> bool {
-    let mut name = [0u8; 4096];
-    if path.len() >= name.len() {
+    let Some(mapped) = sys::map_file(path, size_of::<Session>() as u64) else {
+        return false;
+    };
+    let session = mapped.cast::<Session>();
+    // SAFETY: a mapping of that size which is never unmapped.
+    if unsafe { (*session).magic != wire::MAGIC || (*session).version != wire::VERSION } {
         return false;
     }
-    name[..path.len()].copy_from_slice(path);
-    // SAFETY: `name` is NUL-terminated; the mapping is as long as the recorder made the file.
-    unsafe {
-        let Ok(fd) = sys::syscall(
-            libc::SYS_open,
-            [
-                name.as_ptr() as u64,
-                (libc::O_RDWR | libc::O_CLOEXEC) as u64,
-                0,
-                0,
-                0,
-                0,
-            ],
-        ) else {
-            return false;
-        };
-        let mapped = sys::mmap(
-            0,
-            size_of::<Session>() as u64,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            fd as i32,
-            0,
-        );
-        let _ = sys::syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-        let Ok(address) = mapped else { return false };
-        let session = address as *mut Session;
-        if (*session).magic != wire::MAGIC || (*session).version != wire::VERSION {
-            return false;
-        }
-        let Some(set) = sys::map_anonymous((ANNOUNCED_SLOTS * 8) as u64) else {
-            return false;
-        };
-        ANNOUNCED.store(set.cast(), Ordering::Release);
-        SESSION.store(session, Ordering::Release);
-    }
+    let Some(set) = sys::map_anonymous((ANNOUNCED_SLOTS * 8) as u64) else {
+        return false;
+    };
+    ANNOUNCED.store(set.cast(), Ordering::Release);
+    SESSION.store(session, Ordering::Release);
     true
 }
 

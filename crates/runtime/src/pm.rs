@@ -3,6 +3,7 @@
 
 use crate::{log, spin, sys};
 use crashproof_wire::{self as wire, Session, record::*};
+use libc::c_int;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,13 +24,19 @@ pub struct Region {
     pub file: u32,
     /// File offset of `start`.
     pub offset: u64,
-    /// What the program asked for (the view itself is never writable).
-    pub writable: bool,
+    /// What the program asked for (`PROT_*`); the view itself has less.
+    pub protection: c_int,
+    /// Stores stay in this process (`MAP_PRIVATE`); only a recovery program's are kept here.
+    pub private: bool,
 }
 
 impl Region {
     pub fn len(&self) -> u64 {
         self.end - self.start
+    }
+
+    pub fn writable(&self) -> bool {
+        self.protection & libc::PROT_WRITE != 0
     }
 
     pub fn place(&self, address: u64) -> u64 {
@@ -65,7 +72,8 @@ const EMPTY: Region = Region {
     delta: 0,
     file: 0,
     offset: 0,
-    writable: false,
+    protection: libc::PROT_NONE,
+    private: false,
 };
 
 static TABLE: Table = Table {
@@ -85,6 +93,14 @@ pub fn view_range() -> (u64, u64) {
 /// An address for a view of this length that was never used; `None` if it does not fit the range any more.
 pub fn new_view(len: u64) -> Option<u64> {
     take(&NEXT_VIEW, VIEWS.1, len)
+}
+
+/// No view goes below `end` from here on, as far as the range allows.
+pub fn views_after(end: u64) {
+    const GAP: u64 = 2 << 20;
+    if (VIEWS.0..VIEWS.1 - GAP).contains(&end) {
+        NEXT_VIEW.fetch_max(end.next_multiple_of(GAP), Ordering::Relaxed);
+    }
 }
 
 pub fn new_alias(len: u64) -> Option<u64> {
@@ -157,8 +173,8 @@ pub fn remove(start: u64, end: u64, mut removed: impl FnMut(Region)) {
     });
 }
 
-pub fn set_writable(start: u64, end: u64, writable: bool) {
-    change(start, end, |piece| Some(Region { writable, ..piece }));
+pub fn set_protection(start: u64, end: u64, protection: c_int) {
+    change(start, end, |piece| Some(Region { protection, ..piece }));
 }
 
 pub fn insert(region: Region) {

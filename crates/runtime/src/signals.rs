@@ -63,11 +63,20 @@ impl Disposition {
 
 /// As the kernel has it.
 #[repr(C)]
-struct KernelAction {
+pub struct KernelAction {
     handler: usize,
     flags: u64,
     restorer: usize,
     mask: u64,
+}
+
+impl KernelAction {
+    pub const DEFAULT: KernelAction = KernelAction {
+        handler: libc::SIG_DFL,
+        flags: 0,
+        restorer: 0,
+        mask: 0,
+    };
 }
 
 struct Table {
@@ -87,6 +96,8 @@ static TABLE: Table = Table {
     pending: UnsafeCell::new([const { None }; SIGNALS]),
 };
 
+/// Some signal was sent while the program had it blocked.
+static HELD: AtomicBool = AtomicBool::new(false);
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// libc's `__restore_rt`: unwinders and debuggers know it.
@@ -206,7 +217,10 @@ fn installed() -> bool {
 pub fn reset_after_fork() {
     TABLE.lock.reset();
     PROCESS.store(sys::getpid(), Ordering::Relaxed);
-    TABLE.with_pending(|pending| *pending = [const { None }; SIGNALS]);
+    // Clearing what is clear would make a copy of its memory.
+    if HELD.swap(false, Ordering::Relaxed) {
+        TABLE.with_pending(|pending| *pending = [const { None }; SIGNALS]);
+    }
 }
 
 /// A vfork child shares our memory, but has a signal table of the kernel's own: what it sets must not reach its parent.
@@ -247,13 +261,9 @@ fn libc_restorer() -> usize {
     }
 }
 
-fn kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result<KernelAction, i32> {
-    let mut old = KernelAction {
-        handler: 0,
-        flags: 0,
-        restorer: 0,
-        mask: 0,
-    };
+/// Sets (or only asks) what the kernel does at a signal, and returns what it did.
+pub fn kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result<KernelAction, i32> {
+    let mut old = KernelAction::DEFAULT;
     let new = new.map_or(0, |n| &raw const *n as u64);
     // SAFETY: both are the kernel's structure.
     unsafe {
@@ -267,7 +277,8 @@ fn kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result<KernelActi
 
 // --- Delivery -------------------------------------------------------------------------------------------------------
 
-fn mask_of(uc: &mut ucontext_t) -> &mut u64 {
+/// The signal mask in a frame.
+pub fn mask_of(uc: &mut ucontext_t) -> &mut u64 {
     // SAFETY: the kernel's mask is the first 8 bytes of libc's longer one.
     unsafe { &mut *(&raw mut uc.uc_sigmask).cast::<u64>() }
 }
@@ -322,6 +333,7 @@ pub fn forward(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
         taken
     });
     if blocked && !forced {
+        HELD.store(true, Ordering::Relaxed);
         TABLE.with_pending(|pending| pending[signal as usize] = Some(*info));
         return;
     }
@@ -355,13 +367,7 @@ pub fn forward(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
 
 /// The default action: the kernel's, at the instruction where the program stands.
 fn die(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
-    let action = KernelAction {
-        handler: libc::SIG_DFL,
-        flags: 0,
-        restorer: 0,
-        mask: 0,
-    };
-    let _ = kernel_action(signal, Some(&action));
+    let _ = kernel_action(signal, Some(&KernelAction::DEFAULT));
     let only = bit(signal);
     // SAFETY: the signal is queued to this very thread, blocked until our handler returns.
     unsafe {

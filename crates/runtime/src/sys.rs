@@ -60,6 +60,77 @@ pub fn map_anonymous(len: u64) -> Option<*mut u8> {
     address.ok().map(|a| a as *mut u8)
 }
 
+/// Maps the first `len` bytes of a file, shared and writable, for good.
+pub fn map_file(path: &[u8], len: u64) -> Option<*mut u8> {
+    let mut name = [0u8; 4096];
+    if path.len() >= name.len() {
+        return None;
+    }
+    name[..path.len()].copy_from_slice(path);
+    let flags = (libc::O_RDWR | libc::O_CLOEXEC) as u64;
+    // SAFETY: `name` is NUL-terminated; a new mapping at an address of the kernel's choice.
+    unsafe {
+        let fd = syscall(libc::SYS_open, [name.as_ptr() as u64, flags, 0, 0, 0, 0]).ok()?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let mapped = mmap(0, len, protection, libc::MAP_SHARED, fd as i32, 0);
+        let _ = syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        mapped.ok().map(|address| address as *mut u8)
+    }
+}
+
+pub fn fstat(fd: i32) -> Option<libc::stat> {
+    // SAFETY: all-zero is a valid stat; the kernel fills it.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    unsafe { syscall(libc::SYS_fstat, [fd as u64, &raw mut status as u64, 0, 0, 0, 0]) }.ok()?;
+    Some(status)
+}
+
+/// How many threads the process has; 0 if that cannot be told.
+pub fn threads() -> u64 {
+    // SAFETY: as in `fstat`, with a NUL-terminated path.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    let path = c"/proc/self/task".as_ptr() as u64;
+    // SAFETY: as above.
+    match unsafe { syscall(libc::SYS_stat, [path, &raw mut status as u64, 0, 0, 0, 0]) } {
+        // A directory has two links, and one for each directory in it.
+        Ok(_) => status.st_nlink.saturating_sub(2),
+        Err(_) => 0,
+    }
+}
+
+/// Shows every descriptor that the process has open.
+pub fn for_each_descriptor(mut show: impl FnMut(i32)) {
+    let path = c"/proc/self/fd".as_ptr() as u64;
+    let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+    // SAFETY: a NUL-terminated path.
+    let Ok(directory) = (unsafe { syscall(libc::SYS_open, [path, flags, 0, 0, 0, 0]) }) else {
+        return;
+    };
+    /// Before the name: inode, offset, length of the entry, type.
+    const NAME: usize = 19;
+    let mut buffer = [0u8; 2048];
+    loop {
+        let arguments = [directory, buffer.as_mut_ptr() as u64, buffer.len() as u64, 0, 0, 0];
+        // SAFETY: the kernel fills our own buffer.
+        let Ok(n @ 1..) = (unsafe { syscall(libc::SYS_getdents64, arguments) }) else {
+            break;
+        };
+        let mut entries = &buffer[..n as usize];
+        while entries.len() > NAME {
+            let len = u16::from_le_bytes([entries[16], entries[17]]) as usize;
+            let name = entries[NAME..].split(|&b| b == 0).next().unwrap_or_default();
+            let number = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+            if let Some(fd) = number.filter(|&fd: &i32| fd as u64 != directory) {
+                show(fd);
+            }
+            entries = &entries[len.clamp(NAME, entries.len())..];
+        }
+    }
+    // SAFETY: our own descriptor.
+    let _ = unsafe { syscall(libc::SYS_close, [directory, 0, 0, 0, 0, 0]) };
+}
+
 pub fn getpid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { syscall(libc::SYS_getpid, [0; 6]) }.unwrap_or(0) as u32

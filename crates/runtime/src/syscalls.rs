@@ -13,7 +13,7 @@
 //! own, which has SIGSYS blocked, must not be trapped there.
 
 use crate::real::{Next, Resolve};
-use crate::{files, log, pm, signals, spin::Spin, sys, threads};
+use crate::{files, log, pm, signals, spin::Spin, sys, threads, watch};
 use crashproof_wire::{Session, record::*};
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, off_t, siginfo_t, size_t, ssize_t, ucontext_t};
 use std::cell::UnsafeCell;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How large the buffer at an argument is.
 #[derive(Clone, Copy)]
-enum Size {
+pub enum Size {
     Bytes(u32),
     /// As another argument says.
     Argument(usize),
@@ -39,7 +39,7 @@ enum Size {
 
 /// How much of it the kernel has written.
 #[derive(Clone, Copy)]
-enum Written {
+pub enum Written {
     /// All, if the call succeeds.
     All,
     /// As many of these units as the call returns, and so many bytes more.
@@ -52,13 +52,13 @@ enum Written {
     Changed,
 }
 
-struct Output {
-    argument: usize,
-    size: Size,
+pub struct Output {
+    pub argument: usize,
+    pub size: Size,
     written: Written,
 }
 
-const fn output(argument: usize, size: Size, written: Written) -> Output {
+pub const fn output(argument: usize, size: Size, written: Written) -> Output {
     Output {
         argument,
         size,
@@ -98,7 +98,7 @@ const IDS: &[Output] = &[structure(0, 4), structure(1, 4), structure(2, 4)];
 const ADDRESS: &[Output] = &[measured(1), updated(2, 4)];
 
 /// The calls that write to buffers given as arguments. The most frequent come first.
-const CALLS: &[(i64, &[Output])] = &[
+pub const CALLS: &[(i64, &[Output])] = &[
     (libc::SYS_read, &[filled(1)]),
     (libc::SYS_pread64, &[filled(1)]),
     (libc::SYS_recvfrom, &[filled(1), measured(4), updated(5, 4)]),
@@ -219,7 +219,7 @@ const CALLS: &[(i64, &[Output])] = &[
 ];
 
 /// Those operations of `futex` that make the kernel write a futex word, at the first or the fifth argument.
-const FUTEX_WRITING: [u32; 7] = [
+pub const FUTEX_WRITING: [u32; 7] = [
     libc::FUTEX_WAKE_OP as u32,
     libc::FUTEX_LOCK_PI as u32,
     libc::FUTEX_UNLOCK_PI as u32,
@@ -228,18 +228,18 @@ const FUTEX_WRITING: [u32; 7] = [
     libc::FUTEX_CMP_REQUEUE_PI as u32,
     13, // FUTEX_LOCK_PI2
 ];
-const FUTEX_COMMAND: u32 = 0x7f;
+pub const FUTEX_COMMAND: u32 = 0x7f;
 const FUTEX_WORDS: [usize; 2] = [0, 4];
 
 // --- The filters ------------------------------------------------------------------------------------------------------
 
 /// Comes with our traps in `si_errno`, so that those of a filter of the program's are told apart.
 const OURS: u32 = 0xc9af;
-const TRAP: u32 = libc::SECCOMP_RET_TRAP | OURS;
+pub const TRAP: u32 = libc::SECCOMP_RET_TRAP | OURS;
 
-type Instruction = libc::sock_filter;
+pub type Instruction = libc::sock_filter;
 
-mod bpf {
+pub mod bpf {
     use super::Instruction;
 
     pub const NUMBER: u32 = 0;
@@ -299,7 +299,7 @@ mod bpf {
 }
 
 /// A filter being written; on the stack, since it is made before the program has run.
-struct Filter {
+pub struct Filter {
     code: [Instruction; Filter::MOST],
     len: usize,
 }
@@ -308,7 +308,7 @@ impl Filter {
     const MOST: usize = 1024;
 
     /// Lets everything pass that is not an x86-64 call, and has the call's number loaded.
-    fn new() -> Filter {
+    pub fn new() -> Filter {
         let mut filter = Filter {
             code: [bpf::answer(libc::SECCOMP_RET_ALLOW); Filter::MOST],
             len: 0,
@@ -320,7 +320,7 @@ impl Filter {
         filter
     }
 
-    fn push(&mut self, instruction: Instruction) {
+    pub fn push(&mut self, instruction: Instruction) {
         // Too long a filter is refused by `install`.
         if let Some(place) = self.code.get_mut(self.len) {
             *place = instruction;
@@ -329,7 +329,7 @@ impl Filter {
     }
 
     /// If the call's number is one of these, what `body` writes decides; behind it the number is still loaded.
-    fn case(&mut self, numbers: impl ExactSizeIterator<Item = i64>, body: impl FnOnce(&mut Filter)) {
+    pub fn case(&mut self, numbers: impl ExactSizeIterator<Item = i64>, body: impl FnOnce(&mut Filter)) {
         let count = numbers.len();
         for (i, number) in numbers.enumerate() {
             self.push(bpf::equal(number as u32, (count - i) as u8, 0));
@@ -345,9 +345,21 @@ impl Filter {
     }
 
     /// Traps if the 64-bit word at `offset` lies in [low, high).
-    fn trap_within(&mut self, offset: u32, low: u64, high: u64) {
+    pub fn trap_within(&mut self, offset: u32, low: u64, high: u64) {
         let (last_high, last_low) = (((high - 1) >> 32) as u32, (high - 1) as u32);
         let (first_high, first_low) = ((low >> 32) as u32, low as u32);
+        if first_low == 0 && last_low == u32::MAX {
+            // As for the range of views: the upper half tells. Short filters are faster to set.
+            for instruction in [
+                bpf::load(offset + 4),
+                bpf::at_least(first_high, 0, 2),
+                bpf::above(last_high, 1, 0),
+                bpf::answer(TRAP),
+            ] {
+                self.push(instruction);
+            }
+            return;
+        }
         for instruction in [
             bpf::load(offset + 4),
             bpf::at_least(first_high, 0, 9),
@@ -418,7 +430,7 @@ impl Filter {
         filter
     }
 
-    fn install(&self) -> Result<(), i32> {
+    pub fn install(&self) -> Result<(), i32> {
         if self.len > Filter::MOST {
             return Err(libc::E2BIG);
         }
@@ -453,10 +465,13 @@ impl Filter {
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the filters. Our SIGSYS handler is in place.
-pub fn install() -> Result<(), i32> {
-    let all: [&dyn Resolve; 19] = [
+/// Looks up libc's functions.
+pub fn resolve() {
+    let all: [&dyn Resolve; 22] = [
         &NEXT_AIO_READ,
+        &NEXT_AIO_WRITE,
+        &NEXT_LIO_LISTIO,
+        &NEXT_PROCESS_VM_WRITEV,
         &NEXT_WRITE,
         &NEXT_PWRITE,
         &NEXT_WRITEV,
@@ -477,12 +492,20 @@ pub fn install() -> Result<(), i32> {
         &NEXT_SYSCALL,
     ];
     all.iter().for_each(|next| next.resolve());
-    let (low, high) = pm::view_range();
-    if !inherited(low) {
-        Filter::for_buffers(low, high).install()?;
+}
+
+/// Sets the filters. Our SIGSYS handler is in place.
+pub fn install() -> Result<(), i32> {
+    if watch::active() {
+        watch::calls::install()?;
+    } else {
+        let (low, high) = pm::view_range();
+        if !inherited(low) {
+            Filter::for_buffers(low, high).install()?;
+        }
+        let (low, high) = libc_code().ok_or(libc::ENOENT)?;
+        Filter::for_output(low, high).install()?;
     }
-    let (low, high) = libc_code().ok_or(libc::ENOENT)?;
-    Filter::for_output(low, high).install()?;
     INSTALLED.store(true, Ordering::Release);
     Ok(())
 }
@@ -529,7 +552,12 @@ pub fn add_view_range(low: u64, high: u64) {
         }
         known.iter_mut().find(|range| range.1 == 0).is_some_and(|free| {
             *free = (low, high);
-            Filter::for_buffers(low, high).install().is_ok()
+            let filter = if watch::active() {
+                watch::calls::filter(low, high)
+            } else {
+                Filter::for_buffers(low, high)
+            };
+            filter.install().is_ok()
         })
     };
     if !added {
@@ -537,6 +565,7 @@ pub fn add_view_range(low: u64, high: u64) {
             INCOMPLETE_LIMIT,
             b"too many PM mappings at addresses of the program's choice: a system call that writes there may fail",
         );
+        watch::unwatched(crashproof_wire::recovery::UNWATCHED_OTHER);
     }
 }
 
@@ -546,7 +575,7 @@ pub fn reset_after_fork() {
 }
 
 /// Where libc's code is.
-fn libc_code() -> Option<(u64, u64)> {
+pub fn libc_code() -> Option<(u64, u64)> {
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: size_t, found: *mut c_void) -> c_int {
         // SAFETY: the loader's description of a module, and the caller's pair.
         unsafe {
@@ -611,7 +640,18 @@ extern "C-unwind" fn emulate(_: c_int, _: *const siginfo_t, uc: *mut ucontext_t)
         libc::REG_R9,
     ]
     .map(|r| registers[r as usize] as u64);
-    let result = match number {
+    let result = match watch::recovery() {
+        Some(recovery) => watch::calls::perform(recovery, number, arguments),
+        None => recorded_call(number, arguments, uc),
+    };
+    uc.uc_mcontext.gregs[libc::REG_RAX as usize] = match result {
+        Ok(value) => value as i64,
+        Err(errno) => -errno as i64,
+    };
+}
+
+fn recorded_call(number: i64, arguments: [u64; 6], uc: &ucontext_t) -> Result<u64, i32> {
+    match number {
         libc::SYS_write | libc::SYS_writev => output_call(number, arguments),
         libc::SYS_futex => futex(arguments, uc),
         _ => match CALLS.iter().find(|call| call.0 == number) {
@@ -619,11 +659,7 @@ extern "C-unwind" fn emulate(_: c_int, _: *const siginfo_t, uc: *mut ucontext_t)
             // SAFETY: the program's call.
             None => unsafe { sys::syscall(number, arguments) },
         },
-    };
-    uc.uc_mcontext.gregs[libc::REG_RAX as usize] = match result {
-        Ok(value) => value as i64,
-        Err(errno) => -errno as i64,
-    };
+    }
 }
 
 fn output_call(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
@@ -665,7 +701,11 @@ fn each_part(parts: &[iovec], total: usize, mut f: impl FnMut(&[u8], u64)) {
 
 /// A futex whose word the kernel writes: on the alias; then what the word holds is logged.
 fn futex(mut arguments: [u64; 6], uc: &ucontext_t) -> Result<u64, i32> {
-    let words = FUTEX_WORDS.map(|i| pm::find(arguments[i]).filter(|r| r.writable).map(|r| (arguments[i], r)));
+    let words = FUTEX_WORDS.map(|i| {
+        pm::find(arguments[i])
+            .filter(|r| r.writable())
+            .map(|r| (arguments[i], r))
+    });
     for (i, word) in FUTEX_WORDS.into_iter().zip(&words) {
         if let Some((address, region)) = word {
             arguments[i] = address.wrapping_add_signed(region.delta);
@@ -735,7 +775,8 @@ fn bounced_call(number: i64, given: [u64; 6], outputs: &[Output], uc: &ucontext_
     stored.and(result)
 }
 
-fn buffer_len(output: &Output, arguments: &[u64; 6]) -> usize {
+/// How large the buffer is.
+pub fn buffer_len(output: &Output, arguments: &[u64; 6]) -> usize {
     // No call fills more than this at once.
     const MOST: u64 = 0x7fff_f000;
     let count = |i: usize| arguments[i] as u32 as u64;
@@ -850,7 +891,7 @@ fn store(target: u64, data: &[u8], stack: u64) -> Result<(), i32> {
         match pm::find(at) {
             Some(region) => {
                 let n = (region.end - at).min((data.len() - done) as u64) as usize;
-                if !region.writable || !populated(at.wrapping_add_signed(region.delta), n) {
+                if !region.writable() || !populated(at.wrapping_add_signed(region.delta), n) {
                     return Err(libc::EFAULT);
                 }
                 pm::write(at, &data[done..done + n], stack);
@@ -922,7 +963,7 @@ fn store_changed(target: u64, data: &[u8], stack: u64) -> Result<(), i32> {
 // --- Interposed: indirect buffers -----------------------------------------------------------------------------------------
 
 fn in_pm(address: *mut c_void, len: usize) -> bool {
-    len > 0 && pm::contains(address as u64, len as u64)
+    len > 0 && !watch::active() && pm::contains(address as u64, len as u64)
 }
 
 unsafe fn parts<'a>(parts: *const iovec, count: usize) -> &'a [iovec] {
@@ -1056,6 +1097,18 @@ unsafe extern "C" fn process_vm_readv(
 ) -> ssize_t {
     // SAFETY: the program's call.
     unsafe {
+        if let Some(recovery) = watch::recovery() {
+            let arguments = [
+                process as u64,
+                local as u64,
+                local_count,
+                remote as u64,
+                remote_count,
+                flags,
+            ];
+            let result = watch::calls::perform(recovery, libc::SYS_process_vm_readv, arguments);
+            return sys::to_libc(result) as ssize_t;
+        }
         let read = |local| NEXT_PROCESS_VM_READV.get()(process, local, local_count, remote, remote_count, flags);
         let given = parts(local, local_count as usize);
         if any_in_pm(given) {
@@ -1063,6 +1116,32 @@ unsafe extern "C" fn process_vm_readv(
         } else {
             read(local)
         }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn process_vm_writev(
+    process: libc::pid_t,
+    local: *const iovec,
+    local_count: libc::c_ulong,
+    remote: *const iovec,
+    remote_count: libc::c_ulong,
+    flags: libc::c_ulong,
+) -> ssize_t {
+    let arguments = [
+        process as u64,
+        local as u64,
+        local_count,
+        remote as u64,
+        remote_count,
+        flags,
+    ];
+    match watch::recovery() {
+        Some(recovery) => {
+            sys::to_libc(watch::calls::perform(recovery, libc::SYS_process_vm_writev, arguments)) as ssize_t
+        }
+        // SAFETY: the program's call.
+        None => unsafe { NEXT_PROCESS_VM_WRITEV.get()(process, local, local_count, remote, remote_count, flags) },
     }
 }
 
@@ -1210,31 +1289,54 @@ unsafe extern "C-unwind" fn recvmmsg(
     }
 }
 
-/// libc reads in a thread that has every signal blocked, where the filter's trap would kill the process. A read into PM is
-/// therefore done at once: it has ended when the call returns, and the program is told so in the way that it asked for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn aio_read(control: *mut libc::aiocb) -> c_int {
+/// libc reads and writes in a thread that has every signal blocked, where the filter's trap would kill the process. What
+/// would be trapped is therefore done at once: it has ended when the call returns.
+unsafe fn at_once(control: *mut libc::aiocb, transfer: [Transfer; 2]) {
     /// Where libc has the outcome, which its headers keep to themselves.
     const ERROR: usize = 112;
     const RESULT: usize = 120;
     // SAFETY: the program's control block.
     unsafe {
         let request = &*control;
-        if !in_pm(request.aio_buf, request.aio_nbytes) {
-            return NEXT_AIO_READ.get()(control);
-        }
         let (fd, buffer, len) = (request.aio_fildes, request.aio_buf, request.aio_nbytes);
         let errno = libc::__errno_location();
         let saved = *errno;
-        let mut result = libc::pread(fd, buffer, len, request.aio_offset);
+        let [at, here] = transfer;
+        let mut result = at(fd, buffer, len, request.aio_offset);
         if result == -1 && *errno == libc::ESPIPE {
-            result = libc::read(fd, buffer, len);
+            result = here(fd, buffer, len, 0);
         }
         let failed = if result == -1 { *errno } else { 0 };
         *errno = saved;
         control.cast::<u8>().add(RESULT).cast::<ssize_t>().write(result);
         control.cast::<u8>().add(ERROR).cast::<c_int>().write(failed);
-        threads::notify(&request.aio_sigevent);
+    }
+}
+
+/// At an offset, or at the file position.
+type Transfer = unsafe fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
+
+const READ: [Transfer; 2] = [
+    // SAFETY: the caller's promise, here and below.
+    |fd, buffer, len, offset| unsafe { libc::pread(fd, buffer, len, offset) },
+    |fd, buffer, len, _| unsafe { libc::read(fd, buffer, len) },
+];
+
+const WRITE: [Transfer; 2] = [
+    // SAFETY: the caller's promise, here and below.
+    |fd, buffer, len, offset| unsafe { pwrite(fd, buffer, len, offset) },
+    |fd, buffer, len, _| unsafe { write(fd, buffer, len) },
+];
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aio_read(control: *mut libc::aiocb) -> c_int {
+    // SAFETY: the program's control block. It is told of the end in the way that it asked for.
+    unsafe {
+        if !watch::active() && !in_pm((*control).aio_buf, (*control).aio_nbytes) {
+            return NEXT_AIO_READ.get()(control);
+        }
+        at_once(control, READ);
+        threads::notify(&(*control).aio_sigevent);
         0
     }
 }
@@ -1243,6 +1345,64 @@ unsafe extern "C" fn aio_read(control: *mut libc::aiocb) -> c_int {
 unsafe extern "C" fn aio_read64(control: *mut libc::aiocb) -> c_int {
     // SAFETY: the same function on a 64-bit system.
     unsafe { aio_read(control) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aio_write(control: *mut libc::aiocb) -> c_int {
+    // SAFETY: as in `aio_read`.
+    unsafe {
+        if !watch::active() {
+            return NEXT_AIO_WRITE.get()(control);
+        }
+        at_once(control, WRITE);
+        threads::notify(&(*control).aio_sigevent);
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aio_write64(control: *mut libc::aiocb) -> c_int {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { aio_write(control) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lio_listio(
+    mode: c_int,
+    list: *const *mut libc::aiocb,
+    count: c_int,
+    event: *mut libc::sigevent,
+) -> c_int {
+    // SAFETY: the program's list.
+    unsafe {
+        if !watch::active() {
+            return NEXT_LIO_LISTIO.get()(mode, list, count, event);
+        }
+        for i in 0..count.max(0) as usize {
+            let control = *list.add(i);
+            match control.as_ref().map(|request| request.aio_lio_opcode) {
+                Some(libc::LIO_READ) => at_once(control, READ),
+                Some(libc::LIO_WRITE) => at_once(control, WRITE),
+                _ => continue,
+            }
+            threads::notify(&(*control).aio_sigevent);
+        }
+        if let (libc::LIO_NOWAIT, Some(event)) = (mode, event.as_ref()) {
+            threads::notify(event);
+        }
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lio_listio64(
+    mode: c_int,
+    list: *const *mut libc::aiocb,
+    count: c_int,
+    event: *mut libc::sigevent,
+) -> c_int {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { lio_listio(mode, list, count, event) }
 }
 
 // --- Interposed: output, and writes to PM files ---------------------------------------------------------------------------
@@ -1510,7 +1670,7 @@ type Sendmsg = unsafe extern "C-unwind" fn(c_int, *const msghdr, c_int) -> ssize
 type Sendmmsg = unsafe extern "C-unwind" fn(c_int, *mut mmsghdr, libc::c_uint, c_int) -> c_int;
 type Recvmsg = unsafe extern "C-unwind" fn(c_int, *mut msghdr, c_int) -> ssize_t;
 type Recvmmsg = unsafe extern "C-unwind" fn(c_int, *mut mmsghdr, libc::c_uint, c_int, *mut libc::timespec) -> c_int;
-type ProcessVmReadv = unsafe extern "C" fn(
+type ProcessVm = unsafe extern "C" fn(
     libc::pid_t,
     *const iovec,
     libc::c_ulong,
@@ -1520,6 +1680,7 @@ type ProcessVmReadv = unsafe extern "C" fn(
 ) -> ssize_t;
 type MutexInit = unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
 type GetRobust = unsafe extern "C" fn(*const libc::pthread_mutexattr_t, *mut c_int) -> c_int;
+type Listio = unsafe extern "C" fn(c_int, *const *mut libc::aiocb, c_int, *mut libc::sigevent) -> c_int;
 type Syscall = unsafe extern "C-unwind" fn(i64, u64, u64, u64, u64, u64, u64) -> i64;
 
 // SAFETY: each with the type that libc's headers declare.
@@ -1537,18 +1698,21 @@ static NEXT_SENDMSG: Next<Sendmsg> = unsafe { Next::new(c"sendmsg") };
 static NEXT_SENDMMSG: Next<Sendmmsg> = unsafe { Next::new(c"sendmmsg") };
 static NEXT_RECVMSG: Next<Recvmsg> = unsafe { Next::new(c"recvmsg") };
 static NEXT_RECVMMSG: Next<Recvmmsg> = unsafe { Next::new(c"recvmmsg") };
-static NEXT_PROCESS_VM_READV: Next<ProcessVmReadv> = unsafe { Next::new(c"process_vm_readv") };
+static NEXT_PROCESS_VM_READV: Next<ProcessVm> = unsafe { Next::new(c"process_vm_readv") };
+static NEXT_PROCESS_VM_WRITEV: Next<ProcessVm> = unsafe { Next::new(c"process_vm_writev") };
 static NEXT_AIO_READ: Next<unsafe extern "C" fn(*mut libc::aiocb) -> c_int> = unsafe { Next::new(c"aio_read") };
+static NEXT_AIO_WRITE: Next<unsafe extern "C" fn(*mut libc::aiocb) -> c_int> = unsafe { Next::new(c"aio_write") };
+static NEXT_LIO_LISTIO: Next<Listio> = unsafe { Next::new(c"lio_listio") };
 static NEXT_MUTEX_INIT: Next<MutexInit> = unsafe { Next::new(c"pthread_mutex_init") };
 static NEXT_MUTEXATTR_GETROBUST: Next<GetRobust> = unsafe { Next::new(c"pthread_mutexattr_getrobust") };
 static NEXT_SYSCALL: Next<Syscall> = unsafe { Next::new(c"syscall") };
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     /// What the kernel would do with a call, by the filter's own words.
-    fn verdict(filter: &Filter, number: i64, arguments: [u64; 6], instruction_pointer: u64) -> u32 {
+    pub fn verdict(filter: &Filter, number: i64, arguments: [u64; 6], instruction_pointer: u64) -> u32 {
         let mut data = [0u32; 16];
         data[0] = number as u32;
         data[1] = bpf::X86_64;

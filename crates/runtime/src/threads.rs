@@ -10,7 +10,7 @@
 //! last instruction it may still fault.
 
 use crate::real::{Next, Resolve};
-use crate::{signals, spin::Spin, sys, syscalls};
+use crate::{signals, spin::Spin, sys, syscalls, watch};
 use libc::{c_int, c_void};
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
@@ -296,6 +296,7 @@ fn create(
     ours: usize,
     create: impl FnOnce(usize, *mut c_void) -> c_int,
 ) -> c_int {
+    watch::thread_made();
     let prepared = if ACTIVE.load(Ordering::Acquire) {
         prepare()
     } else {

@@ -7,10 +7,24 @@
 //! them, and restores what the recovery changed: pages that the runtime saw written, and, if anything else was touched,
 //! the whole file.
 //!
+//! In the crashproof process: `worker` over `image` (the bytes), `session` (the supervisor process) and `recovery` (the memory shared
+//! with the runtime). In the supervisor process: `supervisor`. Between them: `protocol`.
+//!
 //! Architecture invariant: knows neither traces nor the persistency model: an image is bytes, a run is an exit status.
 
+mod error;
+mod image;
 mod options;
+mod protocol;
+mod recovery;
 mod run;
+mod session;
+mod supervisor;
+mod worker;
 
-pub use options::{Command, Limits, Options, PmFile, Track};
+pub use crashproof_wire::recovery::parse_unit;
+pub use error::{BuildError, SandboxError};
+pub use options::{Command, Limits, Mapping, Options, PmFile, Track};
 pub use run::{Ended, How, Run};
+pub use supervisor::supervise;
+pub use worker::{Worker, available};

@@ -33,7 +33,7 @@ pub const UNWATCHED_OTHER: u32 = 4;
 /// Several threads or processes touched PM: the order of touches may differ from run to run.
 pub const UNWATCHED_CONCURRENT: u32 = 8;
 
-/// A PM file, as the recovery program sees it.
+/// A PM file, as the recovery program sees it: `st_dev` and `st_ino` of its `fstat`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct File {

@@ -1,4 +1,5 @@
-//! `crashproof doctor`: what this machine lacks, found out by looking and by recording a program that stores once.
+//! `crashproof doctor`: what this machine lacks, found out by looking, by recording a program that stores once, and by making
+//! a sandbox.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -21,14 +22,14 @@ type Check = fn() -> State;
 enum State {
     Good(String),
     /// Recording works, something else is less good.
-    Limited(String, &'static str),
+    Limited(String, String),
     /// Recording does not work.
     Missing(String, String),
 }
 use State::{Good, Limited, Missing};
 
 pub fn run() -> Result {
-    let checks: [(&str, Check); 9] = [
+    let checks: [(&str, Check); 10] = [
         ("kernel", kernel),
         ("C library", glibc),
         ("seccomp", seccomp),
@@ -38,13 +39,14 @@ pub fn run() -> Result {
         ("debug files", debug_files),
         ("runtime", runtime_present),
         ("recording", recording),
+        ("sandbox", sandbox),
     ];
     let mut text = String::new();
     let mut missing = 0;
     for (name, check) in checks {
         let (mark, color, detail, remedy) = match check() {
             Good(detail) => ("ok", 32, detail, None),
-            Limited(detail, remedy) => ("limited", 33, detail, Some(remedy.to_owned())),
+            Limited(detail, remedy) => ("limited", 33, detail, Some(remedy)),
             Missing(detail, remedy) => {
                 missing += 1;
                 ("missing", 31, detail, Some(remedy))
@@ -74,7 +76,7 @@ fn kernel() -> State {
         ),
         None => Limited(
             format!("unknown version {release:?}"),
-            "the recording below tells whether it works",
+            "the recording below tells whether it works".to_owned(),
         ),
     }
 }
@@ -84,7 +86,10 @@ fn glibc() -> State {
     let text = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy();
     match version(&text) {
         Some(version) if version >= OLDEST_GLIBC => Good(format!("glibc {text}")),
-        _ => Limited(format!("glibc {text}"), "tested with glibc 2.34 and later only"),
+        _ => Limited(
+            format!("glibc {text}"),
+            "tested with glibc 2.34 and later only".to_owned(),
+        ),
     }
 }
 
@@ -127,7 +132,7 @@ fn processor() -> State {
     }
     Limited(
         format!("{list}; lacks {}", absent.join(", ")),
-        "a program that uses what the processor lacks cannot run here, recorded or not",
+        "a program that uses what the processor lacks cannot run here, recorded or not".to_owned(),
     )
 }
 
@@ -136,11 +141,11 @@ fn shared_memory() -> State {
         Some(free) if free >= SHARED_MEMORY_MIB => Good(format!("{free} MiB free in /dev/shm")),
         Some(free) => Limited(
             format!("{free} MiB free in /dev/shm"),
-            "enlarge it (mount -o remount,size=1G /dev/shm; docker run --shm-size=1g), or the ring falls back to TMPDIR",
+            "enlarge it (mount -o remount,size=1G /dev/shm; docker run --shm-size=1g), or the ring falls back to TMPDIR".to_owned(),
         ),
         None => Limited(
             "/dev/shm is not there".to_owned(),
-            "mount a tmpfs there, or the ring falls back to TMPDIR",
+            "mount a tmpfs there, or the ring falls back to TMPDIR".to_owned(),
         ),
     }
 }
@@ -166,7 +171,7 @@ fn debug_files() -> State {
     } else {
         Limited(
             "no separate debug files in /usr/lib/debug".to_owned(),
-            "library functions are named without source lines; -dbg and -dbgsym packages would add them",
+            "library functions are named without source lines; -dbg and -dbgsym packages would add them".to_owned(),
         )
     }
 }
@@ -208,6 +213,14 @@ fn recording() -> State {
             }
         }
         Err(error) => Missing("a small program could not be recorded".to_owned(), error.to_string()),
+    }
+}
+
+/// Where recoveries run; everything but `crash` works without it.
+fn sandbox() -> State {
+    match crashproof_sandbox::available() {
+        Ok(()) => Good("recoveries can be run on crash images".to_owned()),
+        Err(error) => Limited("`crashproof crash` cannot run recoveries".to_owned(), error.to_string()),
     }
 }
 

@@ -1,11 +1,16 @@
 //! One module per command; each gives the exit code.
 
 pub mod check;
+pub mod crash;
 pub mod doctor;
 pub mod dump;
 pub mod generate;
+pub mod init;
+pub mod outcome;
 pub mod record;
 pub mod self_test;
+pub mod setup;
+pub mod test;
 
 /// Errors are for people: a message with the cause and the remedy.
 pub type Result = std::result::Result<crate::exit::Exit, Box<dyn std::error::Error>>;

@@ -143,6 +143,127 @@ pub fn missing_flush() -> Finding {
     }
 }
 
+/// A store of `append`, called from line 21 of `main`.
+pub fn crash_store(line: u32, column: u32, offset: u64) -> CrashStore {
+    let stack = stack([frame("append", "log.c", line, column), frame("main", "log.c", 21, 2)]);
+    CrashStore {
+        frame: stack[0].clone(),
+        stack,
+        pm: address(offset, 8).unwrap(),
+        data: "0100000000000000".into(),
+        executed: true,
+    }
+}
+
+fn crash_finding(kind: Kind, message: &str, crash: Crash) -> Finding {
+    let store = crash.missing.first().expect("a missing store");
+    Finding {
+        count: crash.states,
+        address: Some(store.pm.clone()),
+        crash: Some(crash.clone()),
+        ..finding(kind, message, store.stack.clone())
+    }
+}
+
+/// The event's id is not flushed before the count is.
+pub fn crash_order() -> Finding {
+    let (missing, persisted) = (crash_store(11, 12, 64), crash_store(14, 13, 0));
+    Finding {
+        order: vec![Order {
+            before: missing.frame.clone(),
+            after: persisted.frame.clone(),
+        }],
+        help: Some("flush and fence what log.c:11 stores before the store at log.c:14".into()),
+        ..crash_finding(
+            Kind::CrashOrder,
+            "crash after line 14 of `append`: line 14 had persisted, line 11 had not; recovery exited with status 1",
+            Crash {
+                after: persisted.frame.clone(),
+                after_stack: persisted.stack.clone(),
+                missing: vec![missing],
+                persisted: vec![persisted],
+                recovery: RecoveryOutcome {
+                    command: "./logger --verify log.pm".into(),
+                    status: Some(1),
+                    stderr: "checking log.pm\nevent 0 has no id\n".into(),
+                    ..RecoveryOutcome::default()
+                },
+                states: 12,
+                replay: Some(Replay {
+                    directory: "crashes/1-crash-order".into(),
+                    command: "crashproof crash --replay crashes/1-crash-order".into(),
+                }),
+                depth: 1,
+            },
+        )
+    }
+}
+
+/// Id and time of an event are stored one after the other, and recovery wants both.
+pub fn crash_atomicity() -> Finding {
+    let missing = CrashStore {
+        executed: false,
+        ..crash_store(12, 14, 72)
+    };
+    let persisted = crash_store(11, 12, 64);
+    crash_finding(
+        Kind::CrashAtomicity,
+        "crash after line 11 of `append`: line 11 had persisted, line 12 was still to come; recovery was ended by signal 6 \
+         (SIGABRT)",
+        Crash {
+            after: persisted.frame.clone(),
+            after_stack: persisted.stack.clone(),
+            missing: vec![missing],
+            persisted: vec![persisted],
+            recovery: RecoveryOutcome {
+                command: "./logger --verify log.pm".into(),
+                signal: Some(6),
+                ..RecoveryOutcome::default()
+            },
+            states: 1,
+            replay: None,
+            depth: 1,
+        },
+    )
+}
+
+/// The count is acknowledged before it is durable.
+pub fn crash_durability() -> Finding {
+    let missing = crash_store(14, 13, 0);
+    crash_finding(
+        Kind::CrashDurability,
+        "crash after line 14 of `append`: line 14 had not persisted, and the program had output what depends on it; the \
+         checker did not end within the time limit",
+        Crash {
+            after: missing.frame.clone(),
+            after_stack: missing.stack.clone(),
+            missing: vec![missing],
+            persisted: Vec::new(),
+            recovery: RecoveryOutcome {
+                command: "./check-log log.pm".into(),
+                timeout: true,
+                stdout: "waiting for event 1\n".into(),
+                ..RecoveryOutcome::default()
+            },
+            states: 3456,
+            replay: None,
+            depth: 1,
+        },
+    )
+}
+
+pub fn stats() -> Stats {
+    Stats {
+        strategy: "dpor".into(),
+        states_total: 13_345,
+        states_tested: 12_345,
+        states_pruned: 1_000,
+        states_failed: 3_469,
+        seconds: 3.2,
+        cut_short: false,
+    }
+}
+
 pub fn report(findings: Vec<Finding>) -> Report {
     Report {
         version: 1,
@@ -239,6 +360,9 @@ pub fn every_kind() -> Report {
             "`struct log` changed outside a transaction",
             append(14, 13),
         ),
+        crash_order(),
+        crash_atomicity(),
+        crash_durability(),
     ])
 }
 

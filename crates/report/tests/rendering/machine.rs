@@ -80,6 +80,45 @@ fn json_has_the_keys_of_the_contract() {
 }
 
 #[test]
+fn json_of_a_crash_has_the_keys_of_the_contract() {
+    let mut report = report(vec![crash_order()]);
+    report.stats = Some(stats());
+    let value = json(&report);
+    let finding = &value["findings"][0];
+    assert_eq!(finding["kind"], "crash-order");
+    let crash = &finding["crash"];
+    for frame in [&crash["after"], &crash["persisted"][0], &finding["order"][0]["after"]] {
+        assert_eq!(
+            (&frame["function"], &frame["file"], &frame["line"]),
+            (&"append".into(), &"log.c".into(), &14.into())
+        );
+    }
+    for frame in [&crash["missing"][0], &finding["order"][0]["before"]] {
+        assert_eq!(
+            (&frame["function"], &frame["file"], &frame["line"]),
+            (&"append".into(), &"log.c".into(), &11.into())
+        );
+    }
+    assert_eq!(crash["missing"][0]["pm"]["offset"], 64);
+    assert_eq!(crash["missing"][0]["stack"][1]["function"], "main");
+    let recovery = crash["recovery"].as_object().expect("an object");
+    assert_eq!(recovery["status"], 1);
+    assert_eq!(recovery["signal"], Value::Null);
+    assert_eq!(recovery["timeout"], false);
+    assert_eq!(recovery["stderr"], "checking log.pm\nevent 0 has no id\n");
+    assert_eq!(crash["states"], 12);
+    assert_eq!(
+        crash["replay"]["command"],
+        "crashproof crash --replay crashes/1-crash-order"
+    );
+    let stats = &value["stats"];
+    assert_eq!(stats["states_total"], 13_345);
+    assert_eq!(stats["states_tested"], 12_345);
+    assert_eq!(stats["states_pruned"], 1_000);
+    assert_eq!(stats["seconds"], 3.2);
+}
+
+#[test]
 fn json_spells_severities_and_events_as_the_contract() {
     let value = json(&every_kind());
     let findings = value["findings"].as_array().expect("findings");
@@ -190,6 +229,27 @@ fn sarif_fingerprints_survive_an_edit_elsewhere() {
     let moved = format!("/* a new line */\n{LOG_C}");
     assert_eq!(fingerprint(LOG_C, 14), fingerprint(&moved, 15));
     assert_ne!(fingerprint(LOG_C, 14), fingerprint(LOG_C, 11));
+}
+
+#[test]
+fn sarif_tells_a_crash_in_the_order_of_the_program() {
+    let value = sarif(&report(vec![crash_order(), crash_atomicity()]));
+    let lines = |result: usize| -> Vec<u64> {
+        let flow = &value["runs"][0]["results"][result]["codeFlows"][0]["threadFlows"][0]["locations"];
+        let steps = flow.as_array().expect("a flow").iter();
+        steps
+            .map(|step| {
+                step["location"]["physicalLocation"]["region"]["startLine"]
+                    .as_u64()
+                    .expect("a line")
+            })
+            .collect()
+    };
+    assert_eq!(lines(0), [11, 14, 14]);
+    assert_eq!(lines(1), [11, 11, 12]);
+    let properties = &value["runs"][0]["results"][0]["properties"];
+    assert_eq!(properties["order"][0]["before"]["line"], 11);
+    assert_eq!(properties["replay"], "crashproof crash --replay crashes/1-crash-order");
 }
 
 #[test]

@@ -34,6 +34,95 @@ fn every_kind_worst_first() {
 }
 
 #[test]
+fn crash_of_each_kind() {
+    let mut report = report(vec![crash_order(), crash_atomicity(), crash_durability()]);
+    report.stats = Some(stats());
+    assert_snapshot!(rendered(&report));
+}
+
+#[test]
+fn crash_without_findings() {
+    let mut report = report(Vec::new());
+    report.stats = Some(Stats {
+        states_failed: 0,
+        states_pruned: 0,
+        ..stats()
+    });
+    assert_snapshot!(rendered(&report));
+}
+
+#[test]
+fn crash_test_that_was_cut_short() {
+    let mut report = report(Vec::new());
+    report.stats = Some(Stats {
+        states_total: u64::MAX,
+        states_failed: 0,
+        states_tested: 1,
+        seconds: 0.0,
+        cut_short: true,
+        ..stats()
+    });
+    assert_snapshot!(rendered(&report));
+}
+
+#[test]
+fn crash_between_stores_of_one_line() {
+    let mut finding = crash_order();
+    let crash = finding.crash.as_mut().unwrap();
+    crash.persisted = vec![crash_store(11, 12, 128)];
+    crash.after = crash.persisted[0].frame.clone();
+    crash.recovery.stderr = (1..30).map(|n| format!("line {n}\n")).collect();
+    finding.order[0].after = crash.after.clone();
+    finding.message =
+        "crash after line 11 of `append`: line 11 had persisted, line 11 had not; recovery exited with status 1".into();
+    finding.help = Some("what log.c:11 stores first has to be flushed and fenced before it stores again".into());
+    assert_snapshot!(rendered(&report(vec![finding])));
+}
+
+#[test]
+fn crash_with_stores_from_two_places() {
+    let mut finding = crash_order();
+    let crash = finding.crash.as_mut().unwrap();
+    let other = stack([inlined(frame("persist", "pm.h", 4, 3)), frame("main", "log.c", 22, 2)]);
+    crash.persisted[0].frame = other[0].clone();
+    crash.persisted[0].stack = other;
+    crash.recovery.unexpected_output = true;
+    crash.recovery.status = Some(0);
+    crash.recovery.stdout = "0 events\n".into();
+    finding.order[0].after = crash.persisted[0].frame.clone();
+    assert_snapshot!(rendered(&report(vec![finding])));
+}
+
+#[test]
+fn crash_without_debug_info() {
+    let bare = |address, offset| {
+        let stack = stack([library(None, "/opt/app/logger", address)]);
+        CrashStore {
+            frame: stack[0].clone(),
+            stack,
+            ..crash_store(11, 12, offset)
+        }
+    };
+    let mut finding = crash_order();
+    let crash = finding.crash.as_mut().unwrap();
+    (crash.missing, crash.persisted) = (vec![bare(0x1190, 64)], vec![bare(0x11a8, 0)]);
+    crash.after = crash.persisted[0].frame.clone();
+    finding.order = vec![Order {
+        before: crash.missing[0].frame.clone(),
+        after: crash.after.clone(),
+    }];
+    finding.stack = crash.missing[0].stack.clone();
+    (finding.file, finding.line, finding.column, finding.function) = (None, None, None, None);
+    finding.message =
+        "crash after 0x11a8 in logger: 8 bytes at offset 0x0 of log.pm had persisted, 8 bytes at offset 0x40 of \
+                       log.pm had not; recovery exited with status 1"
+            .into();
+    finding.help =
+        Some("flush and fence 8 bytes at offset 0x40 of log.pm before the store of 8 bytes at offset 0x0".into());
+    assert_snapshot!(rendered(&report(vec![finding])));
+}
+
+#[test]
 fn several_call_paths_to_one_line() {
     let path = |line, count| Finding {
         count,

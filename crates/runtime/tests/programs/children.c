@@ -78,7 +78,7 @@ int main(int argc, char **argv) {
     // Another environment, or another preload, does not lose the runtime.
     char *cleared[] = {"A=1", NULL}, *preloading[] = {"LD_PRELOAD=libm.so.6", "B=2", NULL};
     char *list[] = {"/bin/sh", "-c", "echo $A$B; case $LD_PRELOAD in '') exit 7;; libm*) exit 8;; *runtime*) exit 9;; esac", NULL};
-    int with_runtime = getenv("CRASHPROOF_SESSION") != NULL;
+    int with_runtime = getenv("CRASHPROOF_SESSION") || getenv("CRASHPROOF_RECOVERY");
     CHECK(posix_spawn(&child, "/bin/sh", NULL, NULL, list, cleared) == 0 && exit_of(child) == (with_runtime ? 9 : 7));
     CHECK(posix_spawnp(&child, "sh", NULL, NULL, list, preloading) == 0 && exit_of(child) == (with_runtime ? 9 : 8));
     child = fork();

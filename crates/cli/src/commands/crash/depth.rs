@@ -1,0 +1,242 @@
+//! `--depth 2`: power fails again, while the recovery runs.
+//!
+//! From some of the states from which the program recovers, the recovery is recorded (in the sandbox, by this very program)
+//! and that recording is crashed like any other, with the same recovery and checker. Recordings that store from the same call
+//! paths would tell the same, so only one of them is crashed.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crashproof_crash::{CampaignOptions, Executor, Outcome, Recovered, Survey, Verdict};
+use crashproof_report::Finding;
+use crashproof_sandbox::Command;
+use crashproof_trace::{EventKind, Item, TraceReader};
+
+use super::sandbox::SandboxExecutor;
+use super::{Test, how_it_ended, quote, trace};
+use crate::arguments::Switch;
+use crate::{interrupt, terminal};
+
+type Error = Box<dyn std::error::Error>;
+
+/// Crashes the recoveries of states of the program's trace, and adds what comes of it. Their traces go into the folder.
+pub fn crash_recoveries(
+    test: &Test,
+    program: &Path,
+    options: &CampaignOptions,
+    survey: &Survey,
+    folder: &Path,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    let start = Instant::now();
+    let mut recorder = Recorder {
+        test,
+        program,
+        options,
+        survey,
+        folder,
+        executor: test.executor(survey, crashproof_crash::StrategyKind::Exhaustive)?,
+        seen: BTreeSet::new(),
+    };
+    let mut crashed = 0;
+    for (index, recovered) in std::mem::take(&mut outcome.recovered).iter().enumerate() {
+        let tested = outcome.stats.states_tested;
+        let Some(rest) = budget(options, start, tested) else {
+            outcome.stats.cut_short = true;
+            break;
+        };
+        let Some((trace, output)) = recorder.record(recovered, index, &mut outcome.warnings)? else {
+            continue;
+        };
+        crashed += 1;
+        let options = CampaignOptions {
+            created: recorder.created(&trace)?,
+            save: options
+                .save
+                .as_ref()
+                .map(|save| save.join(format!("recovery-{crashed}"))),
+            ..rest
+        };
+        let survey = crashproof_crash::survey(&trace, &options)?;
+        if survey.points == 0 {
+            continue;
+        }
+        let more = test.crash(&trace, &options, &survey, super::Subject::Recovery { output })?;
+        let _ = std::fs::remove_file(&trace);
+        merge(outcome, more);
+        if interrupt::requested() {
+            break;
+        }
+    }
+    if crashed == 0 {
+        terminal::note(&"the recovery stored nothing from any state that was tried: there is nothing of it to crash");
+    }
+    outcome.stats.seconds += start.elapsed().as_secs_f64();
+    Ok(())
+}
+
+/// What is left of the budget; none if nothing is.
+fn budget(options: &CampaignOptions, start: Instant, tested: u64) -> Option<CampaignOptions> {
+    let time = match options.time {
+        // As much again for the recoveries as for the program.
+        Some(time) => Some(time.checked_sub(start.elapsed()).filter(|time| !time.is_zero())?),
+        None => None,
+    };
+    let max_states = match options.max_states {
+        Some(states) => Some(states.checked_sub(tested).filter(|&states| states > 0)?),
+        None => None,
+    };
+    Some(CampaignOptions {
+        time,
+        max_states,
+        from: None,
+        until: None,
+        journal: None,
+        ..options.clone()
+    })
+}
+
+struct Recorder<'a> {
+    test: &'a Test<'a>,
+    program: &'a Path,
+    options: &'a CampaignOptions,
+    survey: &'a Survey,
+    folder: &'a Path,
+    executor: SandboxExecutor,
+    /// From where the recordings stored that were crashed.
+    seen: BTreeSet<BTreeSet<Vec<(String, u64)>>>,
+}
+
+impl Recorder<'_> {
+    /// The trace of the recovery from the state, and what the program had output; none if it is of no use.
+    fn record(
+        &mut self,
+        recovered: &Recovered,
+        index: usize,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<(PathBuf, Vec<u8>)>, Error> {
+        let output = crashproof_crash::make_image(
+            self.program,
+            self.options,
+            recovered.point,
+            &recovered.persisted,
+            &mut self.executor,
+        )?;
+        // Sets what the program had output, and shows whether the recovery still succeeds.
+        let run = self.executor.run(&output)?;
+        if crashproof_crash::judge(&run, self.options) == Verdict::Fails {
+            return Ok(None);
+        }
+        let trace = self.folder.join(format!("{index}.trace"));
+        let ended = self.executor.worker.run_other(&self.command(&trace), self.folder)?;
+        if !ended.succeeded() || !trace.exists() {
+            warnings.push(format!(
+                "a recovery could not be recorded to be crashed: crashproof record {}{}",
+                how_it_ended(&ended),
+                quote(&ended)
+            ));
+            return Ok(None);
+        }
+        if !trace::summary(&trace)?.1.complete {
+            warnings.push("the trace of a recovery that was crashed is incomplete".to_owned());
+        }
+        let stores = stores(&trace)?;
+        Ok((!stores.is_empty() && self.seen.insert(stores)).then_some((trace, output)))
+    }
+
+    /// `crashproof record`, with the options of the first recording.
+    fn command(&self, trace: &Path) -> Command {
+        let recording = &self.test.arguments.recording;
+        let mut words: Vec<OsString> = vec![self.test.plan.supervisor.clone().into(), "record".into()];
+        words.extend(["-o".into(), trace.into()]);
+        for pattern in &recording.pm {
+            words.extend(["--pm".into(), pattern.into()]);
+        }
+        let requests = if recording.client_requests == Switch::On {
+            "on"
+        } else {
+            "off"
+        };
+        words.extend(["--client-requests".into(), requests.into()]);
+        words.extend(recording.locked_rmw.then(|| "--locked-rmw".into()));
+        words.push("--".into());
+        match &self.test.plan.recover {
+            Command::Direct(command) => words.extend(command.iter().cloned()),
+            Command::Shell(text) => words.extend(["/bin/sh".into(), "-c".into(), text.clone()]),
+        }
+        Command::Direct(words)
+    }
+
+    /// PM files that the recovery made: nobody else knows them.
+    fn created(&self, trace: &Path) -> Result<Vec<String>, Error> {
+        let mut reader = TraceReader::open(trace)?;
+        while reader.next_with_tables()?.is_some() {}
+        let known = |path: &String| self.survey.files.iter().any(|file| file.path == *path) || Path::new(path).exists();
+        let files = reader.tables().files.iter().map(|file| file.path.clone());
+        Ok(files.filter(|path| !known(path)).collect())
+    }
+}
+
+/// The call paths of all stores, as addresses in modules.
+fn stores(trace: &Path) -> Result<BTreeSet<Vec<(String, u64)>>, Error> {
+    let mut reader = TraceReader::open(trace)?;
+    let mut stacks = BTreeSet::new();
+    while let Some(item) = reader.next()? {
+        if let Item::Event(event) = item
+            && matches!(event.kind, EventKind::Store { .. })
+        {
+            stacks.insert(event.stack);
+        }
+    }
+    let tables = reader.tables();
+    let path = |stack| {
+        let frames = tables.frames(stack).iter().map(|frame| {
+            let module = frame.module.and_then(|module| tables.modules.get(module.index()));
+            (
+                module.map_or_else(String::new, |module| module.path.clone()),
+                frame.address,
+            )
+        });
+        frames.collect()
+    };
+    Ok(stacks.into_iter().map(path).collect())
+}
+
+/// Adds the findings that are new; the same cause in another recording is one finding.
+fn merge(outcome: &mut Outcome, more: Outcome) {
+    let lines = |finding: &Finding| {
+        let crash = finding.crash.clone()?;
+        let line = |store: &crashproof_report::CrashStore| (store.frame.file.clone(), store.frame.line);
+        let persisted: Vec<_> = crash.persisted.iter().map(line).collect();
+        let missing: Vec<_> = crash.missing.iter().map(line).collect();
+        Some((finding.kind, crash.depth, persisted, missing))
+    };
+    for finding in more.findings {
+        let same = outcome
+            .findings
+            .iter_mut()
+            .find(|known| lines(known) == lines(&finding));
+        match (same, &finding.crash) {
+            (Some(known), Some(crash)) => {
+                known.count += finding.count;
+                if let Some(known) = &mut known.crash {
+                    known.states += crash.states;
+                }
+            }
+            _ => outcome.findings.push(finding),
+        }
+    }
+    for warning in more.warnings {
+        if !outcome.warnings.contains(&warning) {
+            outcome.warnings.push(warning);
+        }
+    }
+    let stats = &mut outcome.stats;
+    stats.states_total = stats.states_total.saturating_add(more.stats.states_total);
+    stats.states_tested += more.stats.states_tested;
+    stats.states_pruned = stats.states_pruned.saturating_add(more.stats.states_pruned);
+    stats.states_failed += more.stats.states_failed;
+    stats.cut_short |= more.stats.cut_short;
+}

@@ -1,0 +1,320 @@
+//! `crashproof crash`: set up, record, look at the trace, run the recovery on undisturbed images, then on crash states, and
+//! report. What is tested and why it fails is the library's; here is the order of things, and what the user is told.
+
+mod depth;
+mod plan;
+mod progress;
+mod replay;
+mod sandbox;
+mod state;
+mod trace;
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crashproof_check::Analysis;
+use crashproof_crash::explain::{Investigator, Words};
+use crashproof_crash::{Baseline, CampaignOptions, Executor, Outcome, StrategyKind, Survey, Verdict};
+use crashproof_report::Report;
+use crashproof_sandbox::{Ended, How, Run, SandboxError, Track, Worker};
+
+use super::{Result, outcome};
+use crate::arguments::CrashArguments;
+use crate::exit::Exit;
+use crate::interrupt::{self, NothingYet};
+use crate::units::Time;
+use crate::{shell, terminal};
+use plan::Plan;
+use sandbox::SandboxExecutor;
+use state::State;
+
+/// A recovery that takes so many times what it takes undisturbed hangs.
+const HANGS: u32 = 20;
+const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What goes wrong before a state is tested.
+#[derive(Debug, thiserror::Error)]
+enum CrashCommandError {
+    #[error(
+        "the program stored nothing to persistent memory, so there is nothing to crash; see whether --pm matches the file, and \
+         whether the program maps it shared and writable{}",
+        incomplete.iter().map(|why| format!("\nThe trace is incomplete: {why}")).collect::<String>()
+    )]
+    NothingStored { incomplete: Vec<String> },
+    #[error(
+        "the program stored nothing to persistent memory between --from and --until, so there is nothing to crash; choose other \
+         functions, or leave them away"
+    )]
+    NothingInWindow,
+    #[error(
+        "{command:?} fails on the files as they were before the first crash point ({ended}), so nothing can be said about \
+         crashes.\nA file that the program has yet to make, or to initialise, rightly fails: make it with --setup CMD, or \
+         begin with the first call of a function after that, --from FUNCTION. Else see whether the command is right: it \
+         runs in this folder, and has to exit with 0 if all is well.{output}"
+    )]
+    InitialFails {
+        command: String,
+        ended: String,
+        output: String,
+    },
+    #[error(
+        "{command:?} fails on the files as the program left them ({ended}), so nothing can be said about crashes.\nSee \
+         whether the command is right: it runs in this folder, after the program has ended, and has to exit with 0 if all \
+         is well. If the program ends with the files in a state that is not to be recovered, stop before with --until \
+         FUNCTION.{output}"
+    )]
+    FinalFails {
+        command: String,
+        ended: String,
+        output: String,
+    },
+}
+
+pub fn run(arguments: &CrashArguments) -> Result {
+    if let Some(folder) = &arguments.replay {
+        return replay::run(folder, arguments);
+    }
+    let (exit, report) = report(arguments)?;
+    outcome::write_machine_readable(&report, arguments.json.as_deref(), arguments.sarif.as_deref())?;
+    Ok(exit)
+}
+
+/// The whole test; the report has been shown.
+pub fn report(arguments: &CrashArguments) -> std::result::Result<(Exit, Report), Box<dyn std::error::Error>> {
+    let plan = Plan::new(arguments)?;
+    let stop = interrupt::watch();
+    let state = State::open(&plan.identity(arguments), arguments.resume)?;
+    let folder = state.folder().to_owned();
+    let nothing_yet = NothingYet::new(move || {
+        let _ = std::fs::remove_dir_all(folder);
+        terminal::error(&"interrupted before anything was tested");
+        Exit::Failed.now();
+    });
+    let created = trace::obtain(arguments, &state, || plan.look_for_programs())?;
+    let trace = state.trace();
+    let options = CampaignOptions {
+        created,
+        ..plan.campaign(arguments, &state.journal())
+    };
+    let (program, trace_summary) = trace::summary(&trace)?;
+    if trace_summary.stores == 0 {
+        let incomplete = trace_summary.incomplete;
+        return Err(CrashCommandError::NothingStored { incomplete }.into());
+    }
+    let survey = crashproof_crash::survey(&trace, &options)?;
+    if survey.points == 0 {
+        return Err(CrashCommandError::NothingInWindow.into());
+    }
+    let test = Test {
+        plan: &plan,
+        arguments,
+        stop,
+        doubtful: Arc::default(),
+        nothing_yet: Cell::new(Some(nothing_yet)),
+    };
+    let mut tested = test.crash(&trace, &options, &survey, Subject::Program)?;
+    if arguments.depth == 2 && !interrupt::requested() {
+        let folder = state.recoveries()?;
+        depth::crash_recoveries(&test, &trace, &options, &survey, &folder, &mut tested)?;
+    }
+    let mut warnings = tested.warnings;
+    // The report says that by itself.
+    warnings.retain(|warning| !warning.starts_with("the trace is incomplete"));
+    let doubtful = test.doubtful.load(Ordering::Relaxed);
+    if doubtful > 0 {
+        warnings.push(format!(
+            "{doubtful} runs may have seen what a recovery before them had changed unnoticed, so findings may be missing or \
+             wrong; with a shell command (--recover 'true; …') all of the image is compared after each run, which is slower \
+             and sure"
+        ));
+    }
+    warnings.extend(plan.config.apply_ignores(&mut tested.findings, Analysis::Crash));
+    let report = Report {
+        version: 1,
+        program,
+        trace: trace_summary,
+        findings: tested.findings,
+        warnings,
+        stats: Some(tested.stats),
+    };
+    outcome::show(&report);
+    Ok((conclude(&report, state), report))
+}
+
+/// The exit code, and what becomes of the state.
+fn conclude(report: &Report, state: State) -> Exit {
+    let cut_short = report.stats.as_ref().is_some_and(|stats| stats.cut_short);
+    let interrupted = interrupt::requested();
+    if !cut_short {
+        state.remove();
+    } else if state.can_be_resumed() {
+        let why = if interrupted {
+            "interrupted"
+        } else {
+            "the budget ended the test"
+        };
+        terminal::note(&format_args!(
+            "{why}; the same command with --resume goes on from here (with another --time or --max-states, if you like)"
+        ));
+    } else if interrupted {
+        terminal::note(&"interrupted; it cannot be resumed");
+    }
+    match outcome::verdict(report) {
+        // What was not tested may hold anything, so this is not clean.
+        Exit::Clean if interrupted => Exit::Failed,
+        exit => exit,
+    }
+}
+
+/// Who is crashed.
+#[derive(Clone)]
+enum Subject {
+    Program,
+    /// Its recovery, after a crash before which the program had output this.
+    Recovery {
+        output: Vec<u8>,
+    },
+}
+
+/// What the tests of the program and of its recoveries share.
+struct Test<'a> {
+    plan: &'a Plan,
+    arguments: &'a CrashArguments,
+    stop: &'a AtomicBool,
+    doubtful: Arc<AtomicU64>,
+    /// Until the first state is tested.
+    nothing_yet: Cell<Option<NothingYet>>,
+}
+
+impl Test<'_> {
+    /// Crashes what a trace recorded.
+    fn crash(
+        &self,
+        trace: &Path,
+        options: &CampaignOptions,
+        survey: &Survey,
+        subject: Subject,
+    ) -> std::result::Result<Outcome, Box<dyn std::error::Error>> {
+        let (depth, before) = match subject {
+            Subject::Program => (1, Vec::new()),
+            Subject::Recovery { output } => (2, output),
+        };
+        let executor = || -> std::result::Result<SandboxExecutor, SandboxError> {
+            Ok(self.executor(survey, options.strategy)?.after(before.clone()))
+        };
+        let mut first = executor()?;
+        let how = first.worker.how().clone();
+        let baseline = crashproof_crash::baseline(trace, options, &mut first)?;
+        if depth == 1 {
+            self.look_at(&baseline, options)?;
+            tell_how(&how);
+        }
+        let limit = self
+            .arguments
+            .timeout
+            .map_or_else(|| (first.longest * HANGS).max(LEAST_TIMEOUT), |time| time.0);
+        first.worker.set_time_limit(limit);
+        let mut executors: Vec<Box<dyn Executor>> = vec![Box::new(first)];
+        for _ in 1..self.plan.jobs {
+            let mut executor = executor()?;
+            executor.worker.set_time_limit(limit);
+            executors.push(Box::new(executor));
+        }
+        let words = Words {
+            recover: shell::show(&self.plan.recover),
+            check: self.plan.check.as_ref().map(shell::show),
+            timeout: limit,
+            depth,
+        };
+        // Explaining needs no reads.
+        let mut executor = self.executor(survey, StrategyKind::Exhaustive)?.after(before);
+        executor.worker.set_time_limit(limit);
+        let explainer = Box::new(Investigator::new(trace, options, Box::new(executor), words)?);
+        drop(self.nothing_yet.take());
+        let line = Mutex::new(progress::Line::new());
+        let update = |progress: &_| line.lock().unwrap_or_else(PoisonError::into_inner).update(progress);
+        Ok(crashproof_crash::run(
+            trace, options, executors, explainer, &update, self.stop,
+        )?)
+    }
+
+    fn executor(&self, survey: &Survey, strategy: StrategyKind) -> std::result::Result<SandboxExecutor, SandboxError> {
+        let track = match strategy {
+            StrategyKind::Dpor => Track::Reads,
+            _ => Track::Writes,
+        };
+        let limits = self.plan.limits(self.arguments);
+        let options = sandbox::options(self.plan, survey, limits, track, self.arguments.no_server);
+        Ok(SandboxExecutor::new(Worker::start(&options)?, &self.doubtful))
+    }
+
+    /// That the recovery succeeds where nothing has crashed.
+    fn look_at(&self, baseline: &Baseline, options: &CampaignOptions) -> std::result::Result<(), CrashCommandError> {
+        if crashproof_crash::judge(&baseline.initial, options) == Verdict::Fails {
+            let (command, ended, output) = self.failure(&baseline.initial);
+            return Err(CrashCommandError::InitialFails { command, ended, output });
+        }
+        if crashproof_crash::judge(&baseline.last, options) == Verdict::Fails {
+            let (command, ended, output) = self.failure(&baseline.last);
+            return Err(CrashCommandError::FinalFails { command, ended, output });
+        }
+        Ok(())
+    }
+
+    /// The command that failed, how, and what it said.
+    fn failure(&self, run: &Run) -> (String, String, String) {
+        let (command, ended) = match (&run.check, &self.plan.check) {
+            (Some(ended), Some(command)) if !ended.succeeded() => (command, ended),
+            _ => (&self.plan.recover, &run.recovery),
+        };
+        let how = match (ended.timed_out, ended.succeeded()) {
+            (true, _) => {
+                let limit = Time(self.plan.limits(self.arguments).time);
+                format!("it did not end within {limit}; --timeout gives it more time")
+            }
+            (false, true) => "its output is not the expected one".to_owned(),
+            (false, false) => format!("it {}", how_it_ended(ended)),
+        };
+        (shell::show(command), how, quote(ended))
+    }
+}
+
+fn how_it_ended(ended: &Ended) -> String {
+    match (ended.timed_out, ended.signal, ended.status) {
+        (true, ..) => "did not end within the time limit".to_owned(),
+        (_, Some(signal), _) => format!("was ended by signal {signal}"),
+        (_, None, Some(status)) => format!("exited with status {status}"),
+        (_, None, None) => "failed".to_owned(),
+    }
+}
+
+/// What a command printed, to stand below a message.
+fn quote(ended: &Ended) -> String {
+    let mut text = String::new();
+    for (name, bytes) in [("stdout", &ended.stdout), ("stderr", &ended.stderr)] {
+        let printed = String::from_utf8_lossy(bytes);
+        if printed.trim().is_empty() {
+            continue;
+        }
+        text += &format!("\nIts {name}:");
+        for line in printed.trim_end().lines() {
+            text += "\n  ";
+            text += line;
+        }
+    }
+    text
+}
+
+fn tell_how(how: &How) {
+    match how {
+        How::Parked => terminal::note(&"each state forks the recovery from a process that waits at its main"),
+        How::Started(why) => {
+            terminal::note(&format_args!(
+                "each state starts the recovery anew, which is slower: {why}"
+            ));
+        }
+    }
+}

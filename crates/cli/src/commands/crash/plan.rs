@@ -1,0 +1,215 @@
+//! All that the command line asks for, looked at before anything runs.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crashproof_check::Config;
+use crashproof_crash::{CampaignOptions, StrategyKind};
+use crashproof_sandbox::{Command, Limits};
+
+use crate::arguments::{CrashArguments, Strategy};
+use crate::{project, runtime, shell};
+
+/// For recoveries on undisturbed images, when no limit is given: long enough for any that is of use.
+const UNDISTURBED_LIMIT: Duration = Duration::from_secs(120);
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error("cannot read the expected output {}: {source}", path.display())]
+    ExpectedOutput { path: PathBuf, source: std::io::Error },
+    #[error("cannot find out what the current folder is: {0}; change into one that exists")]
+    CurrentFolder(#[source] std::io::Error),
+    #[error("cannot find out where crashproof itself is: {0}")]
+    OwnPath(#[source] std::io::Error),
+    #[error(
+        "cannot run {option} {command:?}: there is no program {}; check the path, or PATH for a name without `/`",
+        program.display()
+    )]
+    NoProgram {
+        option: &'static str,
+        command: String,
+        program: PathBuf,
+    },
+    #[error("cannot run {option} {command:?}: {} is not executable; `chmod +x` it", program.display())]
+    NotExecutable {
+        option: &'static str,
+        command: String,
+        program: PathBuf,
+    },
+}
+
+pub struct Plan {
+    pub recover: Command,
+    pub check: Option<Command>,
+    pub expect_output: Option<Vec<u8>>,
+    pub config: Config,
+    pub runtime: PathBuf,
+    /// This program.
+    pub supervisor: PathBuf,
+    pub jobs: usize,
+    /// Absolute.
+    pub save: PathBuf,
+}
+
+impl Plan {
+    pub fn new(arguments: &CrashArguments) -> Result<Plan, Box<dyn std::error::Error>> {
+        let recover = shell::command("--recover", arguments.recover.as_deref().unwrap_or_default())?;
+        let check = match &arguments.check {
+            Some(text) => Some(shell::command("--check", text)?),
+            None => None,
+        };
+        let expect_output = match &arguments.expect_output {
+            Some(path) => Some(std::fs::read(path).map_err(|source| PlanError::ExpectedOutput {
+                path: path.clone(),
+                source,
+            })?),
+            None => None,
+        };
+        let folder = std::env::current_dir().map_err(PlanError::CurrentFolder)?;
+        let jobs = match arguments.jobs {
+            Some(jobs) => usize::from(jobs),
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        Ok(Plan {
+            recover,
+            check,
+            expect_output,
+            config: project::load(arguments.config.as_deref())?.without_tests(),
+            runtime: runtime::find()?,
+            supervisor: std::env::current_exe().map_err(PlanError::OwnPath)?,
+            jobs,
+            save: folder.join(&arguments.save),
+        })
+    }
+
+    /// That the commands can be started at all. After the set-up, which may make them.
+    pub fn look_for_programs(&self) -> Result<(), PlanError> {
+        executable("--recover", &self.recover)?;
+        self.check.as_ref().map_or(Ok(()), |check| executable("--check", check))
+    }
+
+    /// Which files the program made is not known yet.
+    pub fn campaign(&self, arguments: &CrashArguments, journal: &Path) -> CampaignOptions {
+        CampaignOptions {
+            model: arguments.model.into(),
+            tear: !arguments.no_tear,
+            reorder_in_line: arguments.reorder_in_line,
+            strategy: match arguments.strategy {
+                Strategy::Prefix => StrategyKind::Prefix,
+                Strategy::Exhaustive => StrategyKind::Exhaustive,
+                Strategy::Dpor => StrategyKind::Dpor,
+                Strategy::Random => StrategyKind::Random,
+            },
+            seed: arguments.seed,
+            from: arguments.from.clone(),
+            until: arguments.until.clone(),
+            created: Vec::new(),
+            time: arguments.time.map(|time| time.0),
+            max_states: arguments.max_states,
+            expect_output: self.expect_output.clone(),
+            journal: Some(journal.to_owned()),
+            save: Some(self.save.clone()),
+        }
+    }
+
+    /// Until it is known how long an undisturbed recovery takes.
+    pub fn limits(&self, arguments: &CrashArguments) -> Limits {
+        Limits {
+            time: arguments.timeout.map_or(UNDISTURBED_LIMIT, |time| time.0),
+            memory: arguments.memory.0,
+            disk: arguments.disk.0,
+        }
+    }
+
+    /// The recovery and the checker, and which programs they are: one that was built anew is another.
+    fn commands(&self) -> String {
+        let mut text = String::new();
+        for command in [Some(&self.recover), self.check.as_ref()] {
+            let program = command.and_then(program).and_then(find);
+            let _ = writeln!(text, "{command:?} {:?}", program.as_deref().map(stamp));
+        }
+        text
+    }
+
+    /// What is tested: a test with the same text may go on where another was interrupted. What only says how long, how fast
+    /// and where to is not part of it.
+    pub fn identity(&self, arguments: &CrashArguments) -> String {
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "version {}\nfolder {:?}\nprogram {:?}\nsetup {:?}\ntrace {:?}\nrecording {:?}",
+            env!("CARGO_PKG_VERSION"),
+            std::env::current_dir().unwrap_or_default(),
+            arguments.command,
+            arguments.setup,
+            arguments.trace.as_ref().map(|trace| (trace, stamp(trace))),
+            arguments.recording,
+        );
+        let options = CampaignOptions {
+            time: None,
+            max_states: None,
+            journal: None,
+            save: None,
+            ..self.campaign(arguments, Path::new(""))
+        };
+        let limits = (arguments.timeout, arguments.memory, arguments.disk);
+        let _ = writeln!(
+            text,
+            "commands {}options {options:?}\nlimits {limits:?}",
+            self.commands()
+        );
+        text
+    }
+}
+
+/// Changes when a file is written anew.
+fn stamp(path: &Path) -> Option<(u64, u64, i64, i64)> {
+    let metadata = path.metadata().ok()?;
+    Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
+fn program(command: &Command) -> Option<&OsStr> {
+    match command {
+        Command::Direct(words) => words.first().map(OsString::as_os_str),
+        Command::Shell(_) => None,
+    }
+}
+
+/// As execvp(3) does.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program)).filter(|path| path.is_file());
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(program))
+        .find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+fn executable(option: &'static str, command: &Command) -> Result<(), PlanError> {
+    let Some(name) = program(command) else {
+        return Ok(());
+    };
+    let shown = shell::show(command);
+    match find(name) {
+        None => Err(PlanError::NoProgram {
+            option,
+            command: shown,
+            program: name.into(),
+        }),
+        Some(path) if !is_executable(&path) => Err(PlanError::NotExecutable {
+            option,
+            command: shown,
+            program: path,
+        }),
+        Some(_) => Ok(()),
+    }
+}

@@ -1,0 +1,121 @@
+//! Sandbox workers as the campaign wants them.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crashproof_crash::{Executor, ExecutorError, Survey};
+use crashproof_sandbox::{Limits, Options, PmFile, Run, SandboxError, Track, Worker};
+
+use super::plan::Plan;
+
+/// Makes the recovery flush, as the recorded program did, instead of calling msync.
+const PMDK: [(&str, &str); 2] = [("PMEM_IS_PMEM_FORCE", "1"), ("PMEM2_FORCE_GRANULARITY", "CACHE_LINE")];
+
+/// What all workers of a test are started with.
+pub fn options(plan: &Plan, survey: &Survey, limits: Limits, track: Track, no_server: bool) -> Options {
+    let files = survey.files.iter().map(|file| PmFile {
+        path: PathBuf::from(&file.path),
+        size: file.size,
+        present: file.present,
+    });
+    Options {
+        files: files.collect(),
+        recover: plan.recover.clone(),
+        check: plan.check.clone(),
+        limits,
+        track,
+        fine: survey.fine.clone(),
+        mappings: survey.mappings.clone(),
+        environment: environment(),
+        runtime: plan.runtime.clone(),
+        supervisor: plan.supervisor.clone(),
+        no_server,
+    }
+}
+
+/// What the user has set stays.
+pub fn environment() -> Vec<(OsString, OsString)> {
+    PMDK.iter()
+        .filter(|(name, _)| std::env::var_os(name).is_none())
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect()
+}
+
+/// A worker that keeps an error until somebody can be told: the next run fails with it.
+pub struct SandboxExecutor {
+    pub worker: Worker,
+    /// What the longest run took.
+    pub longest: Duration,
+    /// What was output before all that a run says was output.
+    before: Vec<u8>,
+    broken: Option<SandboxError>,
+    /// Runs that may have seen what a run before them had left, of all executors.
+    doubtful: Arc<AtomicU64>,
+}
+
+impl SandboxExecutor {
+    pub fn new(worker: Worker, doubtful: &Arc<AtomicU64>) -> SandboxExecutor {
+        SandboxExecutor {
+            worker,
+            longest: Duration::ZERO,
+            before: Vec::new(),
+            broken: None,
+            doubtful: Arc::clone(doubtful),
+        }
+    }
+
+    pub fn after(mut self, before: Vec<u8>) -> SandboxExecutor {
+        self.before = before;
+        self
+    }
+
+    fn keep(&mut self, result: Result<(), SandboxError>) {
+        if let Err(error) = result {
+            self.broken.get_or_insert(error);
+        }
+    }
+}
+
+impl Executor for SandboxExecutor {
+    fn read(&self, file: usize, offset: u64, buffer: &mut [u8]) {
+        self.worker.read(file, offset, buffer);
+    }
+
+    fn write(&mut self, file: usize, offset: u64, data: &[u8]) {
+        self.worker.write(file, offset, data);
+    }
+
+    fn resize(&mut self, file: usize, size: u64) {
+        let result = self.worker.resize(file, size);
+        self.keep(result);
+    }
+
+    fn place(&mut self, file: usize, path: Option<&str>) {
+        let result = self.worker.place(file, path.map(Path::new));
+        self.keep(result);
+    }
+
+    fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError> {
+        if let Some(error) = self.broken.take() {
+            return Err(ExecutorError(error.into()));
+        }
+        let start = Instant::now();
+        let output = [&self.before, output].concat();
+        let run = self.worker.run(&output).map_err(|error| ExecutorError(error.into()));
+        self.longest = self.longest.max(start.elapsed());
+        self.doubtful.fetch_add(self.worker.doubtful(), Ordering::Relaxed);
+        run
+    }
+}
+
+impl Drop for SandboxExecutor {
+    /// The last runs have not been looked at yet.
+    fn drop(&mut self) {
+        if self.worker.compare().is_ok() {
+            self.doubtful.fetch_add(self.worker.doubtful(), Ordering::Relaxed);
+        }
+    }
+}

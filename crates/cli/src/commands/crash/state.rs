@@ -1,0 +1,192 @@
+//! Where a crash test keeps what it needs to go on after an interruption: the trace and the journal of tested states, in a
+//! folder of their own below `$XDG_STATE_HOME/crashproof/crash` (or `~/.local/state`), named after what is tested. The
+//! folder is there while a test runs, stays if it is interrupted, also by SIGKILL, and goes when the test is done.
+
+use std::fs::{File, TryLockError};
+use std::hash::Hasher;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::terminal;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    #[error(
+        "there is nothing to resume in {}: --resume goes on with an interrupted test of the same program, recovery and options, \
+         started in the same folder; start without --resume",
+        folder.display()
+    )]
+    Nothing { folder: PathBuf },
+    #[error("the same test is still running (it holds {}); wait for it, or stop it", folder.display())]
+    Running { folder: PathBuf },
+    #[error("cannot use {} for the state of the test: {source}; set XDG_STATE_HOME to a folder that can be written to", folder.display())]
+    Unusable { folder: PathBuf, source: io::Error },
+    #[error("cannot make a temporary folder in {}: {source}; set TMPDIR", folder.display())]
+    Temporary { folder: PathBuf, source: io::Error },
+}
+
+pub struct State {
+    folder: PathBuf,
+    /// Locked until the test ends.
+    _lock: Option<File>,
+    /// Nothing can be resumed: it goes away in any case.
+    temporary: Option<tempfile::TempDir>,
+}
+
+impl State {
+    /// `identity` says what is tested: equal for a test that may be resumed by another.
+    pub fn open(identity: &str, resume: bool) -> Result<State, StateError> {
+        let Some(root) = root() else {
+            terminal::warning(
+                &"neither XDG_STATE_HOME nor HOME is set: this test cannot be resumed if it is interrupted",
+            );
+            return State::temporary();
+        };
+        let folder = root.join(name(identity));
+        if resume && !folder.join(TRACE).exists() {
+            return Err(StateError::Nothing { folder });
+        }
+        match acquire(&folder) {
+            Ok(Some(lock)) => {
+                let state = State {
+                    folder,
+                    _lock: Some(lock),
+                    temporary: None,
+                };
+                if !resume {
+                    state.clear();
+                }
+                Ok(state)
+            }
+            Ok(None) if resume => Err(StateError::Running { folder }),
+            Ok(None) => {
+                terminal::warning(
+                    &"the same test is running already, so this one cannot be resumed if it is interrupted",
+                );
+                State::temporary()
+            }
+            Err(source) if resume => Err(StateError::Unusable { folder, source }),
+            Err(source) => {
+                terminal::warning(&format_args!(
+                    "cannot use {} ({source}): this test cannot be resumed if it is interrupted; set XDG_STATE_HOME to a \
+                     folder that can be written to",
+                    folder.display()
+                ));
+                State::temporary()
+            }
+        }
+    }
+
+    fn temporary() -> Result<State, StateError> {
+        let made = tempfile::Builder::new().prefix("crashproof-").tempdir();
+        let temporary = made.map_err(|source| StateError::Temporary {
+            folder: std::env::temp_dir(),
+            source,
+        })?;
+        Ok(State {
+            folder: temporary.path().to_owned(),
+            _lock: None,
+            temporary: Some(temporary),
+        })
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The complete trace: it is there only if the recording came to its end.
+    pub fn trace(&self) -> PathBuf {
+        self.folder.join(TRACE)
+    }
+
+    /// Where the trace is recorded, until it is complete.
+    pub fn unfinished_trace(&self) -> PathBuf {
+        self.folder.join(UNFINISHED)
+    }
+
+    /// Paths of the PM files that the recorded program made.
+    pub fn created(&self) -> PathBuf {
+        self.folder.join(CREATED)
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.folder.join(JOURNAL)
+    }
+
+    /// An empty folder for traces of recoveries.
+    pub fn recoveries(&self) -> Result<PathBuf, StateError> {
+        let folder = self.folder.join(RECOVERIES);
+        let _ = std::fs::remove_dir_all(&folder);
+        match std::fs::create_dir(&folder) {
+            Ok(()) => Ok(folder),
+            Err(source) => Err(StateError::Unusable { folder, source }),
+        }
+    }
+
+    /// Whether states have been tested and a later `--resume` finds them.
+    pub fn can_be_resumed(&self) -> bool {
+        self.temporary.is_none() && self.trace().exists() && self.journal().exists()
+    }
+
+    fn clear(&self) {
+        for name in [TRACE, UNFINISHED, CREATED, JOURNAL] {
+            let _ = std::fs::remove_file(self.folder.join(name));
+        }
+        let _ = std::fs::remove_dir_all(self.folder.join(RECOVERIES));
+    }
+
+    /// The test is done: nothing of it is needed any more.
+    pub fn remove(self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Drop for State {
+    /// Ended before there was anything to go on with.
+    fn drop(&mut self) {
+        if !self.can_be_resumed() {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+const TRACE: &str = "trace";
+const UNFINISHED: &str = "trace.unfinished";
+const CREATED: &str = "created";
+const JOURNAL: &str = "journal";
+const RECOVERIES: &str = "recoveries";
+const LOCK: &str = "lock";
+
+fn root() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = match set("XDG_STATE_HOME") {
+        Some(home) => PathBuf::from(home),
+        None => Path::new(&set("HOME")?).join(".local/state"),
+    };
+    Some(home.join("crashproof/crash"))
+}
+
+/// Folders are told apart by it; equal names of different tests would be harmless only by luck, so it is long enough.
+fn name(identity: &str) -> String {
+    let half = |salt: u8| {
+        let mut hasher = std::hash::DefaultHasher::new();
+        hasher.write_u8(salt);
+        hasher.write(identity.as_bytes());
+        hasher.finish()
+    };
+    format!("{:016x}{:016x}", half(0), half(1))
+}
+
+/// The folder's lock; none if another has it. The kernel gives it back when its holder ends, however it does.
+fn acquire(folder: &Path) -> io::Result<Option<File>> {
+    std::fs::create_dir_all(folder)?;
+    let path = folder.join(LOCK);
+    let file = File::create(&path)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    // Whoever held it may have removed the folder just before giving it back.
+    if path.exists() { Ok(Some(file)) } else { acquire(folder) }
+}

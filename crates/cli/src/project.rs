@@ -1,0 +1,308 @@
+//! The tests of a project, as `crashproof.toml` describes them: docs/test.md.
+//!
+//! The keys of a `[[test]]` are the long options of `crashproof crash`, with the same meaning and the same defaults: a test is
+//! turned into the command lines that one would type, and those are run.
+
+use std::ffi::OsString;
+use std::num::{NonZeroU16, NonZeroU64};
+use std::path::Path;
+
+use clap::ValueEnum;
+use crashproof_check::{Config, ConfigError};
+use serde::Deserialize;
+
+use crate::arguments::{Model, Strategy, Switch};
+use crate::shell;
+use crate::units::{Size, Time};
+
+pub const DEFAULT_FILE: &str = "crashproof.toml";
+
+/// The file that is named, or the one in the current folder if there is one.
+pub fn load(path: Option<&Path>) -> Result<Config<Test>, ConfigError> {
+    match path {
+        Some(path) => Config::load(path),
+        None if Path::new(DEFAULT_FILE).exists() => Config::load(Path::new(DEFAULT_FILE)),
+        None => Ok(Config::default()),
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Test {
+    pub name: Option<String>,
+    pub program: Program,
+    #[serde(default)]
+    pub pm: Vec<String>,
+    pub setup: Option<String>,
+    pub recover: Option<String>,
+    pub check: Option<String>,
+    pub expect_output: Option<String>,
+    pub strategy: Option<Strategy>,
+    pub seed: Option<u64>,
+    pub from: Option<String>,
+    pub until: Option<String>,
+    pub depth: Option<Depth>,
+    pub model: Option<Model>,
+    #[serde(default)]
+    pub no_tear: bool,
+    #[serde(default)]
+    pub reorder_in_line: bool,
+    pub time: Option<Time>,
+    pub max_states: Option<NonZeroU64>,
+    pub jobs: Option<NonZeroU16>,
+    pub timeout: Option<Time>,
+    pub memory: Option<Size>,
+    pub disk: Option<Size>,
+    #[serde(default)]
+    pub no_server: bool,
+    pub save: Option<String>,
+    /// For both; without it each command has its own default.
+    pub client_requests: Option<Switch>,
+    #[serde(default)]
+    pub locked_rmw: bool,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "u32")]
+pub struct Depth(u32);
+
+impl TryFrom<u32> for Depth {
+    type Error = &'static str;
+
+    fn try_from(depth: u32) -> Result<Self, &'static str> {
+        match depth {
+            1 | 2 => Ok(Depth(depth)),
+            _ => Err("`depth` is 1 (crash the program) or 2 (crash its recovery, too)"),
+        }
+    }
+}
+
+/// The program and its arguments: a list, or a string that needs no shell to be split.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "RawProgram")]
+pub struct Program(pub Vec<String>);
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`program` is a string, or a list of strings")]
+enum RawProgram {
+    Text(String),
+    Words(Vec<String>),
+}
+
+impl TryFrom<RawProgram> for Program {
+    type Error = String;
+
+    fn try_from(raw: RawProgram) -> Result<Self, String> {
+        let words = match raw {
+            RawProgram::Words(words) => words,
+            RawProgram::Text(text) => {
+                let words = shell_words::split(&text)
+                    .map_err(|_| format!("`program` has a quotation mark that nothing closes: {text}"))?;
+                if words.first().is_some_and(|first| shell::needs_shell(&text, first)) {
+                    return Err(format!(
+                        "`program` is started without a shell, and this needs one: write program = [\"sh\", \"-c\", {text:?}]"
+                    ));
+                }
+                words
+            }
+        };
+        if words.is_empty() {
+            return Err("`program` is empty: give the program and its arguments".to_owned());
+        }
+        Ok(Program(words))
+    }
+}
+
+impl Test {
+    /// As the user knows it.
+    pub fn title(&self) -> String {
+        match &self.name {
+            Some(name) => name.clone(),
+            None => shell_words::join(&self.program.0),
+        }
+    }
+
+    /// `check` and what follows it on the command line.
+    pub fn check_command(&self, config: &Path) -> Vec<OsString> {
+        let mut line = Line::new("check", config);
+        line.option("--model", self.model.as_ref().map(name_of));
+        self.recording(&mut line);
+        line.program(&self.program)
+    }
+
+    /// `crash` and what follows it; none if the test has no recovery.
+    pub fn crash_command(&self, config: &Path) -> Option<Vec<OsString>> {
+        let recover = self.recover.as_ref()?;
+        let mut line = Line::new("crash", config);
+        line.option("--recover", Some(recover));
+        line.option("--setup", self.setup.as_ref());
+        line.option("--check", self.check.as_ref());
+        line.option("--expect-output", self.expect_output.as_ref());
+        line.option("--strategy", self.strategy.as_ref().map(name_of));
+        line.option("--seed", self.seed);
+        line.option("--from", self.from.as_ref());
+        line.option("--until", self.until.as_ref());
+        line.option("--depth", self.depth.as_ref().map(|depth| depth.0));
+        line.option("--model", self.model.as_ref().map(name_of));
+        line.switch("--no-tear", self.no_tear);
+        line.switch("--reorder-in-line", self.reorder_in_line);
+        line.option("--time", self.time);
+        line.option("--max-states", self.max_states);
+        line.option("--jobs", self.jobs);
+        line.option("--timeout", self.timeout);
+        line.option("--memory", self.memory);
+        line.option("--disk", self.disk);
+        line.switch("--no-server", self.no_server);
+        line.option("--save", self.save.as_ref());
+        self.recording(&mut line);
+        Some(line.program(&self.program))
+    }
+
+    fn recording(&self, line: &mut Line) {
+        for pattern in &self.pm {
+            line.option("--pm", Some(pattern));
+        }
+        line.option("--client-requests", self.client_requests.as_ref().map(name_of));
+        line.switch("--locked-rmw", self.locked_rmw);
+    }
+}
+
+/// A command line in the making.
+struct Line(Vec<OsString>);
+
+impl Line {
+    fn new(command: &str, config: &Path) -> Line {
+        let mut line = Line(vec![command.into()]);
+        if config != Path::new(DEFAULT_FILE) {
+            line.0.extend(["--config".into(), config.into()]);
+        }
+        line
+    }
+
+    fn option(&mut self, name: &str, value: Option<impl std::fmt::Display>) {
+        let Some(value) = value.map(|value| value.to_string()) else {
+            return;
+        };
+        // A value that begins with a dash would pass for an option.
+        match value.starts_with('-') {
+            true => self.0.push(format!("{name}={value}").into()),
+            false => self.0.extend([name.into(), value.into()]),
+        }
+    }
+
+    fn switch(&mut self, name: &str, on: bool) {
+        self.0.extend(on.then(|| name.into()));
+    }
+
+    fn program(mut self, program: &Program) -> Vec<OsString> {
+        self.0.push("--".into());
+        self.0.extend(program.0.iter().map(OsString::from));
+        self.0
+    }
+}
+
+fn name_of(value: &impl ValueEnum) -> String {
+    value
+        .to_possible_value()
+        .map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+    use clap::Parser;
+
+    fn parse(text: &str) -> Result<Config<Test>, String> {
+        Config::parse(text, Path::new("crashproof.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_key_reaches_the_command_line() {
+        let config = parse(
+            r#"
+            [[test]]
+            name = "append"
+            program = "./app --load 'my pool'"
+            pm = ["a.pm", "b.pm"]
+            setup = "./app --create pool"
+            recover = "-x"
+            check = "./verify pool"
+            expect-output = "golden"
+            strategy = "prefix"
+            seed = 7
+            from = "f"
+            until = "g"
+            depth = 2
+            model = "eadr"
+            no-tear = true
+            reorder-in-line = true
+            time = "1h30m"
+            max-states = 10
+            jobs = 3
+            timeout = "5s"
+            memory = "64M"
+            disk = "1500K"
+            no-server = true
+            save = "crashes"
+            client-requests = "on"
+            locked-rmw = true
+            "#,
+        )
+        .unwrap();
+        let test = &config.tests[0];
+        let line =
+            |command: Vec<OsString>| Arguments::parse_from([vec!["crashproof".into()], command].concat()).command;
+        let Command::Crash(crash) = line(test.crash_command(Path::new("other.toml")).unwrap()) else {
+            panic!("not crash");
+        };
+        assert_eq!(crash.command, ["./app", "--load", "my pool"]);
+        assert_eq!(crash.recording.pm, ["a.pm", "b.pm"]);
+        assert_eq!(crash.setup.as_deref(), Some("./app --create pool"));
+        assert_eq!(crash.recover.as_deref(), Some("-x"));
+        assert_eq!(crash.check.as_deref(), Some("./verify pool"));
+        assert_eq!(crash.expect_output.as_deref(), Some(Path::new("golden")));
+        assert_eq!((crash.strategy, crash.seed, crash.depth), (Strategy::Prefix, 7, 2));
+        assert_eq!((crash.from.as_deref(), crash.until.as_deref()), (Some("f"), Some("g")));
+        assert_eq!(crash.model, Model::Eadr);
+        assert!(crash.no_tear && crash.reorder_in_line && crash.no_server && crash.recording.locked_rmw);
+        assert_eq!(crash.time.unwrap().0.as_secs(), 5400);
+        assert_eq!((crash.max_states, crash.jobs), (Some(10), Some(3)));
+        assert_eq!(crash.timeout.unwrap().0.as_secs(), 5);
+        assert_eq!((crash.memory, crash.disk), (Size(64 << 20), Size(1500 << 10)));
+        assert_eq!(crash.save, Path::new("crashes"));
+        assert_eq!(crash.config.as_deref(), Some(Path::new("other.toml")));
+        assert_eq!(crash.recording.client_requests, Switch::On);
+        let Command::Check(check) = line(test.check_command(Path::new(DEFAULT_FILE))) else {
+            panic!("not check");
+        };
+        assert_eq!(check.command, ["./app", "--load", "my pool"]);
+        assert_eq!((check.model, check.config), (Model::Eadr, None));
+    }
+
+    #[test]
+    fn little_is_enough() {
+        let config = parse("[[test]]\nprogram = [\"./app\", \"a b\"]\n").unwrap();
+        assert_eq!(config.tests[0].title(), "./app 'a b'");
+        assert_eq!(config.tests[0].crash_command(Path::new(DEFAULT_FILE)), None);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        for (text, word) in [
+            ("program = \"./app\"\nrecovery = \"x\"", "recovery"),
+            ("program = \"./app\"\ntime = \"10\"", "is not a time"),
+            ("program = \"./app\"\ndepth = 3", "recovery, too"),
+            ("program = \"./app\"\njobs = 0", "nonzero"),
+            ("program = \"./app\"\nmemory = \"10X\"", "is not a size"),
+            ("program = \"./app\"\nstrategy = \"fast\"", "fast"),
+            ("name = \"x\"\nprogram = \"a | b\"", "started without a shell"),
+            ("name = \"x\"\nprogram = 7", "string"),
+            ("name = \"x\"\nprogram = \"\"", "empty"),
+        ] {
+            let error = parse(&format!("[[test]]\n{text}\n")).unwrap_err();
+            assert!(error.contains(word) && error.contains("line 3"), "{text}: {error}");
+        }
+        assert!(parse("[[test]]\nname = \"x\"\n").unwrap_err().contains("program"));
+    }
+}

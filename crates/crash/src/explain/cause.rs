@@ -1,0 +1,432 @@
+//! Why a crash state fails: which stores are missing in it, which had persisted all the same, and whether an order of the
+//! two would have prevented it.
+//!
+//! There are two forms. If the program's own prefix recovers, something is *lost*: the fewest missing stores M with which
+//! everything else still fails, at the earliest crash, and the persisted ones A, mostly one, without which it recovers. If the prefix itself fails,
+//! nothing is lost that was stored: the program is between two updates, A is the one that made the prefix fail, and M
+//! comes later, the fewest stores that make it recover again.
+//!
+//! In both forms the question is then what the image does with M and without A. If it recovers, the order "M persists
+//! before A" prevents the failure; if not, neither order does, and the updates have to be one. If the same image passes when
+//! the program has output less, what it acknowledged is lost.
+//!
+//! What may be wrong: these are statements about the recovery's verdict on images, found with few runs. A state with several
+//! causes is given to one of them; the others show in states of their own.
+
+use std::collections::BTreeSet;
+
+use crashproof_report::Kind;
+use rustc_hash::FxHashMap;
+
+use super::ExplainError;
+use super::history::{Index, Laboratory, State, What};
+use super::places::{Places, SpotId};
+use super::shrink::{Items, minimise};
+
+/// A recovery that hangs takes its whole time limit: after so many hangs, what has been reduced is left as it is.
+const MAX_HANGS: u32 = 12;
+
+/// The two forms of a cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Stores that had been executed are missing.
+    Lost,
+    /// The program's prefix fails from just after the first of these changes to just before the second.
+    Between(Index, Index),
+}
+
+/// Why a state fails.
+#[derive(Clone, Debug)]
+pub struct Cause {
+    pub kind: Kind,
+    pub form: Form,
+    /// Ascending.
+    pub missing: Vec<Index>,
+    pub persisted: Vec<Index>,
+    /// The failing state, reduced to what matters; the model allows it.
+    pub state: State,
+    /// All of `persisted` was uncertain at the crash, so a state with this cause has it among what had persisted.
+    pub uncertain: bool,
+}
+
+/// A failing state, as changes of the laboratory's window, ascending.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    pub point: Index,
+    pub output: u64,
+    pub persisted: Vec<Index>,
+    pub missing: Vec<Index>,
+}
+
+impl Subject {
+    pub fn state(&self) -> State {
+        self.without(self.missing.iter().copied())
+    }
+
+    /// The state at the same point that misses these.
+    pub fn without(&self, missing: impl IntoIterator<Item = Index>) -> State {
+        State {
+            point: self.point,
+            missing: missing.into_iter().collect(),
+            extra: BTreeSet::new(),
+            output: self.output,
+        }
+    }
+}
+
+pub struct Investigation<'a> {
+    pub lab: &'a mut Laboratory,
+    pub places: &'a mut Places,
+    pub reorder_in_line: bool,
+    pub hangs: u32,
+}
+
+impl Investigation<'_> {
+    /// `None`: the state does not fail again.
+    pub fn investigate(&mut self, subject: &Subject) -> Result<Option<Cause>, ExplainError> {
+        if !self.lab.fails(&subject.state())? {
+            return Ok(None);
+        }
+        // Later stores can need more to be missing, because they make an update complete: the earliest crash says most.
+        let missing = subject.missing.iter().copied().collect();
+        let turn = self.turn(subject.point, &missing)?;
+        let earliest = turn.map_or_else(|| subject.clone(), |turn| self.until(subject, turn + 1));
+        if self.lab.fails(&earliest.without([]))? {
+            self.between(&earliest).map(Some)
+        } else {
+            self.lost(&earliest, turn).map(Some)
+        }
+    }
+
+    /// The same crash, earlier.
+    fn until(&self, subject: &Subject, point: Index) -> Subject {
+        let before = |indices: &[Index]| indices.iter().copied().filter(|&index| index < point).collect();
+        Subject {
+            point,
+            output: self.lab.output_before(point),
+            persisted: before(&subject.persisted),
+            missing: before(&subject.missing),
+        }
+    }
+
+    /// As [`Laboratory::fails`], for reductions: when there were too many hangs, nothing fails any more.
+    fn still_fails(&mut self, state: &State) -> Result<bool, ExplainError> {
+        if self.hangs >= MAX_HANGS {
+            return Ok(false);
+        }
+        let judged = self.lab.judge(state)?;
+        self.hangs += u32::from(judged.timed_out);
+        Ok(judged.fails)
+    }
+
+    /// Everything that was executed recovers, but not without some of it: it fails from `turn` on.
+    fn lost(&mut self, subject: &Subject, turn: Option<Index>) -> Result<Cause, ExplainError> {
+        let missing = self.fewest(&subject.missing, Closed::Missing, |this, set| {
+            this.still_fails(&subject.without(set.iter().copied()))
+        })?;
+        let state = subject.without(missing.iter().copied());
+        if turn.is_some_and(|change| self.is_output(change)) || self.is_acknowledged(&state)? {
+            return Ok(Cause {
+                kind: Kind::CrashDurability,
+                form: Form::Lost,
+                missing,
+                persisted: Vec::new(),
+                state,
+                uncertain: false,
+            });
+        }
+        let persisted = self.premature(subject, &missing, turn)?;
+        let uncertain = persisted.iter().all(|index| subject.persisted.contains(index));
+        let kind = self.order_or_atomicity(&missing, &persisted, state.point)?;
+        Ok(Cause {
+            kind,
+            form: Form::Lost,
+            missing,
+            persisted,
+            state,
+            uncertain,
+        })
+    }
+
+    /// What must not have persisted without `missing`: the store that turned it, or the fewest without which it recovers.
+    fn premature(
+        &mut self,
+        subject: &Subject,
+        missing: &[Index],
+        turn: Option<Index>,
+    ) -> Result<Vec<Index>, ExplainError> {
+        let without = |set: &[Index]| subject.without(missing.iter().chain(set).copied());
+        let last: Vec<Index> = turn.into_iter().collect();
+        if !last.is_empty() && !self.lab.fails(&without(&last))? {
+            return Ok(last);
+        }
+        let others: Vec<Index> = merged(&subject.persisted, &subject.missing)
+            .into_iter()
+            .filter(|index| !missing.contains(index))
+            .collect();
+        if others.is_empty() || self.lab.fails(&without(&others))? {
+            return Ok(last);
+        }
+        self.fewest(&others, Closed::Missing, |this, set| {
+            Ok(this.hangs < MAX_HANGS && !this.still_fails(&without(set))?)
+        })
+    }
+
+    /// Whether the image passes with what the program had output before the first missing store.
+    fn is_acknowledged(&mut self, state: &State) -> Result<bool, ExplainError> {
+        let before = state
+            .missing
+            .first()
+            .map_or(state.output, |&first| self.lab.output_before(first));
+        let silent = State {
+            output: before,
+            ..state.clone()
+        };
+        Ok(before < state.output && !self.lab.fails(&silent)?)
+    }
+
+    /// The program's prefix fails: it is between two updates.
+    fn between(&mut self, subject: &Subject) -> Result<Cause, ExplainError> {
+        let turn = self.turn(subject.point, &BTreeSet::new())?;
+        let start = turn.map_or(subject.point, |change| change + 1);
+        let end = self.recovered(start)?;
+        let later: Vec<Index> = match end {
+            Some(end) => (start..=end).filter(|&i| !self.is_output(i)).collect(),
+            None => Vec::new(),
+        };
+        let state = self.lab.prefix(start);
+        let missing = self.fewest(&later, Closed::Any, |this, set| {
+            let healed = State {
+                extra: set.iter().copied().collect(),
+                ..state.clone()
+            };
+            Ok(this.hangs < MAX_HANGS && !this.still_fails(&healed)?)
+        })?;
+        let persisted: Vec<Index> = turn.into_iter().filter(|&change| !self.is_output(change)).collect();
+        let kind = if turn.is_some_and(|change| self.is_output(change)) {
+            Kind::CrashDurability
+        } else {
+            self.order_or_atomicity(&missing, &persisted, end.map_or(start, |end| end + 1))?
+        };
+        let mut cause = Cause {
+            kind,
+            form: Form::Between(start, end.map_or(subject.point, |end| end + 1)),
+            missing,
+            persisted,
+            state,
+            uncertain: false,
+        };
+        self.join_torn(&mut cause);
+        Ok(cause)
+    }
+
+    /// A crash has no place within a store: what comes after it in the same store is not to come, but missing.
+    fn join_torn(&self, cause: &mut Cause) {
+        let seq = |&index: &Index| self.lab.change(index).id.seq;
+        let Some(store) = cause.persisted.last().map(seq) else {
+            return;
+        };
+        if cause.missing.is_empty() || !cause.missing.iter().all(|index| seq(index) == store) {
+            return;
+        }
+        let (start, (_, end)) = (cause.state.point, self.lab.window());
+        let rest = (start..end).take_while(|index| seq(index) == store);
+        cause.state.missing = rest.collect();
+        cause.state.point = start + cause.state.missing.len();
+        cause.form = Form::Lost;
+    }
+
+    fn is_output(&self, index: Index) -> bool {
+        matches!(self.lab.change(index).what, What::Output { .. })
+    }
+
+    /// Whether the image recovers that has M and not A: everything else up to `point`, or what was there before both.
+    fn order_or_atomicity(
+        &mut self,
+        missing: &[Index],
+        persisted: &[Index],
+        point: Index,
+    ) -> Result<Kind, ExplainError> {
+        let Some(&first) = missing.iter().chain(persisted).min() else {
+            return Ok(Kind::CrashAtomicity);
+        };
+        if persisted.is_empty() || missing.is_empty() {
+            return Ok(Kind::CrashAtomicity);
+        }
+        let with_the_rest = State {
+            missing: persisted.iter().copied().collect(),
+            ..self.lab.prefix(point)
+        };
+        let alone = State {
+            extra: missing.iter().copied().collect(),
+            ..self.lab.prefix(first)
+        };
+        let ordered = !self.lab.fails(&with_the_rest)? || !self.lab.fails(&alone)?;
+        Ok(if ordered {
+            Kind::CrashOrder
+        } else {
+            Kind::CrashAtomicity
+        })
+    }
+
+    /// The last change before `point` by which the prefix (without `missing`) came to fail: it recovers just before the
+    /// change, and fails after it. `None`: it fails from the start.
+    fn turn(&mut self, point: Index, missing: &BTreeSet<Index>) -> Result<Option<Index>, ExplainError> {
+        let without = |lab: &Laboratory, point| State {
+            missing: missing.range(..point).copied().collect(),
+            ..lab.prefix(point)
+        };
+        let mut fails = point;
+        let mut step = 1;
+        let floor = self.lab.floor();
+        let mut recovers = loop {
+            if fails <= floor {
+                return Ok(None);
+            }
+            let earlier = fails.saturating_sub(step).max(floor);
+            self.lab.reach_back(earlier)?;
+            let state = without(self.lab, earlier);
+            if !self.lab.fails(&state)? {
+                break earlier;
+            }
+            fails = earlier;
+            step *= 2;
+        };
+        while fails - recovers > 1 {
+            let middle = recovers + (fails - recovers) / 2;
+            let state = without(self.lab, middle);
+            if self.lab.fails(&state)? {
+                fails = middle;
+            } else {
+                recovers = middle;
+            }
+        }
+        Ok(Some(recovers))
+    }
+
+    /// The change after which the prefix recovers again, that at `point` failing. `None`: it never does.
+    fn recovered(&mut self, point: Index) -> Result<Option<Index>, ExplainError> {
+        let mut fails = point;
+        let mut step = 1;
+        let mut recovers = loop {
+            if !self.lab.reach_ahead(fails)? {
+                return Ok(None);
+            }
+            self.lab.reach_ahead(fails + step)?;
+            let later = (fails + step).min(self.lab.window().1);
+            let state = self.lab.prefix(later);
+            if !self.lab.fails(&state)? {
+                break later;
+            }
+            fails = later;
+            step *= 2;
+        };
+        while recovers - fails > 1 {
+            let middle = fails + (recovers - fails) / 2;
+            let state = self.lab.prefix(middle);
+            if self.lab.fails(&state)? {
+                fails = middle;
+            } else {
+                recovers = middle;
+            }
+        }
+        Ok(Some(fails))
+    }
+
+    /// The fewest of `candidates` (ascending) that pass the test, which all of them together do.
+    fn fewest(
+        &mut self,
+        candidates: &[Index],
+        closed: Closed,
+        mut test: impl FnMut(&mut Self, &[Index]) -> Result<bool, ExplainError>,
+    ) -> Result<Vec<Index>, ExplainError> {
+        let items = Items {
+            requires: self.requirements(candidates, closed),
+            groups: candidates.iter().map(|&index| self.spot(index)).collect(),
+        };
+        let chosen = minimise(&items, |set| {
+            let set: Vec<Index> = set.iter().map(|&item| candidates[item]).collect();
+            test(self, &set)
+        })?;
+        Ok(chosen.into_iter().map(|item| candidates[item]).collect())
+    }
+
+    /// What the model demands of a set: if a cached store of a line is missing, so are the later ones of the line.
+    fn requirements(&self, candidates: &[Index], closed: Closed) -> Vec<Option<usize>> {
+        let mut requires = vec![None; candidates.len()];
+        if closed == Closed::Any {
+            return requires;
+        }
+        let mut last: FxHashMap<(usize, u64), usize> = FxHashMap::default();
+        for (item, &index) in candidates.iter().enumerate() {
+            let Some(line) = self.lab.change(index).ordered_line(self.reorder_in_line) else {
+                continue;
+            };
+            if let Some(before) = last.insert(line, item) {
+                requires[before] = Some(item);
+            }
+        }
+        requires
+    }
+
+    pub fn spot(&mut self, index: Index) -> SpotId {
+        self.places.spot(self.lab.change(index), self.lab.tables())
+    }
+
+    pub fn spots(&mut self, indices: &[Index]) -> BTreeSet<SpotId> {
+        indices.iter().map(|&index| self.spot(index)).collect()
+    }
+
+    /// The state without what it misses of `spots`, and what has to persist with that.
+    pub fn persist_spots(&mut self, subject: &Subject, spots: &BTreeSet<SpotId>) -> Option<State> {
+        let mut held: BTreeSet<(usize, u64)> = BTreeSet::new();
+        let mut left = Vec::new();
+        for &index in subject.missing.iter().rev() {
+            let line = self.lab.change(index).ordered_line(self.reorder_in_line);
+            if spots.contains(&self.spot(index)) || line.is_some_and(|line| held.contains(&line)) {
+                held.extend(line);
+            } else {
+                left.push(index);
+            }
+        }
+        (left.len() < subject.missing.len()).then(|| subject.without(left))
+    }
+
+    /// The state with the next stores that come from `spots` after the crash. `None`: they do not come soon.
+    pub fn persist_next(&mut self, subject: &Subject, spots: &BTreeSet<SpotId>) -> Result<Option<State>, ExplainError> {
+        const SOON: usize = 1 << 10;
+        self.lab.reach_ahead(subject.point + SOON)?;
+        let end = (subject.point + SOON).min(self.lab.window().1);
+        let mut seen: BTreeSet<SpotId> = BTreeSet::new();
+        let mut state = subject.state();
+        let mut last = None;
+        for index in subject.point..end {
+            let seq = self.lab.change(index).id.seq;
+            if seen.len() == spots.len() && last != Some(seq) {
+                return Ok(Some(state));
+            }
+            let spot = self.spot(index);
+            if spots.contains(&spot) && !self.is_output(index) {
+                seen.insert(spot);
+                state.extra.insert(index);
+                last = Some(seq);
+            }
+        }
+        Ok((seen.len() == spots.len()).then_some(state))
+    }
+}
+
+/// Which sets of stores are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closed {
+    /// Those that can be missing.
+    Missing,
+    /// Hypothetical ones too.
+    Any,
+}
+
+fn merged(a: &[Index], b: &[Index]) -> Vec<Index> {
+    let mut all: Vec<Index> = a.iter().chain(b).copied().collect();
+    all.sort_unstable();
+    all
+}

@@ -1,0 +1,726 @@
+//! Small programs as traces made by hand, recoveries as functions, and what the investigator says of the states that fail.
+//!
+//! A place in the code is a number: the address of the innermost frame, of a module that does not exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crashproof_model::{Keep, LINE, Line, Model, WORD, crash_states, pieces};
+use crashproof_report::{Finding, Kind};
+use crashproof_sandbox::{Ended, Run};
+use crashproof_trace::*;
+use proptest::prelude::*;
+
+use super::history::{Laboratory, Reach, State};
+use super::*;
+use crate::campaign::StrategyKind;
+
+const POOL: FileId = FileId(0);
+const SIZE: u64 = 4096;
+/// The number of the first step's event: a process and a thread come before it.
+const FIRST: u64 = 2;
+
+type Recovery = Arc<dyn Fn(&[u8], &[u8]) -> Result<(), &'static str> + Send + Sync>;
+
+/// An image in memory, and a function as its recovery.
+struct Simulated {
+    image: Vec<u8>,
+    path: Option<String>,
+    recovery: Recovery,
+    runs: Arc<AtomicU64>,
+}
+
+impl Executor for Simulated {
+    fn read(&self, _file: usize, offset: u64, buffer: &mut [u8]) {
+        buffer.fill(0);
+        let from = (offset as usize).min(self.image.len());
+        let n = buffer.len().min(self.image.len() - from);
+        buffer[..n].copy_from_slice(&self.image[from..from + n]);
+    }
+
+    fn write(&mut self, _file: usize, offset: u64, data: &[u8]) {
+        let from = (offset as usize).min(self.image.len());
+        let n = data.len().min(self.image.len() - from);
+        self.image[from..from + n].copy_from_slice(&data[..n]);
+    }
+
+    fn resize(&mut self, _file: usize, size: u64) {
+        self.image.resize(size as usize, 0);
+    }
+
+    fn place(&mut self, _file: usize, path: Option<&str>) {
+        self.path = path.map(str::to_owned);
+    }
+
+    fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError> {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        let result = (self.recovery)(&self.image, output);
+        Ok(Run {
+            recovery: Ended {
+                status: Some(i32::from(result.is_err())),
+                stderr: result.err().unwrap_or("").as_bytes().to_vec(),
+                ..Ended::default()
+            },
+            ..Run::default()
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Place in the code, offset, data.
+    Store(u64, u64, Vec<u8>),
+    Nontemporal(u64, u64, Vec<u8>),
+    Flush(u64),
+    Fence,
+    Output(&'static str),
+    Resize(u64),
+    Write(u64, Vec<u8>),
+    Rename(Option<&'static str>),
+}
+use Step::*;
+
+fn word(place: u64, offset: u64, value: u64) -> Step {
+    Store(place, offset, value.to_le_bytes().to_vec())
+}
+
+fn persist(offset: u64) -> [Step; 2] {
+    [Flush(offset), Fence]
+}
+
+fn at(image: &[u8], offset: usize) -> u64 {
+    let bytes = image
+        .get(offset..offset + 8)
+        .map_or([0; 8], |bytes| bytes.try_into().unwrap());
+    u64::from_le_bytes(bytes)
+}
+
+/// A program and its recovery.
+struct Case {
+    folder: tempfile::TempDir,
+    steps: Vec<Step>,
+    recovery: Recovery,
+    runs: Arc<AtomicU64>,
+}
+
+impl Case {
+    fn new(
+        steps: impl IntoIterator<Item = Step>,
+        recovery: impl Fn(&[u8], &[u8]) -> Result<(), &'static str> + Send + Sync + 'static,
+    ) -> Case {
+        let case = Case {
+            folder: tempfile::tempdir().unwrap(),
+            steps: steps.into_iter().collect(),
+            recovery: Arc::new(recovery),
+            runs: Arc::default(),
+        };
+        case.record();
+        case
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.folder.path().join("trace")
+    }
+
+    fn record(&self) {
+        let mut writer = TraceWriter::create(self.trace(), &Header::default()).unwrap();
+        let module = writer
+            .module(&Module {
+                path: "/no/app".into(),
+                build_id: vec![1],
+                locked_sites: 0,
+            })
+            .unwrap();
+        let path = "/pm/pool".into();
+        writer.file(&PmFile { path, size: SIZE }).unwrap();
+        let stack = |writer: &mut TraceWriter, address: u64| {
+            let module = Some(module);
+            writer.stack(&[Frame { module, address }]).unwrap()
+        };
+        let process = ProcessId(0);
+        let start = EventKind::ProcessStart {
+            process,
+            pid: 100,
+            parent: None,
+            executable: "/no/app",
+        };
+        writer.event(ThreadId(0), StackId(0), &start).unwrap();
+        let thread = EventKind::ThreadStart { process, os_id: 100 };
+        writer.event(ThreadId(0), StackId(0), &thread).unwrap();
+        for step in &self.steps {
+            let place = match step {
+                Store(place, ..) | Nontemporal(place, ..) => stack(&mut writer, *place),
+                _ => StackId(0),
+            };
+            let pm = |offset: u64| PmAddress { file: POOL, offset };
+            let store = |offset: u64, nontemporal| EventKind::Store {
+                at: pm(offset),
+                data: match step {
+                    Store(_, _, data) | Nontemporal(_, _, data) => data,
+                    _ => &[],
+                },
+                flags: StoreFlags {
+                    nontemporal,
+                    ..StoreFlags::default()
+                },
+            };
+            let kind = match step {
+                Store(_, offset, _) => store(*offset, false),
+                Nontemporal(_, offset, _) => store(*offset, true),
+                Flush(offset) => EventKind::Flush {
+                    at: pm(*offset),
+                    kind: FlushKind::Clwb,
+                },
+                Fence => EventKind::Fence {
+                    kind: FenceKind::Sfence,
+                },
+                Output(text) => EventKind::Output {
+                    fd: 1,
+                    data: text.as_bytes(),
+                },
+                Resize(size) => EventKind::Resize {
+                    file: POOL,
+                    size: *size,
+                },
+                Write(offset, data) => EventKind::FileWrite { at: pm(*offset), data },
+                Rename(path) => EventKind::Rename {
+                    file: POOL,
+                    path: *path,
+                },
+            };
+            writer.event(ThreadId(0), place, &kind).unwrap();
+        }
+        writer.finish(ProgramEnd::default()).unwrap();
+    }
+
+    fn executor(&self) -> Box<dyn Executor> {
+        Box::new(Simulated {
+            image: vec![0; SIZE as usize],
+            path: None,
+            recovery: self.recovery.clone(),
+            runs: self.runs.clone(),
+        })
+    }
+
+    fn investigator(&self) -> Investigator {
+        let words = Words {
+            timeout: std::time::Duration::from_secs(1),
+            recover: "./app --verify pool".into(),
+            check: None,
+            depth: 1,
+        };
+        Investigator::new(
+            &self.trace(),
+            &options(Some(self.folder.path().join("saved"))),
+            self.executor(),
+            words,
+        )
+        .unwrap()
+    }
+
+    /// Every allowed state before each fence and at the end that fails.
+    fn failures(&self) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        let mut lines: BTreeMap<u64, Line<Piece>> = BTreeMap::new();
+        let mut image = vec![0; SIZE as usize];
+        let mut output = Vec::new();
+        for (seq, step) in (FIRST..).zip(&self.steps) {
+            if matches!(step, Fence) {
+                self.states(seq, &lines, &image, &output, &mut failures);
+            }
+            match step {
+                Store(_, offset, data) | Nontemporal(_, offset, data) => {
+                    for (piece, part) in pieces(*offset, data.len() as u64, WORD).enumerate() {
+                        let start = part.line * LINE + part.bytes.first();
+                        let from = (start - offset) as usize;
+                        let store = crashproof_model::Store {
+                            bytes: part.bytes,
+                            thread: 0,
+                            nontemporal: matches!(step, Nontemporal(..)),
+                            tag: Piece {
+                                id: (seq, piece as u16),
+                                offset: start,
+                                data: data[from..from + part.bytes.span() as usize].to_vec(),
+                            },
+                        };
+                        lines.entry(part.line).or_default().store(Model::Px86, Keep::All, store);
+                    }
+                }
+                Flush(offset) => {
+                    if let Some(line) = lines.get_mut(&(offset / LINE)) {
+                        line.flush(0, ());
+                    }
+                }
+                Fence => {
+                    for line in lines.values_mut() {
+                        let before: Vec<Piece> = line.stores().iter().map(|store| store.tag.clone()).collect();
+                        line.fence(0);
+                        let kept: Vec<_> = line.stores().iter().map(|store| store.tag.id).collect();
+                        for piece in before.iter().filter(|piece| !kept.contains(&piece.id)) {
+                            image[piece.offset as usize..][..piece.data.len()].copy_from_slice(&piece.data);
+                        }
+                    }
+                }
+                Output(text) => output.extend_from_slice(text.as_bytes()),
+                Resize(_) | Write(..) | Rename(_) => unreachable!("not in the programs that are crashed here"),
+            }
+        }
+        self.states(FIRST + self.steps.len() as u64, &lines, &image, &output, &mut failures);
+        failures
+    }
+
+    fn states(
+        &self,
+        point: u64,
+        lines: &BTreeMap<u64, Line<Piece>>,
+        image: &[u8],
+        output: &[u8],
+        failures: &mut Vec<Failure>,
+    ) {
+        let dirty: Vec<&Line<Piece>> = lines.values().filter(|line| !line.is_clean()).collect();
+        for state in crash_states(&dirty) {
+            let mut crashed = image.to_vec();
+            let id = |piece: &Piece| StoreId {
+                seq: piece.id.0,
+                piece: piece.id.1,
+            };
+            let mut persisted = Vec::new();
+            for (index, line) in dirty.iter().enumerate() {
+                for store in state.persisted(index, line) {
+                    let Piece { offset, data, .. } = &store.tag;
+                    crashed[*offset as usize..][..data.len()].copy_from_slice(data);
+                    persisted.push(id(&store.tag));
+                }
+            }
+            if (self.recovery)(&crashed, output).is_err() {
+                let all = dirty.iter().flat_map(|line| line.stores()).map(|store| id(&store.tag));
+                failures.push(Failure {
+                    point,
+                    missing: all.filter(|id| !persisted.contains(id)).collect(),
+                    persisted,
+                    output: output.len() as u64,
+                    run: Run::default(),
+                });
+            }
+        }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut investigator = self.investigator();
+        let failures = self.failures();
+        assert!(!failures.is_empty(), "the program has a bug");
+        for failure in &failures {
+            investigator.explain(failure.clone()).unwrap();
+        }
+        let findings = investigator.finish().unwrap();
+        let states: u64 = findings.iter().map(|finding| finding.count).sum();
+        assert_eq!(states, failures.len() as u64);
+        assert_eq!(investigator.unconfirmed, 0);
+        findings
+    }
+
+    fn finding(&self) -> Finding {
+        let mut findings = self.findings();
+        assert_eq!(findings.len(), 1, "{findings:#?}");
+        findings.remove(0)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Piece {
+    id: (u64, u16),
+    offset: u64,
+    data: Vec<u8>,
+}
+
+impl crashproof_model::Tag for Piece {
+    type Site = ();
+}
+
+fn options(save: Option<PathBuf>) -> CampaignOptions {
+    CampaignOptions {
+        model: Model::Px86,
+        tear: true,
+        reorder_in_line: false,
+        strategy: StrategyKind::Exhaustive,
+        seed: 0,
+        from: None,
+        until: None,
+        created: Vec::new(),
+        time: None,
+        max_states: None,
+        expect_output: None,
+        journal: None,
+        save,
+    }
+}
+
+fn places(stores: &[crashproof_report::CrashStore]) -> Vec<u64> {
+    stores.iter().map(|store| store.frame.address).collect()
+}
+
+/// (missing, persisted)
+fn summary(finding: &Finding) -> (Vec<u64>, Vec<u64>) {
+    let crash = finding.crash.as_ref().unwrap();
+    (places(&crash.missing), places(&crash.persisted))
+}
+
+const COUNT: usize = 0;
+const ENTRIES: usize = 64;
+
+/// A log: a count, and entries in lines of their own.
+fn log(image: &[u8], _: &[u8]) -> Result<(), &'static str> {
+    let complete = (0..at(image, COUNT) as usize).all(|n| at(image, ENTRIES + 64 * n) != 0);
+    complete.then_some(()).ok_or("an entry is empty")
+}
+
+#[test]
+fn an_entry_that_is_not_flushed() {
+    let append = |n: u64| {
+        let entry = word(14, 64 + 64 * n, n + 7);
+        [entry, word(15, 0, n + 1)].into_iter().chain(persist(0))
+    };
+    let case = Case::new((0..4).flat_map(append), log);
+    let finding = case.finding();
+    assert_eq!(finding.kind, Kind::CrashOrder);
+    assert_eq!(summary(&finding), (vec![14], vec![15]));
+    let crash = finding.crash.as_ref().unwrap();
+    assert_eq!(crash.after.address, 15);
+    assert_eq!(finding.order.len(), 1);
+    assert_eq!(
+        (finding.order[0].before.address, finding.order[0].after.address),
+        (14, 15)
+    );
+    assert_eq!(crash.recovery.status, Some(1));
+    assert_eq!(crash.recovery.stderr, "an entry is empty");
+    assert_eq!(finding.address.as_ref().unwrap().offset, 64);
+}
+
+#[test]
+fn a_count_before_its_entry() {
+    let append = |n: u64| {
+        let count = [word(15, 0, n + 1)].into_iter().chain(persist(0));
+        let entry = [word(14, 64 + 64 * n, n + 7)].into_iter().chain(persist(64 + 64 * n));
+        count.chain(entry)
+    };
+    let case = Case::new((0..4).flat_map(append), log);
+    let finding = case.finding();
+    assert_eq!(finding.kind, Kind::CrashOrder);
+    assert_eq!(summary(&finding), (vec![14], vec![15]));
+    assert_eq!(
+        (finding.order[0].before.address, finding.order[0].after.address),
+        (14, 15)
+    );
+}
+
+fn equal(image: &[u8], _: &[u8]) -> Result<(), &'static str> {
+    (at(image, 0) == at(image, 64))
+        .then_some(())
+        .ok_or("the counters differ")
+}
+
+#[test]
+fn two_counters_in_two_lines() {
+    let steps = |n: u64| {
+        [word(21, 0, n), word(22, 64, n), Flush(0), Flush(64), Fence]
+            .into_iter()
+            .collect::<Vec<_>>()
+    };
+    let findings = Case::new((1..4).flat_map(steps), equal).findings();
+    assert!(
+        findings.iter().all(|finding| finding.kind == Kind::CrashAtomicity),
+        "{findings:#?}"
+    );
+    let all: BTreeSet<_> = findings.iter().map(summary).collect();
+    // Either may be the one that is missing.
+    assert_eq!(all, BTreeSet::from([(vec![21], vec![22]), (vec![22], vec![21])]));
+    assert!(findings.iter().all(|finding| finding.order.is_empty()));
+}
+
+#[test]
+fn two_counters_one_after_the_other() {
+    let steps = |n: u64| {
+        let first = [word(21, 0, n)].into_iter().chain(persist(0));
+        first.chain([word(22, 64, n)]).chain(persist(64))
+    };
+    let finding = Case::new((1..4).flat_map(steps), equal).finding();
+    assert_eq!(finding.kind, Kind::CrashAtomicity);
+    assert_eq!(summary(&finding), (vec![22], vec![21]));
+}
+
+#[test]
+fn a_torn_pointer() {
+    let mut pointer = [1u64.to_le_bytes(), 1u64.to_le_bytes()].concat();
+    let first = Store(31, 0, pointer.clone());
+    pointer = [2u64.to_le_bytes(), 2u64.to_le_bytes()].concat();
+    let second = Nontemporal(32, 0, pointer);
+    let steps = [first, Flush(0), Fence, second, Fence];
+    let halves = |image: &[u8], _: &[u8]| (at(image, 0) == at(image, 8)).then_some(()).ok_or("torn");
+    let findings = Case::new(steps, halves).findings();
+    for finding in &findings {
+        assert_eq!(finding.kind, Kind::CrashAtomicity);
+        assert!(finding.notes.iter().any(|note| note.contains("tear")), "{finding:#?}");
+    }
+    assert_eq!(findings.len(), 2);
+}
+
+/// What was output counts as acknowledged: one letter for each update.
+fn acknowledged(image: &[u8], output: &[u8]) -> Result<(), &'static str> {
+    (at(image, 0) >= output.len() as u64)
+        .then_some(())
+        .ok_or("an acknowledged update is lost")
+}
+
+#[test]
+fn acknowledged_before_it_is_flushed() {
+    let steps = |n: u64| [word(41, 0, n), Output("x"), Flush(0), Fence];
+    let finding = Case::new((1..4).flat_map(steps), acknowledged).finding();
+    assert_eq!(finding.kind, Kind::CrashDurability);
+    assert_eq!(summary(&finding), (vec![41], vec![]));
+}
+
+#[test]
+fn acknowledged_before_it_is_stored() {
+    let steps = |n: u64| {
+        let other = [word(40, 128, n)].into_iter().chain(persist(128));
+        [Output("x")]
+            .into_iter()
+            .chain(other)
+            .chain([word(41, 0, n)])
+            .chain(persist(0))
+    };
+    let finding = Case::new((1..4).flat_map(steps), acknowledged).finding();
+    assert_eq!(finding.kind, Kind::CrashDurability);
+    assert_eq!(summary(&finding), (vec![41], vec![]));
+}
+
+#[test]
+fn what_persisted_long_ago() {
+    // The entry is never flushed, and later appends to other lines keep failing for the same reason.
+    let append = |n: u64| {
+        let entry = word(14, 64 + 64 * n, n + 7);
+        let flush = (n != 1).then_some(Flush(64 + 64 * n));
+        [entry]
+            .into_iter()
+            .chain(flush)
+            .chain([Fence, word(15, 0, n + 1)])
+            .chain(persist(0))
+    };
+    let case = Case::new((0..6).flat_map(append), log);
+    let finding = case.finding();
+    assert_eq!(finding.kind, Kind::CrashOrder);
+    assert_eq!(summary(&finding), (vec![14], vec![15]));
+    assert_eq!(finding.address.as_ref().unwrap().offset, 128);
+}
+
+#[test]
+fn two_bugs_are_two_findings() {
+    let recovery = |image: &[u8], _: &[u8]| {
+        let flag = |flag: usize, data: usize| at(image, flag) == 0 || at(image, data) != 0;
+        (flag(0, 64) && flag(128, 192))
+            .then_some(())
+            .ok_or("data without its flag")
+    };
+    let steps = [
+        word(51, 64, 1),
+        word(52, 0, 1),
+        word(53, 192, 1),
+        word(54, 128, 1),
+        Fence,
+    ];
+    let mut all: Vec<_> = Case::new(steps, recovery).findings().iter().map(summary).collect();
+    all.sort();
+    assert_eq!(all, [(vec![51], vec![52]), (vec![53], vec![54])]);
+}
+
+#[test]
+fn many_states_cost_few_runs() {
+    let append = |n: u64| {
+        let entry = word(14, 64 + 64 * n, n + 7);
+        [entry, word(15, 0, n + 1), Flush(0), Fence]
+    };
+    let case = Case::new((0..10).flat_map(append), log);
+    let failures = case.failures();
+    let mut investigator = case.investigator();
+    let fresh: u64 = failures
+        .iter()
+        .map(|failure| u64::from(investigator.explain(failure.clone()).unwrap()))
+        .sum();
+    assert_eq!(fresh, 1);
+    assert!(failures.len() > 1000, "{} failures", failures.len());
+    let runs = case.runs.load(Ordering::Relaxed);
+    assert!(runs < 600, "{runs} runs for {} states", failures.len());
+    assert_eq!(investigator.finish().unwrap()[0].count, failures.len() as u64);
+}
+
+#[test]
+fn what_does_not_fail_again_is_not_reported() {
+    let case = Case::new([word(1, 0, 1), Fence], |_, _| Ok(()));
+    let mut investigator = case.investigator();
+    let failure = Failure {
+        point: FIRST + 1,
+        persisted: vec![],
+        missing: vec![StoreId { seq: FIRST, piece: 0 }],
+        output: 0,
+        run: Run::default(),
+    };
+    assert!(!investigator.explain(failure).unwrap());
+    assert!(investigator.finish().unwrap().is_empty());
+    let warnings = investigator.warnings();
+    assert!(warnings[0].contains("does not always do the same"), "{warnings:?}");
+}
+
+#[test]
+fn a_store_that_the_trace_does_not_have() {
+    let case = Case::new([word(1, 0, 1), Fence], |_, _| Ok(()));
+    let failure = Failure {
+        point: FIRST + 1,
+        persisted: vec![StoreId { seq: 1, piece: 4 }],
+        missing: vec![],
+        output: 0,
+        run: Run::default(),
+    };
+    let error = case.investigator().explain(failure).unwrap_err();
+    assert!(error.to_string().contains("store 1.4"), "{error}");
+}
+
+#[test]
+fn the_failing_image_is_saved() {
+    let case = Case::new([word(14, 64, 7), word(15, 0, 1), Output("ok"), Fence], log);
+    let finding = case.finding();
+    let replay = finding.crash.unwrap().replay.unwrap();
+    assert!(replay.directory.ends_with("saved/1-crash-order"));
+    assert_eq!(
+        replay.command,
+        format!("crashproof crash --replay {}", replay.directory)
+    );
+    let folder = PathBuf::from(&replay.directory);
+    let saved = load(&folder).unwrap();
+    assert_eq!(saved.recover, "./app --verify pool");
+    assert_eq!(saved.files.len(), 1);
+    assert_eq!(saved.files[0].path.as_deref(), Some("/pm/pool"));
+    let image = std::fs::read(folder.join(&saved.files[0].image)).unwrap();
+    assert_eq!(image.len() as u64, SIZE);
+    assert_eq!((at(&image, 0), at(&image, 64)), (1, 0));
+    assert!(log(&image, b"").is_err());
+    assert_eq!(saved.verdict, "recovery exited with status 1");
+    assert_eq!(std::fs::read(folder.join(&saved.output)).unwrap(), b"");
+}
+
+#[test]
+fn bad_folders_are_named() {
+    let case = Case::new([word(14, 64, 7), word(15, 0, 1), Fence], log);
+    case.finding();
+    let folder = case.folder.path().join("saved/1-crash-order");
+    let description = folder.join("replay.json");
+    let error = |folder: &Path| load(folder).unwrap_err().to_string();
+    assert!(error(case.folder.path()).contains("is no saved crash"));
+    assert!(error(&case.folder.path().join("nowhere")).contains("is no saved crash"));
+    let good = std::fs::read_to_string(&description).unwrap();
+    let cases = [
+        ("{".to_owned(), "is damaged"),
+        (good.replace("\"version\": 1", "\"version\": 9"), "version 9"),
+        (good.replace("\"image-0\"", "\"../trace\""), "not a name in the folder"),
+        (good.replace("\"size\": 4096", "\"size\": 1"), "4096 bytes instead of 1"),
+        (good.replace("\"image-0\"", "\"image-7\""), "image-7"),
+    ];
+    for (text, words) in cases {
+        std::fs::write(&description, &text).unwrap();
+        assert!(
+            error(&folder).contains(words),
+            "{} does not say {words}",
+            error(&folder)
+        );
+    }
+    std::fs::write(&description, good).unwrap();
+    load(&folder).unwrap();
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let data = || proptest::collection::vec(1u8.., 1..40);
+    prop_oneof![
+        6 => (0u64..480, data()).prop_map(|(offset, data)| Store(offset, offset, data)),
+        1 => (0u64..480, data()).prop_map(|(offset, data)| Write(offset, data)),
+        1 => (100u64..600).prop_map(Resize),
+        1 => Just(Output("x")),
+        1 => Just(Rename(Some("/pm/other"))),
+        1 => Just(Fence),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Images of arbitrary sets of changes, asked for in any order, against a replay from the start each time.
+    #[test]
+    fn images_agree_with_a_replay(
+        steps in proptest::collection::vec(step(), 1..60),
+        questions in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u64>(), any::<u64>()), 1..12),
+        margin in 1usize..12,
+    ) {
+        let case = Case::new(steps.clone(), |_, _| Ok(()));
+        let mut lab = Laboratory::new(&case.trace(), &options(None), case.executor()).unwrap();
+        lab.reach = Reach { window: 2 * margin, margin };
+        for (a, b, missing, extra) in questions {
+            let (a, b) = (a.index(steps.len() + 1) as u64, b.index(steps.len() + 1) as u64);
+            let (earliest, point) = (FIRST + a.min(b), FIRST + a.max(b));
+            let point = lab.open(earliest, point).unwrap();
+            let (first, end) = lab.window();
+            let first = first.max(point.saturating_sub(20));
+            let state = State {
+                missing: (first..point).filter(|i| missing >> (i % 64) & 1 == 1).collect(),
+                extra: (point..end).filter(|i| extra >> (i % 64) & 1 == 1).collect(),
+                ..lab.prefix(point)
+            };
+            let mut image = vec![0; 1024];
+            lab.read(&state, 0, 0, &mut image);
+            let (expected, size) = replay(&steps, &state);
+            prop_assert_eq!(lab.size(0, &state), size);
+            prop_assert!(image == expected);
+        }
+    }
+}
+
+/// The image and the file's size, change by change from the start.
+fn replay(steps: &[Step], state: &State) -> (Vec<u8>, u64) {
+    let mut image = vec![0; SIZE as usize];
+    let mut index = 0;
+    for step in steps {
+        match step {
+            Store(_, offset, data) | Nontemporal(_, offset, data) => {
+                for piece in pieces(*offset, data.len() as u64, WORD) {
+                    let start = (piece.line * LINE + piece.bytes.first()) as usize;
+                    for byte in start..start + piece.bytes.span() as usize {
+                        if state.holds(index) && byte < image.len() {
+                            image[byte] = data[byte - *offset as usize];
+                        }
+                    }
+                    index += 1;
+                }
+            }
+            Write(offset, data) => {
+                if state.holds(index) {
+                    for (n, &byte) in data.iter().enumerate() {
+                        if let Some(target) = image.get_mut(*offset as usize + n) {
+                            *target = byte;
+                        }
+                    }
+                }
+                index += 1;
+            }
+            Resize(size) => {
+                if state.holds(index) {
+                    image.resize(*size as usize, 0);
+                }
+                index += 1;
+            }
+            Output(_) | Rename(_) => index += 1,
+            Flush(_) | Fence => {}
+        }
+    }
+    let size = image.len() as u64;
+    image.resize(1024, 0);
+    (image, size)
+}

@@ -1,0 +1,370 @@
+//! A cause put into words: the finding.
+
+use std::fmt::Write;
+
+use crashproof_report::{Address, Crash, CrashStore, Finding, Frame, Kind, Order, RecoveryOutcome};
+use crashproof_sandbox::Run;
+use crashproof_stacks::{Symbolized, file_name};
+
+use super::Words;
+use super::cause::{Cause, Form};
+use super::history::{Index, Laboratory, What};
+use super::places::{Places, standing};
+
+/// Bytes of a command's output that a finding holds: its end, where the reason is.
+const MAX_OUTPUT: usize = 4096;
+/// Bytes of a store's data that a finding holds.
+const MAX_DATA: usize = 256;
+/// Stores that a message names; the rest are counted.
+const MAX_NAMED: usize = 2;
+
+pub struct Context<'a> {
+    pub lab: &'a Laboratory,
+    pub words: &'a Words,
+}
+
+pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places) -> Finding {
+    let missing = stores(&cause.missing, cause, context, places);
+    let persisted = stores(&cause.persisted, cause, context, places);
+    let (after, after_stack) = last_executed(cause, context, places);
+    let recovery = outcome(run, context);
+    let position = missing.first().or(persisted.first());
+    let frame = position.map_or_else(|| after.clone(), |store| store.frame.clone());
+    let order = match cause.kind {
+        Kind::CrashOrder => order(&missing, &persisted),
+        _ => Vec::new(),
+    };
+    Finding {
+        kind: cause.kind,
+        severity: cause.kind.severity(),
+        message: message(cause, &missing, &persisted, &after, &recovery, run, context),
+        help: help(cause, &missing, &persisted),
+        notes: notes(cause, context),
+        file: frame.file.clone(),
+        line: frame.line,
+        column: frame.column,
+        function: frame.function.clone(),
+        count: 1,
+        address: position.map(|store| store.pm.clone()),
+        stack: position.map_or_else(|| after_stack.clone(), |store| store.stack.clone()),
+        durable_by: None,
+        approximate: approximate(cause, context, places),
+        related: Vec::new(),
+        crash: Some(Crash {
+            after,
+            after_stack,
+            persisted,
+            missing,
+            recovery,
+            states: 1,
+            replay: None,
+            depth: context.words.depth,
+        }),
+        order,
+    }
+}
+
+/// The stores with their positions; pieces of one store are put together again.
+fn stores(indices: &[Index], cause: &Cause, context: &Context, places: &mut Places) -> Vec<CrashStore> {
+    let mut stores: Vec<(u64, CrashStore)> = Vec::new();
+    for &index in indices {
+        let change = context.lab.change(index);
+        let (offset, data) = change.data().unwrap_or((0, &[]));
+        let length = data.len() as u64;
+        let mut digits = String::new();
+        for byte in &data[..data.len().min(MAX_DATA)] {
+            let _ = write!(digits, "{byte:02x}");
+        }
+        if let Some((seq, last)) = stores.last_mut()
+            && *seq == change.id.seq
+            && last.pm.offset + last.pm.length == offset
+        {
+            last.pm.length += length;
+            last.data += &digits;
+            continue;
+        }
+        let stack = places.symbolize(change.stack, context.lab.tables()).frames;
+        let store = CrashStore {
+            frame: standing(&stack).cloned().unwrap_or_default(),
+            stack,
+            pm: Address {
+                file: context.lab.file_name(change.file).to_owned(),
+                offset,
+                length,
+            },
+            data: digits,
+            executed: index < cause.state.point,
+        };
+        stores.push((change.id.seq, store));
+    }
+    stores.into_iter().map(|(_, store)| store).collect()
+}
+
+/// The last change before the crash that has a place in the program.
+fn last_executed(cause: &Cause, context: &Context, places: &mut Places) -> (Frame, Vec<Frame>) {
+    let (first, _) = context.lab.window();
+    for index in (first..cause.state.point).rev() {
+        let change = context.lab.change(index);
+        let stack = places.symbolize(change.stack, context.lab.tables()).frames;
+        if let Some(frame) = standing(&stack) {
+            return (frame.clone(), stack);
+        }
+    }
+    (Frame::default(), Vec::new())
+}
+
+fn approximate(cause: &Cause, context: &Context, places: &mut Places) -> bool {
+    let Some(&first) = cause.missing.first().or(cause.persisted.first()) else {
+        return false;
+    };
+    let stack = context.lab.change(first).stack;
+    let Symbolized { frames, approximate } = places.symbolize(stack, context.lab.tables());
+    let index = standing(&frames).and_then(|at| frames.iter().position(|frame| std::ptr::eq(frame, at)));
+    index.is_some_and(|index| approximate[index])
+}
+
+/// Each source line of M before each of A.
+fn order(missing: &[CrashStore], persisted: &[CrashStore]) -> Vec<Order> {
+    let mut order: Vec<Order> = Vec::new();
+    for before in missing {
+        for after in persisted {
+            let pair = Order {
+                before: before.frame.clone(),
+                after: after.frame.clone(),
+            };
+            let known = |other: &Order| same_line(&other.before, &pair.before) && same_line(&other.after, &pair.after);
+            if !order.iter().any(known) {
+                order.push(pair);
+            }
+        }
+    }
+    order
+}
+
+fn same_line(a: &Frame, b: &Frame) -> bool {
+    match (&a.file, &b.file) {
+        (Some(file), Some(other)) => file == other && a.line == b.line,
+        (None, None) => a.module == b.module && a.address == b.address,
+        _ => false,
+    }
+}
+
+fn outcome(run: &Run, context: &Context) -> RecoveryOutcome {
+    let check = run.check.as_ref().filter(|check| !check.succeeded());
+    let (command, ended) = match (check, &context.words.check) {
+        (Some(check), Some(command)) => (command, check),
+        _ => (&context.words.recover, &run.recovery),
+    };
+    let unexpected_output = context.lab.expected().is_some() && run.recovery.succeeded() && check.is_none();
+    RecoveryOutcome {
+        command: command.clone(),
+        status: ended.status,
+        signal: ended.signal,
+        timeout: ended.timed_out,
+        stdout: tail(&ended.stdout),
+        stderr: tail(&ended.stderr),
+        unexpected_output,
+    }
+}
+
+/// The end of an output as text, from the start of a line.
+fn tail(output: &[u8]) -> String {
+    let mut start = output.len().saturating_sub(MAX_OUTPUT);
+    if start > 0 {
+        start += output[start..]
+            .iter()
+            .position(|&byte| byte == b'\n')
+            .map_or(0, |end| end + 1);
+    }
+    String::from_utf8_lossy(&output[start..]).into_owned()
+}
+
+/// "crash after line 15 of `append` (log.c): the store of line 15 had persisted, that of line 14 had not; recovery exited
+/// with status 1"
+fn message(
+    cause: &Cause,
+    missing: &[CrashStore],
+    persisted: &[CrashStore],
+    after: &Frame,
+    recovery: &RecoveryOutcome,
+    run: &Run,
+    context: &Context,
+) -> String {
+    let in_recovery = if context.words.depth > 1 {
+        " of the recovery"
+    } else {
+        ""
+    };
+    let checker = run.check.as_ref().is_some_and(|check| !check.succeeded());
+    let failed = recovery.in_words(if checker { "the checker" } else { "recovery" });
+    let of_other_file = |store: &CrashStore| store.frame.file != after.file;
+    let name = |store: &CrashStore| place(&store.frame, &store.pm, of_other_file(store));
+    let missing_places = list(missing.iter().map(name));
+    let persisted_places = list(persisted.iter().map(name));
+    let crash = match after_words(after) {
+        Some(after) => format!("crash{in_recovery} after {after}"),
+        None => format!("crash{in_recovery}"),
+    };
+    let one = missing.iter().all(|store| same_line(&store.frame, &missing[0].frame));
+    let were = if one { "was" } else { "were" };
+    let lost = match (&cause.form, cause.kind) {
+        (Form::Lost, Kind::CrashDurability) => {
+            format!("{missing_places} had not persisted, and the program had output what depends on it")
+        }
+        (Form::Between(..), Kind::CrashDurability) => {
+            format!("the program had output what it only stores later, at {missing_places}")
+        }
+        _ if is_torn(cause, context) => {
+            format!("a part of what {missing_places} stores had persisted, the rest had not")
+        }
+        (Form::Lost, _) if missing_places == persisted_places => {
+            format!("one store of {missing_places} had persisted, another had not")
+        }
+        (Form::Between(..), _) if missing_places == persisted_places => {
+            format!("one store of {missing_places} had persisted, another was still to come")
+        }
+        (Form::Lost, _) if persisted.is_empty() => format!("{missing_places} had not persisted"),
+        (Form::Lost, _) => format!("{persisted_places} had persisted, {missing_places} had not"),
+        (Form::Between(..), _) if missing.is_empty() => format!("{persisted_places} had persisted"),
+        (Form::Between(..), _) if persisted.is_empty() => format!("{missing_places} {were} still to come"),
+        (Form::Between(..), _) => format!("{persisted_places} had persisted, {missing_places} {were} still to come"),
+    };
+    format!("{crash}: {lost}; {failed}")
+}
+
+/// "line 15 of `append`"
+fn after_words(frame: &Frame) -> Option<String> {
+    match (frame.line.filter(|_| frame.has_position()), &frame.function) {
+        (Some(line), Some(function)) => Some(format!("line {line} of `{function}`")),
+        (Some(line), None) => Some(format!("line {line} of {}", file_name(frame.file.as_deref()?))),
+        (None, Some(function)) => Some(format!("`{function}`+{:#x}", frame.address)),
+        (None, None) if frame.address != 0 => Some(format!(
+            "{:#x} in {}",
+            frame.address,
+            file_name(frame.module.as_deref().unwrap_or("?"))
+        )),
+        (None, None) => None,
+    }
+}
+
+/// "line 14", "pool.c:14", "8 bytes at offset 0x40 of log.pm"
+fn place(frame: &Frame, pm: &Address, other_file: bool) -> String {
+    match (frame.file.as_deref().filter(|_| frame.has_position()), frame.line) {
+        (Some(file), Some(line)) if other_file => format!("{}:{line}", file_name(file)),
+        (Some(_), Some(line)) => format!("line {line}"),
+        _ => bytes(pm),
+    }
+}
+
+fn bytes(pm: &Address) -> String {
+    let file = file_name(&pm.file);
+    match pm.length {
+        0 => format!("the size or name of {file}"),
+        1 => format!("1 byte at offset {:#x} of {file}", pm.offset),
+        length => format!("{length} bytes at offset {:#x} of {file}", pm.offset),
+    }
+}
+
+/// "a", "a and b", "a, b and 3 more"; nothing twice.
+fn list(names: impl Iterator<Item = String>) -> String {
+    let mut distinct: Vec<String> = Vec::new();
+    for name in names {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    match distinct.as_slice() {
+        [] => "nothing".to_owned(),
+        [one] => one.clone(),
+        [one, two] => format!("{one} and {two}"),
+        more => format!("{} and {} more", more[..MAX_NAMED].join(", "), more.len() - MAX_NAMED),
+    }
+}
+
+fn help(cause: &Cause, missing: &[CrashStore], persisted: &[CrashStore]) -> Option<String> {
+    let name = |store: &CrashStore| match &store.frame.file {
+        Some(file) if store.frame.has_position() => format!("{}:{}", file_name(file), store.frame.line.unwrap_or(0)),
+        _ => bytes(&store.pm),
+    };
+    let at = |stores: &[CrashStore]| {
+        let places = list(stores.iter().map(name));
+        match stores.iter().all(|store| same_line(&store.frame, &stores[0].frame)) {
+            true => format!("the store at {places}"),
+            false => format!("the stores at {places}"),
+        }
+    };
+    if missing.is_empty() {
+        return None;
+    }
+    let (first, then) = (at(missing), at(persisted));
+    match (cause.kind, &cause.form) {
+        (Kind::CrashOrder, _) if first == then => Some(format!(
+            "flush and fence the first of the two before the other is made: both are {first}"
+        )),
+        (Kind::CrashOrder, Form::Lost) => Some(format!("flush and fence {first} before making {then}")),
+        (Kind::CrashOrder, Form::Between(..)) => {
+            Some(format!("make {first} before {then}, and flush and fence in between"))
+        }
+        (Kind::CrashDurability, Form::Lost) => Some(format!(
+            "flush and fence {first} before the program says that it is done"
+        )),
+        (Kind::CrashDurability, Form::Between(..)) => Some(format!(
+            "make {first}, flush and fence before the program says that it is done"
+        )),
+        _ => None,
+    }
+}
+
+/// Whether what had persisted and what had not are of one store.
+fn is_torn(cause: &Cause, context: &Context) -> bool {
+    let store = |&index: &Index| {
+        Some(context.lab.change(index))
+            .filter(|change| change.is_store())
+            .map(|c| c.id.seq)
+    };
+    cause
+        .missing
+        .iter()
+        .filter_map(store)
+        .any(|seq| cause.persisted.iter().any(|index| store(index) == Some(seq)))
+}
+
+fn notes(cause: &Cause, context: &Context) -> Vec<String> {
+    let mut notes = Vec::new();
+    let change = |&index: &Index| context.lab.change(index);
+    if is_torn(cause, context) {
+        notes.push(
+            "the persisted and the missing bytes are of one store: only eight aligned bytes persist at once, a wider store \
+             can tear"
+                .to_owned(),
+        );
+    }
+    let mut threads: Vec<_> = cause
+        .missing
+        .iter()
+        .chain(&cause.persisted)
+        .map(|i| change(i).thread)
+        .collect();
+    threads.sort_unstable();
+    threads.dedup();
+    if threads.len() > 1 {
+        notes.push(
+            "the stores are of different threads: a fence waits for the flushes of its own thread only".to_owned(),
+        );
+    }
+    let resized = cause
+        .persisted
+        .iter()
+        .map(change)
+        .find_map(|change| match &change.what {
+            What::Resize { size } => Some(format!("what had persisted is the file's new size, {size} bytes")),
+            What::Place { path: Some(path) } => Some(format!("what had persisted is the file's new name, {path}")),
+            What::Place { path: None } => Some("what had persisted is the file's removal".to_owned()),
+            What::Write { .. } => {
+                Some("what had persisted was written by a system call, which counts as durable at once".to_owned())
+            }
+            _ => None,
+        });
+    notes.extend(resized);
+    notes
+}

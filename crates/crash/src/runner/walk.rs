@@ -1,0 +1,230 @@
+//! `dpor` at one crash point: a walk down the tree of reads for all choices of the uncertain lines at once.
+//!
+//! A line's choice is open until the recovery touches a unit with the line in it; then each of its options is tried. Where the
+//! tree has no edge for what a unit holds, one state is run, and its reads become the edge. At a leaf the lines that
+//! are still open were never looked at: all their choices have the leaf's verdict.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::{Tested, Worker, lock};
+use crate::error::CrashError;
+use crate::reads::{Next, Position, Tree};
+use crate::state::State;
+use crate::strategy::Walk;
+
+/// How far a walk came.
+pub(super) enum Walked {
+    All,
+    /// As far as its runs went.
+    InPart,
+    /// The campaign ends.
+    Stopped,
+}
+
+/// A unit with open lines, all of whose contents are tried.
+struct Branch {
+    at: Position,
+    lines: Vec<usize>,
+    number: u128,
+    count: u128,
+}
+
+/// The choices of a point's lines.
+struct Choices {
+    ranges: Vec<Range<u64>>,
+    fixed: Vec<Option<u64>>,
+}
+
+impl Choices {
+    fn new(ranges: Vec<Range<u64>>) -> Choices {
+        let fixed = ranges
+            .iter()
+            .map(|range| (range.end - range.start == 1).then_some(range.start));
+        Choices {
+            fixed: fixed.collect(),
+            ranges,
+        }
+    }
+
+    fn count(&self, lines: impl Iterator<Item = usize>) -> u128 {
+        lines
+            .map(|line| (self.ranges[line].end - self.ranges[line].start) as u128)
+            .fold(1, u128::saturating_mul)
+    }
+
+    fn open(&self) -> impl Iterator<Item = usize> {
+        (0..self.fixed.len()).filter(|&line| self.fixed[line].is_none())
+    }
+
+    fn fix(&mut self, lines: &[usize], mut number: u128) {
+        for &line in lines {
+            let range = &self.ranges[line];
+            let count = (range.end - range.start) as u128;
+            self.fixed[line] = Some(range.start + (number % count) as u64);
+            number /= count;
+        }
+    }
+
+    fn release(&mut self, lines: &[usize]) {
+        lines.iter().for_each(|&line| self.fixed[line] = None);
+    }
+
+    fn option(&self, line: usize) -> u64 {
+        self.fixed[line].unwrap_or(self.ranges[line].start)
+    }
+
+    /// A state of these choices.
+    fn state(&self) -> State {
+        State((0..self.fixed.len()).map(|line| self.option(line)).collect())
+    }
+}
+
+pub(super) struct Walker {
+    walk: Walk,
+    /// Runs made.
+    runs: u64,
+    /// States that are known to have the verdict of a run.
+    pub covered: u128,
+}
+
+impl Walker {
+    pub fn new(walk: Walk) -> Walker {
+        Walker {
+            walk,
+            runs: 0,
+            covered: 0,
+        }
+    }
+
+    /// Goes over all states in which each line has an option of its range.
+    pub fn product(&mut self, worker: &mut Worker<'_>, ranges: Vec<Range<u64>>) -> Result<Walked, CrashError> {
+        let mut choices = Choices::new(ranges);
+        let mut branches: Vec<Branch> = Vec::new();
+        loop {
+            let at = branches.last().map(|branch| branch.at);
+            match self.descend(worker, &mut choices, &mut branches, at)? {
+                Walked::All => {}
+                other => return Ok(other),
+            }
+            loop {
+                let Some(branch) = branches.last_mut() else {
+                    return Ok(Walked::All);
+                };
+                branch.number += 1;
+                if branch.number < branch.count {
+                    let number = rotated(branch, self.walk);
+                    choices.fix(&branch.lines, number);
+                    break;
+                }
+                choices.release(&branch.lines);
+                branches.pop();
+            }
+        }
+    }
+
+    /// From a position, or the root, to a leaf, which is made if there is none.
+    fn descend(
+        &mut self,
+        worker: &mut Worker<'_>,
+        choices: &mut Choices,
+        branches: &mut Vec<Branch>,
+        from: Option<Position>,
+    ) -> Result<Walked, CrashError> {
+        if !worker.shared.prunes.load(Ordering::Relaxed) {
+            return self.one_by_one(worker, choices);
+        }
+        let root = |tree: &Tree| from.or_else(|| tree.root(worker.point.context));
+        let mut at = match self.find(worker, choices, root)? {
+            Ok(at) => at,
+            Err(walked) => return Ok(walked),
+        };
+        loop {
+            let unit = match lock(&worker.shared.tree).next(at) {
+                Next::Ends(_) => {
+                    self.covered = self.covered.saturating_add(choices.count(choices.open()));
+                    return Ok(Walked::All);
+                }
+                Next::Touch(unit) => unit,
+            };
+            let lines = worker.stage.lines_of(unit);
+            let lines: Vec<usize> = lines.filter(|&line| choices.fixed[line].is_none()).collect();
+            if !lines.is_empty() {
+                let branch = Branch {
+                    at,
+                    number: 0,
+                    count: choices.count(lines.iter().copied()),
+                    lines,
+                };
+                choices.fix(&branch.lines, rotated(&branch, self.walk));
+                branches.push(branch);
+            }
+            let content = worker.stage.unit(unit, worker.cursor, |line| choices.option(line));
+            at = match self.find(worker, choices, |tree| tree.follow(at, content))? {
+                Ok(next) => next,
+                Err(walked) => return Ok(walked),
+            };
+        }
+    }
+
+    /// Where the tree leads, if need be after a run that makes it lead there. Else how the walk over these choices ended
+    /// without the tree.
+    fn find(
+        &mut self,
+        worker: &mut Worker<'_>,
+        choices: &mut Choices,
+        edge: impl Fn(&Tree) -> Option<Position>,
+    ) -> Result<Result<Position, Walked>, CrashError> {
+        let known = edge(&lock(&worker.shared.tree));
+        if let Some(at) = known {
+            return Ok(Ok(at));
+        }
+        if self.runs >= self.walk.runs {
+            return Ok(Err(Walked::InPart));
+        }
+        if worker.shared.is_over() {
+            return Ok(Err(Walked::Stopped));
+        }
+        let state = choices.state();
+        let hash = worker.point.state_hash(&state);
+        let new = lock(&worker.shared.seen).insert(hash);
+        if matches!(worker.run(&state, hash, new)?, Tested::Stopped) {
+            return Ok(Err(Walked::Stopped));
+        }
+        self.runs += 1;
+        if !worker.shared.prunes.load(Ordering::Relaxed) {
+            return Ok(Err(Walked::InPart));
+        }
+        let made = edge(&lock(&worker.shared.tree));
+        match made {
+            Some(at) => Ok(Ok(at)),
+            // What the run read is not known, or there is no room for it.
+            None => Ok(Err(self.one_by_one(worker, choices)?)),
+        }
+    }
+
+    /// Without the tree: every state of the choices by itself.
+    fn one_by_one(&mut self, worker: &mut Worker<'_>, choices: &mut Choices) -> Result<Walked, CrashError> {
+        let lines: Vec<usize> = choices.open().collect();
+        for number in 0..choices.count(lines.iter().copied()) {
+            if self.runs >= self.walk.runs {
+                return Ok(Walked::InPart);
+            }
+            choices.fix(&lines, number);
+            match worker.test(&choices.state())? {
+                Tested::Stopped => return Ok(Walked::Stopped),
+                Tested::Known => {}
+                Tested::Ran => self.runs += 1,
+            }
+            self.covered = self.covered.saturating_add(1);
+        }
+        choices.release(&lines);
+        Ok(Walked::All)
+    }
+}
+
+/// Workers that share a point begin at different ends.
+fn rotated(branch: &Branch, walk: Walk) -> u128 {
+    let shift = branch.count / walk.ways.max(1) as u128 * walk.way as u128;
+    branch.number.wrapping_add(shift) % branch.count
+}

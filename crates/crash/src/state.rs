@@ -1,0 +1,750 @@
+//! Crash states of one crash point: for each line that is uncertain there, what it may hold; a state is a choice for each.
+//!
+//! A line may hold its base (what is guaranteed persistent) with a prefix of its cached stores and any subset of its unfenced
+//! non-temporal ones ([`crashproof_model::crash_states`] is the definition), or, with `--reorder-in-line`, with any subset
+//! of all of them (pmreorder's model). Choices of equal content are one *option*; it stands for the choice in
+//! which most stores persisted. Option 0 is the base.
+//!
+//! Deviation: a line with more than [`MAX_OPTIONS`] contents keeps the newest, and of more than 2^14 combinations of
+//! unordered stores only those with few, or all but few, of them are looked at. Both are counted.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crashproof_model::{Bytes, Flush, Keep, Line, LineAddress, Model, Store, Tag, Thread};
+use crashproof_trace::StackId;
+use rustc_hash::FxHashMap;
+
+use crate::executor::StoreId;
+use crate::hash::{self, Content};
+
+/// Contents kept for one line at one point.
+pub(crate) const MAX_OPTIONS: usize = 4096;
+/// Combinations of stores looked at for one line at one point.
+const MAX_COMBINATIONS: u128 = 1 << 14;
+/// Beyond so many options, equal ones are found by a table.
+const SCANNED: usize = 16;
+
+/// What the cursor keeps with each store that is not guaranteed persistent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pending {
+    pub id: StoreId,
+    pub stack: StackId,
+    /// Where in the line `data` begins.
+    pub start: u8,
+    pub data: Box<[u8]>,
+}
+
+impl Tag for Pending {
+    type Site = ();
+}
+
+/// Writes those bytes of a store that still count.
+pub(crate) fn write_store(content: &mut Content, store: &Store<Pending>) {
+    let start = store.tag.start as usize;
+    for (index, &byte) in store.tag.data.iter().enumerate() {
+        if store.bytes.0 >> (start + index) & 1 != 0 {
+            content[start + index] = byte;
+        }
+    }
+}
+
+/// Which of a line's stores persisted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Choice {
+    /// So many of the ordered ones.
+    ordered: u32,
+    /// Bit n: the n-th unordered one. The last bit stands for all from there on.
+    unordered: u64,
+}
+
+const NOTHING: Choice = Choice {
+    ordered: 0,
+    unordered: 0,
+};
+
+impl Choice {
+    fn persisted(self) -> u32 {
+        self.ordered + self.unordered.count_ones()
+    }
+}
+
+/// Unordered stores that are told apart.
+const TOLD_APART: usize = 63;
+
+#[derive(Clone, Debug)]
+struct LineOption {
+    content: Content,
+    /// Against the base.
+    change: u128,
+    choice: Choice,
+}
+
+#[derive(Clone, Debug)]
+enum Options {
+    Listed(Vec<LineOption>),
+    /// Stores that share no byte and each change something: bit n of an option's number is the n-th of them. `silent` are the
+    /// others: they are taken as persisted whenever anything is.
+    Independent {
+        stores: Vec<u8>,
+        silent: u64,
+    },
+}
+
+/// A line that is not all guaranteed persistent.
+#[derive(Clone, Debug)]
+pub(crate) struct UncertainLine {
+    pub at: LineAddress,
+    base: Content,
+    line: Line<Pending>,
+    reorder: bool,
+    options: Options,
+    /// By `change`, when there are many options.
+    index: FxHashMap<u128, u32>,
+    /// The option in which everything persisted.
+    everything: u64,
+    /// Content with everything persisted.
+    newest: Content,
+    /// Options from here on were not there at the point before.
+    fresh_from: u64,
+    /// `options` are not those of `line`.
+    stale: bool,
+    /// Some store is not ordered with the others.
+    mixed: bool,
+    /// The cursor has counted it with so many options.
+    pub counted: u64,
+    /// Some contents were left out.
+    capped: bool,
+}
+
+impl UncertainLine {
+    pub fn new(at: LineAddress, base: Content, reorder: bool) -> UncertainLine {
+        let mut line = UncertainLine {
+            at,
+            base,
+            line: Line::default(),
+            reorder,
+            options: Options::Listed(Vec::new()),
+            index: FxHashMap::default(),
+            everything: 0,
+            newest: base,
+            fresh_from: 1,
+            stale: false,
+            mixed: false,
+            counted: 0,
+            capped: false,
+        };
+        line.restart();
+        line
+    }
+
+    /// Nothing but the base.
+    fn restart(&mut self) {
+        self.index.clear();
+        self.everything = 0;
+        self.capped = false;
+        let base = LineOption {
+            content: self.base,
+            change: 0,
+            choice: NOTHING,
+        };
+        match &mut self.options {
+            Options::Listed(list) => {
+                list.clear();
+                list.push(base);
+            }
+            Options::Independent { .. } => self.options = Options::Listed(vec![base]),
+        }
+    }
+
+    pub fn line(&self) -> &Line<Pending> {
+        &self.line
+    }
+
+    pub fn base(&self) -> &Content {
+        &self.base
+    }
+
+    pub fn is_capped(&self) -> bool {
+        self.capped
+    }
+
+    /// A store that stays uncertain.
+    pub fn store(&mut self, store: Store<Pending>) {
+        write_store(&mut self.newest, &store);
+        self.mixed |= store.nontemporal || self.reorder;
+        self.line.store(Model::Px86, Keep::All, store);
+        if !self.stale && !self.mixed {
+            let choice = Choice {
+                ordered: self.line.stores().len() as u32,
+                unordered: 0,
+            };
+            self.everything = self.add(self.newest, choice);
+        } else {
+            self.stale = true;
+        }
+    }
+
+    /// Whether that made something pending that was not.
+    pub fn flush(&mut self, thread: Thread) -> bool {
+        self.line.flush(thread, ()) == Flush::Useful
+    }
+
+    /// Changes what is guaranteed persistent: `change` sees the line and its base.
+    pub fn persist(&mut self, change: impl FnOnce(&mut Line<Pending>, &mut Content)) {
+        change(&mut self.line, &mut self.base);
+        self.mixed = self.line.stores().iter().any(|s| s.nontemporal || self.reorder);
+        self.stale = true;
+        self.newest = self.base;
+        for store in self.line.stores() {
+            write_store(&mut self.newest, store);
+        }
+    }
+
+    /// Before a point: brings the options up to date.
+    pub fn refresh(&mut self) {
+        if !self.stale {
+            return;
+        }
+        self.stale = false;
+        // Of what was there before, only the base can be told.
+        self.fresh_from = 1;
+        self.restart();
+        if !self.mixed {
+            let mut content = self.base;
+            for index in 0..self.line.stores().len() {
+                write_store(&mut content, &self.line.stores()[index]);
+                let choice = Choice {
+                    ordered: index as u32 + 1,
+                    unordered: 0,
+                };
+                self.everything = self.add(content, choice);
+            }
+        } else if !self.independent() {
+            self.combine();
+        }
+    }
+
+    /// After a point: what is there now is not new to the next one.
+    pub fn settle(&mut self) {
+        self.fresh_from = self.count();
+    }
+
+    /// Whether all stores can be chosen by themselves; then options need no list.
+    fn independent(&mut self) -> bool {
+        let stores = self.line.stores();
+        if stores.len() >= TOLD_APART || stores.iter().any(|s| !s.nontemporal && !self.reorder) {
+            return false;
+        }
+        let mut taken = 0;
+        let mut changing = Vec::new();
+        let mut silent = 0;
+        for (index, store) in stores.iter().enumerate() {
+            if taken & store.bytes.0 != 0 {
+                return false;
+            }
+            taken |= store.bytes.0;
+            let mut content = self.base;
+            write_store(&mut content, store);
+            if content == self.base {
+                silent |= 1 << index;
+            } else {
+                changing.push(index as u8);
+            }
+        }
+        self.everything = (1 << changing.len()) - 1;
+        self.options = Options::Independent {
+            stores: changing,
+            silent,
+        };
+        true
+    }
+
+    fn combine(&mut self) {
+        let all = self.line.stores().len();
+        let free = self
+            .line
+            .stores()
+            .iter()
+            .filter(|s| s.nontemporal || self.reorder)
+            .count();
+        let ordered = (all - free) as u32;
+        let told_apart = free.min(TOLD_APART + 1) as u32;
+        let full = u64::MAX >> (64 - told_apart);
+        if ((ordered as u128 + 1) << told_apart) <= MAX_COMBINATIONS {
+            for ordered in 0..=ordered {
+                for unordered in 0..=full {
+                    self.choose(Choice { ordered, unordered });
+                }
+            }
+        } else {
+            self.capped = true;
+            for prefix in 0..=ordered {
+                for unordered in [0, full] {
+                    self.choose(Choice {
+                        ordered: prefix,
+                        unordered,
+                    });
+                }
+            }
+            for ordered in [0, ordered] {
+                for bit in 0..told_apart {
+                    let upto = u64::MAX >> (63 - bit);
+                    for unordered in [1 << bit, full & !(1 << bit), full & upto, full & !upto] {
+                        self.choose(Choice { ordered, unordered });
+                    }
+                }
+            }
+        }
+        self.everything = self.choose(Choice {
+            ordered,
+            unordered: full,
+        });
+    }
+
+    fn choose(&mut self, choice: Choice) -> u64 {
+        let content = self.content_of(choice);
+        self.add(content, choice)
+    }
+
+    /// The option of this content, a new one if there is none.
+    fn add(&mut self, content: Content, choice: Choice) -> u64 {
+        let change = hash::change(self.at, &self.base, &content);
+        let Options::Listed(list) = &mut self.options else {
+            unreachable!("independent stores have no list");
+        };
+        let known = if list.len() <= SCANNED {
+            list.iter().position(|option| option.change == change)
+        } else {
+            if self.index.is_empty() {
+                let entries = list.iter().enumerate().map(|(i, o)| (o.change, i as u32));
+                self.index.extend(entries);
+            }
+            self.index.get(&change).map(|&index| index as usize)
+        };
+        if let Some(known) = known {
+            // The base stays what nothing more makes.
+            if known > 0 && list[known].choice.persisted() < choice.persisted() {
+                list[known].choice = choice;
+            }
+            return known as u64;
+        }
+        if list.len() >= MAX_OPTIONS {
+            self.capped = true;
+            list.drain(1..MAX_OPTIONS / 2);
+            self.index.clear();
+            self.fresh_from = self.fresh_from.saturating_sub(MAX_OPTIONS as u64 / 2 - 1).max(1);
+        }
+        list.push(LineOption {
+            content,
+            change,
+            choice,
+        });
+        if !self.index.is_empty() {
+            self.index.insert(change, list.len() as u32 - 1);
+        }
+        list.len() as u64 - 1
+    }
+
+    pub fn count(&self) -> u64 {
+        match &self.options {
+            Options::Listed(list) => list.len() as u64,
+            Options::Independent { stores, .. } => 1 << stores.len(),
+        }
+    }
+
+    /// Options from here on are new.
+    pub fn fresh_from(&self) -> u64 {
+        self.fresh_from.min(self.count())
+    }
+
+    pub fn everything(&self) -> u64 {
+        self.everything
+    }
+
+    fn choice(&self, option: u64) -> Choice {
+        match &self.options {
+            Options::Listed(list) => list[option as usize].choice,
+            Options::Independent { .. } if option == 0 => NOTHING,
+            Options::Independent { stores, silent } => {
+                let chosen = stores.iter().enumerate().filter(|(bit, _)| option >> bit & 1 != 0);
+                Choice {
+                    ordered: 0,
+                    unordered: chosen.fold(*silent, |set, (_, &store)| set | 1 << store),
+                }
+            }
+        }
+    }
+
+    pub fn content(&self, option: u64) -> Content {
+        match &self.options {
+            Options::Listed(list) => list[option as usize].content,
+            Options::Independent { .. } => self.content_of(self.choice(option)),
+        }
+    }
+
+    /// What the option adds to the hash of the base.
+    pub fn change(&self, option: u64) -> u128 {
+        match &self.options {
+            Options::Listed(list) => list[option as usize].change,
+            Options::Independent { .. } if option == 0 => 0,
+            Options::Independent { .. } => hash::change(self.at, &self.base, &self.content(option)),
+        }
+    }
+
+    fn content_of(&self, choice: Choice) -> Content {
+        let mut content = self.base;
+        for (store, persisted) in self.chosen(choice) {
+            if persisted {
+                write_store(&mut content, store);
+            }
+        }
+        content
+    }
+
+    fn chosen(&self, choice: Choice) -> impl Iterator<Item = (&Store<Pending>, bool)> {
+        let (mut ordered, mut unordered) = (0, 0);
+        self.line.stores().iter().map(move |store| {
+            let persisted = if store.nontemporal || self.reorder {
+                unordered += 1;
+                choice.unordered >> (unordered - 1).min(TOLD_APART) & 1 != 0
+            } else {
+                ordered += 1;
+                ordered <= choice.ordered
+            };
+            (store, persisted)
+        })
+    }
+
+    /// Stores that persisted in the option and are not overwritten there, and stores that did not and are not overwritten when
+    /// everything persists. The others make no difference, and there can be very many of them.
+    fn split(&self, option: u64) -> (Vec<StoreId>, Vec<StoreId>) {
+        let chosen: Vec<_> = self.chosen(self.choice(option)).collect();
+        let (mut persisted, mut missing) = (Vec::new(), Vec::new());
+        let (mut covered, mut covered_at_last) = (Bytes(0), Bytes(0));
+        for (store, is_persisted) in chosen.into_iter().rev() {
+            if is_persisted {
+                if !store.bytes.without(covered).is_empty() {
+                    persisted.push(store.tag.id);
+                }
+                covered = covered.union(store.bytes);
+            } else if !store.bytes.without(covered_at_last).is_empty() {
+                missing.push(store.tag.id);
+            }
+            covered_at_last = covered_at_last.union(store.bytes);
+        }
+        (persisted, missing)
+    }
+
+    /// Content with just these stores persisted, allowed or not.
+    pub fn content_with(&self, persisted: impl Fn(StoreId) -> bool) -> Content {
+        let mut content = self.base;
+        for store in self.line.stores().iter().filter(|s| persisted(s.tag.id)) {
+            write_store(&mut content, store);
+        }
+        content
+    }
+}
+
+/// A choice for each uncertain line of a point, in the order of [`CrashPoint::lines`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct State(pub Vec<u64>);
+
+/// The last store that was executed before a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct After {
+    pub id: StoreId,
+    pub stack: StackId,
+}
+
+/// A crash point as far as it is known without looking at its lines.
+#[derive(Clone, Debug)]
+pub(crate) struct PointHead {
+    /// The crash is just before this event. With eADR it may be within it: then so many pieces of it were stored.
+    pub seq: u64,
+    pub within: u16,
+    pub after: Option<After>,
+    /// No earlier point had both this event's call path and that of the last store.
+    pub new_stack: bool,
+    /// States that the point before did not have, saturating.
+    pub states: u128,
+    /// Lines that changed since the point before.
+    pub changed: usize,
+    pub what: PointKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PointKind {
+    /// Before the first store of the window.
+    Start,
+    Middle,
+    /// After the last event of the window.
+    End,
+}
+
+/// A crash point with its lines.
+pub(crate) struct CrashPoint {
+    pub head: PointHead,
+    /// In the order of their addresses.
+    pub lines: Vec<Arc<UncertainLine>>,
+    /// Indices of the lines that have options which the point before did not have.
+    pub fresh: Vec<usize>,
+    /// What beside the lines (file contents, sizes, names, output) differs from the point before: all states are new.
+    pub all_fresh: bool,
+    /// Of what is guaranteed persistent.
+    pub hash: u128,
+    /// Of file sizes and names and of the output.
+    pub context: u128,
+    /// Pieces of the event that the crash is within: those stored, and the others.
+    pub within: (Vec<StoreId>, Vec<StoreId>),
+}
+
+impl CrashPoint {
+    pub fn nothing(&self) -> State {
+        State(vec![0; self.lines.len()])
+    }
+
+    pub fn everything(&self) -> State {
+        State(self.lines.iter().map(|line| line.everything()).collect())
+    }
+
+    /// Everything but what one line has pending.
+    pub fn without(&self, line: usize) -> State {
+        let mut state = self.everything();
+        state.0[line] = 0;
+        state
+    }
+
+    /// Only what one line has pending.
+    pub fn only(&self, line: usize) -> State {
+        let mut state = self.nothing();
+        state.0[line] = self.lines[line].everything();
+        state
+    }
+
+    /// Equal for two states that a recovery cannot tell apart.
+    pub fn state_hash(&self, state: &State) -> u128 {
+        let lines = self.lines.iter().zip(&state.0).filter(|(_, option)| **option != 0);
+        let content = lines.fold(self.hash, |sum, (line, &option)| sum.wrapping_add(line.change(option)));
+        hash::pair(0, content as u64)
+            .wrapping_add(hash::pair(1, (content >> 64) as u64))
+            .wrapping_add(self.context)
+    }
+
+    /// Stores that were not guaranteed persistent: those that had persisted, and the others, as far as they matter.
+    pub fn split(&self, state: &State) -> (Vec<StoreId>, Vec<StoreId>) {
+        let (mut persisted, mut missing) = self.within.clone();
+        for (line, &option) in self.lines.iter().zip(&state.0) {
+            let (line_persisted, line_missing) = line.split(option);
+            persisted.extend(line_persisted);
+            missing.extend(line_missing);
+        }
+        persisted.sort_unstable();
+        missing.sort_unstable();
+        (persisted, missing)
+    }
+
+    /// The order in which the states are numbered: lines in their order of change, new ones first.
+    fn digits(&self) -> Vec<usize> {
+        let mut is_fresh = vec![false; self.lines.len()];
+        self.fresh.iter().for_each(|&line| is_fresh[line] = true);
+        let others = (0..self.lines.len()).filter(|&line| !is_fresh[line]);
+        self.fresh.iter().copied().chain(others).collect()
+    }
+
+    /// The states that the point before did not have, as disjoint products.
+    ///
+    /// A state is new if some line holds what it could not hold before. The products differ in which is the first such line.
+    pub fn products(&self) -> impl Iterator<Item = Product<'_>> {
+        let count = if self.all_fresh { 1 } else { self.fresh.len() };
+        let digits = self.digits();
+        (0..count).map(move |first| Product {
+            point: self,
+            digits: digits.clone(),
+            first: (!self.all_fresh).then_some(first),
+        })
+    }
+}
+
+/// For each line a range of its options.
+pub(crate) struct Product<'a> {
+    point: &'a CrashPoint,
+    /// Lines, the first counting fastest.
+    digits: Vec<usize>,
+    /// Which of `digits` is the first line with a new option; `None`: every option of every line.
+    first: Option<usize>,
+}
+
+impl Product<'_> {
+    pub fn digits(&self) -> impl Iterator<Item = (usize, Range<u64>)> + '_ {
+        let fresh = self.point.fresh.len();
+        self.digits.iter().enumerate().map(move |(digit, &index)| {
+            let line = &self.point.lines[index];
+            let range = match self.first {
+                Some(first) if digit == first => line.fresh_from()..line.count(),
+                Some(first) if digit < first && digit < fresh => 0..line.fresh_from(),
+                _ => 0..line.count(),
+            };
+            (index, range)
+        })
+    }
+
+    /// How many states, saturating.
+    pub fn count(&self) -> u128 {
+        self.digits()
+            .map(|(_, range)| (range.end - range.start) as u128)
+            .fold(1, u128::saturating_mul)
+    }
+
+    pub fn state(&self, mut number: u128) -> State {
+        let mut state = self.point.nothing();
+        for (index, range) in self.digits() {
+            let count = (range.end - range.start) as u128;
+            state.0[index] = range.start + (number % count) as u64;
+            number /= count;
+        }
+        state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn store(seq: u64, start: u8, data: &[u8], nontemporal: bool) -> Store<Pending> {
+        Store {
+            bytes: Bytes::range(start as u64, data.len() as u64),
+            thread: 0,
+            nontemporal,
+            tag: Pending {
+                id: StoreId { seq, piece: 0 },
+                stack: StackId(0),
+                start,
+                data: data.into(),
+            },
+        }
+    }
+
+    fn line(reorder: bool, stores: &[Store<Pending>]) -> UncertainLine {
+        let mut line = UncertainLine::new(LineAddress { file: 0, line: 3 }, [0; 64], reorder);
+        for s in stores {
+            line.store(s.clone());
+        }
+        line.refresh();
+        line
+    }
+
+    fn contents(line: &UncertainLine) -> BTreeSet<Content> {
+        (0..line.count()).map(|option| line.content(option)).collect()
+    }
+
+    #[test]
+    fn equal_contents_are_one_option() {
+        let l = line(
+            false,
+            &[
+                store(1, 0, &[1], false),
+                store(2, 0, &[0], false),
+                store(3, 0, &[1], false),
+            ],
+        );
+        assert_eq!(l.count(), 2);
+        assert_eq!(l.everything(), 1);
+        assert_eq!(l.choice(1).ordered, 3, "the choice in which most persisted");
+        let id = |seq| StoreId { seq, piece: 0 };
+        assert_eq!(l.split(1), (vec![id(3)], vec![]));
+        assert_eq!(l.split(0), (vec![], vec![id(3)]), "what is overwritten does not matter");
+    }
+
+    #[test]
+    fn prefixes_and_subsets() {
+        let stores = [
+            store(1, 0, &[1], false),
+            store(2, 8, &[2], true),
+            store(3, 16, &[3], false),
+        ];
+        assert_eq!(line(false, &stores).count(), 3 * 2);
+        assert_eq!(line(true, &stores).count(), 8);
+        let l = line(
+            false,
+            &[
+                store(1, 0, &[1], true),
+                store(2, 8, &[2], true),
+                store(3, 16, &[0], true),
+            ],
+        );
+        assert_eq!((l.count(), l.everything()), (4, 3));
+        assert_eq!(contents(&l).len(), 4);
+        assert_eq!((l.split(0).0.len(), l.split(0).1.len()), (0, 3));
+        assert_eq!((l.split(3).0.len(), l.split(3).1.len()), (3, 0));
+    }
+
+    #[test]
+    fn many_contents_keep_the_newest() {
+        let stores: Vec<_> = (1..=2 * MAX_OPTIONS as u64)
+            .map(|n| store(n, 0, &n.to_le_bytes(), false))
+            .collect();
+        let l = line(false, &stores);
+        assert!(l.is_capped() && l.count() <= MAX_OPTIONS as u64);
+        assert_eq!(l.content(0), [0; 64]);
+        assert_eq!(l.content(l.everything())[..8], (2 * MAX_OPTIONS as u64).to_le_bytes());
+        assert_eq!(contents(&l).len() as u64, l.count());
+    }
+
+    #[test]
+    fn many_unordered_stores_are_looked_at_in_part() {
+        let stores: Vec<_> = (1..=70)
+            .map(|n| store(n, (n % 60) as u8, &[n as u8; 3], true))
+            .collect();
+        let l = line(false, &stores);
+        assert!(l.is_capped());
+        let mut all = [0; 64];
+        stores.iter().for_each(|s| write_store(&mut all, s));
+        assert_eq!(l.content(l.everything()), all);
+        assert!(l.chosen(l.choice(l.everything())).all(|(_, persisted)| persisted));
+    }
+
+    #[test]
+    fn products_are_the_new_states() {
+        let mut a = line(false, &[store(1, 0, &[1], false), store(2, 1, &[1], false)]);
+        let b = line(false, &[store(3, 0, &[1], false)]);
+        let mut c = line(false, &[store(4, 0, &[1], false)]);
+        a.settle();
+        a.store(store(5, 2, &[1], false));
+        c.settle();
+        let head = PointHead {
+            seq: 0,
+            within: 0,
+            after: None,
+            new_stack: false,
+            states: 0,
+            changed: 2,
+            what: PointKind::Middle,
+        };
+        let point = CrashPoint {
+            head,
+            lines: vec![Arc::new(c), Arc::new(a), Arc::new(b)],
+            fresh: vec![1, 2],
+            all_fresh: false,
+            hash: 0,
+            context: 0,
+            within: Default::default(),
+        };
+        let states: Vec<Vec<u64>> = point
+            .products()
+            .flat_map(|product| {
+                (0..product.count())
+                    .map(move |n| product.state(n).0)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        let distinct: BTreeSet<_> = states.iter().cloned().collect();
+        assert_eq!(distinct.len(), states.len());
+        let expected: BTreeSet<_> = (0..2)
+            .flat_map(|c| (0..4).flat_map(move |a| (0..2).map(move |b| vec![c, a, b])))
+            .filter(|choice| choice[1] >= 3 || choice[2] >= 1)
+            .collect();
+        assert_eq!(distinct, expected);
+    }
+}

@@ -1,0 +1,107 @@
+//! Which of the allowed states are tested, and in which order.
+//!
+//! A campaign goes over the trace in passes. In each, a strategy says at every stop into how many parts its work there falls
+//! (workers claim parts one by one, so it must say the same to each of them), and what a part is. The first passes test
+//! at each point the few states that most bugs show in: everything persisted, nothing more persisted, all but one
+//! line, only one line; first at points whose call path is new.
+
+mod dpor;
+mod exhaustive;
+mod prefix;
+mod random;
+
+use std::ops::Range;
+
+pub(crate) use dpor::Dpor;
+pub(crate) use exhaustive::Exhaustive;
+pub(crate) use prefix::Prefix;
+pub(crate) use random::Random;
+
+use crate::campaign::{CampaignOptions, StrategyKind};
+use crate::cursor::Stops;
+use crate::state::{CrashPoint, PointHead, State};
+
+/// What a worker has claimed.
+pub(crate) enum Work<'p> {
+    /// Some states; others of the same strategy may be among them.
+    States(Box<dyn Iterator<Item = State> + 'p>),
+    /// States that come up once in the campaign, so that what is covered can be counted by them.
+    Once(Box<dyn Iterator<Item = State> + 'p>),
+    /// All states of the point that the recovery can tell apart, as far as so many runs go.
+    Walk(Walk),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walk {
+    pub runs: u64,
+    /// Which of how many workers that begin at different ends.
+    pub way: u64,
+    pub ways: u64,
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PassEnd {
+    /// Walks that ran out of runs.
+    pub unfinished: u64,
+    /// So many passes, up to this one, tested nothing.
+    pub idle: u32,
+}
+
+pub(crate) trait Strategy: Send + Sync {
+    fn stops(&self) -> Stops {
+        Stops::CrashPoints
+    }
+
+    /// Whether there is a pass of this number; asked when those before it are done.
+    fn has_pass(&self, pass: u32, last: PassEnd) -> bool;
+
+    fn parts(&self, pass: u32, head: &PointHead) -> u64;
+
+    fn work<'p>(&self, pass: u32, point: &'p CrashPoint, part: u64) -> Work<'p>;
+}
+
+/// `representative` takes its place here when there is a program to look into.
+pub(crate) fn strategy(options: &CampaignOptions, largest: u128, workers: usize) -> Box<dyn Strategy> {
+    match options.strategy {
+        StrategyKind::Prefix => Box::new(Prefix),
+        StrategyKind::Exhaustive => Box::new(Exhaustive { largest }),
+        StrategyKind::Dpor => Box::new(Dpor {
+            workers: workers as u64,
+        }),
+        StrategyKind::Random => Box::new(Random::new(options)),
+    }
+}
+
+/// Passes over the states that most bugs show in.
+pub(crate) const EARLY_PASSES: u32 = 2;
+/// Lines in a part of an early pass.
+const EARLY_LINES: usize = 32;
+
+fn early_parts(pass: u32, head: &PointHead) -> u64 {
+    if head.states == 0 {
+        return 0;
+    }
+    let parts = head.changed.div_ceil(EARLY_LINES).max(1) as u64;
+    match (pass, head.new_stack) {
+        (0, true) => 1,
+        (0, false) => 0,
+        (_, true) => parts - 1,
+        (_, false) => parts,
+    }
+}
+
+fn early_work(pass: u32, point: &CrashPoint, part: u64) -> Work<'_> {
+    let part = part + (pass > 0 && point.head.new_stack) as u64;
+    let start = part as usize * EARLY_LINES;
+    let lines: Range<usize> = start..(start + EARLY_LINES).min(point.fresh.len());
+    let whole = (part == 0)
+        .then(|| [point.everything(), point.nothing()])
+        .into_iter()
+        .flatten();
+    let single = lines.flat_map(|line| {
+        let line = point.fresh[line];
+        [point.without(line), point.only(line)]
+    });
+    Work::States(Box::new(whole.chain(single)))
+}

@@ -1,0 +1,639 @@
+//! Random traces, a simulated executor, and the slow and obvious enumeration of crash states.
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use crashproof_crash::{
+    CampaignOptions, CrashError, Executor, ExecutorError, Explainer, Failure, Outcome, Progress, StrategyKind,
+};
+use crashproof_model::Model;
+use crashproof_report::Finding;
+use crashproof_sandbox::{Ended, Run};
+use crashproof_trace::{
+    EventKind, FenceKind, FlushKind, Frame, Header, Item, Module, PmAddress, PmFile, ProcessId, ProgramEnd, StoreFlags,
+    ThreadId, TraceReader, TraceWriter,
+};
+use proptest::prelude::*;
+
+pub const PAGE: u64 = 4096;
+
+pub fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(cases)
+    }
+}
+pub const SIZE: u64 = 2 * PAGE;
+
+/// What a thread of a random program does. Offsets are those of [`PLACES`].
+#[derive(Clone, Debug)]
+pub enum Action {
+    Store {
+        at: u64,
+        data: Vec<u8>,
+        nontemporal: bool,
+        locked: bool,
+    },
+    Flush {
+        at: u64,
+        kind: FlushKind,
+    },
+    Fence,
+    FileWrite {
+        at: u64,
+        data: Vec<u8>,
+    },
+    Sync {
+        page: u64,
+    },
+    Resize {
+        size: u64,
+    },
+    Output {
+        byte: u8,
+    },
+    Rename {
+        name: u8,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub thread: u32,
+    /// Which call path.
+    pub stack: u8,
+    pub action: Action,
+}
+
+/// Lines that programs use: two in one page, one in another, so that units of both kinds matter.
+const PLACES: [u64; 3] = [0, 128, PAGE + 64];
+
+fn place() -> impl Strategy<Value = u64> {
+    (0..PLACES.len(), 0..24u64).prop_map(|(line, within)| PLACES[line] + within)
+}
+
+fn data(max: usize) -> impl Strategy<Value = Vec<u8>> {
+    // Few values, so that stores of what is there already come up.
+    prop::collection::vec(0..3u8, 1..=max)
+}
+
+pub fn step(files: bool) -> impl Strategy<Value = Step> {
+    let flush = prop_oneof![
+        4 => Just(FlushKind::Clwb),
+        2 => Just(FlushKind::Clflushopt),
+        1 => Just(FlushKind::Clflush),
+    ];
+    let weight = if files { 1 } else { 0 };
+    let action = prop_oneof![
+        10 => (place(), data(10), any::<bool>(), prop::bool::weighted(0.1)).prop_map(|(at, data, nontemporal, locked)| {
+            Action::Store { at, data, nontemporal: nontemporal && !locked, locked }
+        }),
+        6 => (place(), flush).prop_map(|(at, kind)| Action::Flush { at, kind }),
+        5 => Just(Action::Fence),
+        weight => (place(), data(20)).prop_map(|(at, data)| Action::FileWrite { at, data }),
+        weight => (0..2u64).prop_map(|page| Action::Sync { page }),
+        weight => prop_oneof![Just(100), Just(PAGE), Just(PAGE + 80), Just(SIZE)].prop_map(|size| Action::Resize { size }),
+        weight => (0..3u8).prop_map(|name| Action::Rename { name }),
+        weight => any::<u8>().prop_map(|byte| Action::Output { byte }),
+    ];
+    (0..2u32, 0..4u8, action).prop_map(|(thread, stack, action)| Step { thread, stack, action })
+}
+
+pub fn steps(files: bool, max: usize) -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(files), 0..max)
+}
+
+pub const PATH: &str = "/pm/pool";
+
+/// Writes the program's trace; its file holds `initial` at first.
+pub fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
+    let mut writer = TraceWriter::create(path, &Header::default()).unwrap();
+    let module = Module {
+        path: "/bin/program".into(),
+        build_id: Vec::new(),
+        locked_sites: 0,
+    };
+    let module = writer.module(&module).unwrap();
+    let process = ProcessId(0);
+    let none = crashproof_trace::StackId(0);
+    let start = EventKind::ProcessStart {
+        process,
+        pid: 1,
+        parent: None,
+        executable: "program",
+    };
+    writer.event(ThreadId(0), none, &start).unwrap();
+    for thread in 0..2 {
+        writer
+            .event(
+                ThreadId(thread),
+                none,
+                &EventKind::ThreadStart { process, os_id: thread },
+            )
+            .unwrap();
+    }
+    let file = writer
+        .file(&PmFile {
+            path: PATH.into(),
+            size: SIZE,
+        })
+        .unwrap();
+    writer.initial(PmAddress { file, offset: 0 }, initial).unwrap();
+    let map = EventKind::Map {
+        file,
+        address: 0x7000_0000,
+        offset: 0,
+        len: SIZE,
+        writable: true,
+    };
+    writer.event(ThreadId(0), none, &map).unwrap();
+    let mut size = SIZE;
+    for step in steps {
+        let frame = Frame {
+            module: Some(module),
+            address: 0x1000 + step.stack as u64,
+        };
+        let stack = writer.stack(&[frame]).unwrap();
+        let name;
+        let kind = match &step.action {
+            // A store beyond the file's end does not happen.
+            Action::Store { at, data, .. } if at + data.len() as u64 > size => continue,
+            Action::FileWrite { at, data } if at + data.len() as u64 > size => continue,
+            Action::Store {
+                at,
+                data,
+                nontemporal,
+                locked,
+            } => EventKind::Store {
+                at: PmAddress { file, offset: *at },
+                data,
+                flags: StoreFlags {
+                    nontemporal: *nontemporal,
+                    locked: *locked,
+                    syscall: false,
+                },
+            },
+            Action::Flush { at, kind } => EventKind::Flush {
+                at: PmAddress { file, offset: *at },
+                kind: *kind,
+            },
+            Action::Fence => EventKind::Fence {
+                kind: FenceKind::Sfence,
+            },
+            Action::FileWrite { at, data } => EventKind::FileWrite {
+                at: PmAddress { file, offset: *at },
+                data,
+            },
+            Action::Sync { page } => EventKind::Sync {
+                file,
+                offset: page * PAGE,
+                len: PAGE,
+            },
+            Action::Resize { size: new } => {
+                size = *new;
+                EventKind::Resize { file, size }
+            }
+            Action::Output { byte } => EventKind::Output {
+                fd: 1,
+                data: std::slice::from_ref(byte),
+            },
+            Action::Rename { name: number } => {
+                name = format!("/pm/{number}");
+                EventKind::Rename {
+                    file,
+                    path: (*number > 0).then_some(&name),
+                }
+            }
+        };
+        writer.event(ThreadId(step.thread), stack, &kind).unwrap();
+    }
+    writer.finish(ProgramEnd::default()).unwrap();
+}
+
+/// What a recovery finds of one file.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Image {
+    pub path: Option<String>,
+    pub content: Vec<u8>,
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = self.content.iter().enumerate().filter(|(_, byte)| **byte != 0);
+        write!(f, "{:?}, {} bytes, ", self.path, self.content.len())?;
+        f.debug_map().entries(bytes).finish()
+    }
+}
+
+/// A store, or a piece of one, as the reference sees it.
+#[derive(Clone)]
+struct Piece {
+    at: u64,
+    data: Vec<u8>,
+    thread: u32,
+    nontemporal: bool,
+    persistent: bool,
+}
+
+/// The definition in the design, event by event, with no thought of speed: all images that a crash may leave at any time.
+#[derive(Clone, Default)]
+struct Reference {
+    pieces: Vec<Piece>,
+    /// By thread: indices of pieces that it flushed and has not fenced.
+    pending: BTreeMap<u32, BTreeSet<usize>>,
+    size: u64,
+    path: Option<String>,
+}
+
+impl Reference {
+    fn line(&self, index: usize) -> u64 {
+        self.pieces[index].at / 64
+    }
+
+    fn cached_in(&self, line: u64) -> Vec<usize> {
+        (0..self.pieces.len())
+            .filter(|&index| self.line(index) == line && !self.pieces[index].nontemporal)
+            .collect()
+    }
+
+    fn fence(&mut self, thread: u32) {
+        for index in self.pending.remove(&thread).unwrap_or_default() {
+            self.pieces[index].persistent = true;
+        }
+        for piece in self.pieces.iter_mut().filter(|p| p.nontemporal && p.thread == thread) {
+            piece.persistent = true;
+        }
+    }
+
+    /// Something that is durable at once.
+    fn write(&mut self, at: u64, data: &[u8]) {
+        let mut done = 0;
+        while done < data.len() {
+            let start = at + done as u64;
+            let len = ((start / 64 + 1) * 64 - start).min((data.len() - done) as u64) as usize;
+            self.pieces.push(Piece {
+                at: start,
+                data: data[done..done + len].into(),
+                thread: 0,
+                // Not one of the cached stores: it has no place in their order.
+                nontemporal: true,
+                persistent: true,
+            });
+            done += len;
+        }
+    }
+
+    fn images(&self, reorder: bool, out: &mut BTreeSet<Image>) {
+        let lines: BTreeSet<u64> = (0..self.pieces.len()).map(|index| self.line(index)).collect();
+        let mut images: BTreeSet<Vec<u8>> = BTreeSet::from([vec![0; SIZE as usize]]);
+        for line in lines {
+            let contents = self.contents(line, reorder);
+            images = images
+                .iter()
+                .flat_map(|image| {
+                    contents.iter().map(|content| {
+                        let mut image = image.clone();
+                        image[line as usize * 64..][..64].copy_from_slice(content);
+                        image
+                    })
+                })
+                .collect();
+        }
+        out.extend(images.into_iter().map(|mut content| {
+            content.truncate(self.size as usize);
+            Image {
+                path: self.path.clone(),
+                content,
+            }
+        }));
+    }
+
+    /// All contents that a line may have.
+    fn contents(&self, line: u64, reorder: bool) -> BTreeSet<[u8; 64]> {
+        let indices: Vec<usize> = (0..self.pieces.len())
+            .filter(|&index| self.line(index) == line)
+            .collect();
+        let uncertain: Vec<usize> = indices
+            .iter()
+            .copied()
+            .filter(|&i| !self.pieces[i].persistent)
+            .collect();
+        let cached: Vec<usize> = uncertain
+            .iter()
+            .copied()
+            .filter(|&i| !self.pieces[i].nontemporal)
+            .collect();
+        let free: Vec<usize> = uncertain
+            .iter()
+            .copied()
+            .filter(|&i| reorder || self.pieces[i].nontemporal)
+            .collect();
+        let prefixes = if reorder { 0..=0 } else { 0..=cached.len() };
+        prefixes
+            .flat_map(|prefix| (0..1u32 << free.len()).map(move |subset| (prefix, subset)))
+            .map(|(prefix, subset)| {
+                let mut content = [0; 64];
+                for &index in &indices {
+                    let piece = &self.pieces[index];
+                    let persisted = piece.persistent
+                        || match free.iter().position(|&i| i == index) {
+                            Some(bit) => subset >> bit & 1 != 0,
+                            None => cached.iter().position(|&i| i == index).is_some_and(|n| n < prefix),
+                        };
+                    if persisted {
+                        content[(piece.at % 64) as usize..][..piece.data.len()].copy_from_slice(&piece.data);
+                    }
+                }
+                content
+            })
+            .collect()
+    }
+}
+
+/// Every image that a crash at any time may leave.
+pub fn allowed(trace: &Path, model: Model, tear: bool, reorder: bool) -> BTreeSet<Image> {
+    let mut reader = TraceReader::open(trace).unwrap();
+    let mut state = Reference {
+        size: SIZE,
+        path: Some(PATH.into()),
+        ..Default::default()
+    };
+    let mut images = BTreeSet::new();
+    let mut stored = false;
+    while let Some(item) = reader.next().unwrap() {
+        let event = match item {
+            Item::Initial { at, data } => {
+                state.write(at.offset, data);
+                continue;
+            }
+            Item::Event(event) => event,
+        };
+        let thread = event.thread.0;
+        match event.kind {
+            EventKind::Store { at, data, flags } => {
+                state.images(reorder, &mut images);
+                stored = true;
+                if flags.locked {
+                    state.fence(thread);
+                    state.images(reorder, &mut images);
+                }
+                let mut done = 0;
+                while done < data.len() {
+                    let start = at.offset + done as u64;
+                    let unit = if tear { 8 } else { 64 };
+                    let len = ((start / unit + 1) * unit - start).min((data.len() - done) as u64) as usize;
+                    state.pieces.push(Piece {
+                        at: start,
+                        data: data[done..done + len].into(),
+                        thread,
+                        nontemporal: flags.nontemporal,
+                        persistent: model == Model::Eadr && !flags.nontemporal,
+                    });
+                    state.images(reorder, &mut images);
+                    done += len;
+                }
+            }
+            EventKind::Flush { at, kind } => {
+                for index in state.cached_in(at.offset / 64) {
+                    if kind == FlushKind::Clflush {
+                        state.pieces[index].persistent = true;
+                    } else {
+                        state.pending.entry(thread).or_default().insert(index);
+                    }
+                }
+            }
+            EventKind::Fence { .. } => state.fence(thread),
+            EventKind::FileWrite { at, data } => {
+                state.images(reorder, &mut images);
+                state.write(at.offset, data);
+                stored = true;
+            }
+            EventKind::Resize { size, .. } => {
+                state.images(reorder, &mut images);
+                state.size = size;
+                let cut = vec![0; (SIZE - size) as usize];
+                state.write(size, &cut);
+                stored = true;
+            }
+            EventKind::Rename { path, .. } => {
+                state.images(reorder, &mut images);
+                state.path = path.map(Into::into);
+                stored = true;
+            }
+            EventKind::Sync { offset, len, .. } => {
+                for piece in &mut state.pieces {
+                    piece.persistent |= (offset..offset + len).contains(&piece.at);
+                }
+            }
+            _ => {}
+        }
+        if stored {
+            state.images(reorder, &mut images);
+        }
+    }
+    state.images(reorder, &mut images);
+    images
+}
+
+/// What a simulated recovery sees: every access is noted.
+pub struct View<'a> {
+    content: &'a [u8],
+    fine: bool,
+    touched: Vec<u64>,
+}
+
+impl View<'_> {
+    pub fn read(&mut self, offset: u64) -> u8 {
+        let unit = if self.fine && offset < PAGE {
+            crashproof_wire::recovery::line_unit(0, offset)
+        } else {
+            crashproof_wire::recovery::page_unit(0, offset)
+        };
+        if !self.touched.contains(&unit) {
+            self.touched.push(unit);
+        }
+        self.content.get(offset as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Whether it recovers.
+pub type Recovery = Arc<dyn Fn(&mut View<'_>, &[u8]) -> bool + Send + Sync>;
+
+/// What was run: the image, what was output, the units touched with what they held, and the verdict.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seen {
+    pub image: Image,
+    pub output: Vec<u8>,
+    pub reads: Vec<(u64, Vec<u8>)>,
+    pub recovers: bool,
+}
+
+#[derive(Clone)]
+pub struct Simulated {
+    pub file: Image,
+    pub recovery: Recovery,
+    /// Reads are told: by line in the first page, by page in others.
+    pub tracked: bool,
+    pub fine: bool,
+    pub seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Simulated {
+    pub fn new(recovery: Recovery) -> Simulated {
+        Simulated {
+            // Rubbish: a campaign has to make it what it needs.
+            file: Image {
+                path: None,
+                content: vec![0xee; 77],
+            },
+            recovery,
+            tracked: true,
+            fine: true,
+            seen: Arc::default(),
+        }
+    }
+
+    pub fn boxed(&self) -> Box<dyn Executor> {
+        Box::new(self.clone())
+    }
+}
+
+impl Executor for Simulated {
+    fn read(&self, _file: usize, offset: u64, buffer: &mut [u8]) {
+        for (index, byte) in buffer.iter_mut().enumerate() {
+            *byte = self.file.content.get(offset as usize + index).copied().unwrap_or(0);
+        }
+    }
+
+    fn write(&mut self, _file: usize, offset: u64, data: &[u8]) {
+        for (index, &byte) in data.iter().enumerate() {
+            if let Some(place) = self.file.content.get_mut(offset as usize + index) {
+                *place = byte;
+            }
+        }
+    }
+
+    fn resize(&mut self, _file: usize, size: u64) {
+        self.file.content.resize(size as usize, 0);
+    }
+
+    fn place(&mut self, _file: usize, path: Option<&str>) {
+        self.file.path = path.map(Into::into);
+    }
+
+    fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError> {
+        let mut view = View {
+            content: &self.file.content,
+            fine: self.fine,
+            touched: Vec::new(),
+        };
+        let recovers = (self.recovery)(&mut view, output);
+        let touched = view.touched;
+        let reads = touched.iter().map(|&unit| {
+            let (_, offset, len) = crashproof_wire::recovery::parse_unit(unit);
+            let mut content = vec![0; len as usize];
+            self.read(0, offset, &mut content);
+            (unit, content)
+        });
+        self.seen.lock().unwrap().push(Seen {
+            image: self.file.clone(),
+            output: output.into(),
+            reads: reads.collect(),
+            recovers,
+        });
+        Ok(Run {
+            recovery: Ended {
+                status: Some(!recovers as i32),
+                ..Default::default()
+            },
+            touched: self.tracked.then_some(touched),
+            wrote: true,
+            ..Default::default()
+        })
+    }
+}
+
+/// Keeps what it is given.
+#[derive(Clone, Default)]
+pub struct Collector(pub Arc<Mutex<Vec<Failure>>>);
+
+impl Explainer for Collector {
+    fn explain(&mut self, failure: Failure) -> Result<bool, CrashError> {
+        self.0.lock().unwrap().push(failure);
+        Ok(true)
+    }
+
+    fn finish(&mut self) -> Result<Vec<Finding>, CrashError> {
+        Ok(Vec::new())
+    }
+}
+
+pub fn options(strategy: StrategyKind) -> CampaignOptions {
+    CampaignOptions {
+        model: Model::Px86,
+        tear: true,
+        reorder_in_line: false,
+        strategy,
+        seed: 1,
+        from: None,
+        until: None,
+        created: Vec::new(),
+        time: None,
+        max_states: None,
+        expect_output: None,
+        journal: None,
+        save: None,
+    }
+}
+
+/// A whole campaign.
+pub struct Campaign {
+    pub outcome: Outcome,
+    pub failures: Vec<Failure>,
+    pub seen: Vec<Seen>,
+}
+
+impl Campaign {
+    pub fn images(&self) -> BTreeSet<Image> {
+        self.seen.iter().map(|seen| seen.image.clone()).collect()
+    }
+}
+
+pub fn run(trace: &Path, options: &CampaignOptions, simulated: &Simulated, workers: usize) -> Campaign {
+    let simulated = Simulated {
+        seen: Arc::default(),
+        ..simulated.clone()
+    };
+    let collector = Collector::default();
+    let outcome = crashproof_crash::run(
+        trace,
+        options,
+        (0..workers).map(|_| simulated.boxed()).collect(),
+        Box::new(collector.clone()),
+        &|_: &Progress| {},
+        &Default::default(),
+    )
+    .unwrap();
+    let failures = std::mem::take(&mut *collector.0.lock().unwrap());
+    let seen = std::mem::take(&mut *simulated.seen.lock().unwrap());
+    Campaign {
+        outcome,
+        failures,
+        seen,
+    }
+}
+
+/// A recovery that goes where the data leads it, and fails for some of it.
+pub fn wandering(table: Vec<u8>) -> Recovery {
+    Arc::new(move |view, output| {
+        let mut state = output.len();
+        for _ in 0..6 {
+            let place = table[state % table.len()] as usize;
+            let content = view.read(PLACES[place % PLACES.len()] + (place / 8 % 24) as u64);
+            state = state * 5 + content as usize + 1;
+        }
+        state % 5 != 2
+    })
+}
