@@ -1,5 +1,5 @@
 # make build   the crashproof binary and its runtime, side by side in target/release
-# make demo    a program that forgets a flush, checked; then its fixed twin
+# make demo    a program that forgets a flush, checked and crashed; then its fixed twin
 # make test    everything: formatting, lints, tests, corpus
 # make bench   the measurements that the README quotes
 #
@@ -18,13 +18,18 @@ build: build-deps
 
 demo: build
 	@mkdir -p $(DEMO)
-	@for program in event_log event_log_fixed; do \
+	@for program in event_log event_log_fixed verify_log; do \
 	    gcc -g -O1 -Wall -mclwb -o $(DEMO)/$$program examples/demo/$$program.c || exit 2; \
 	done
 	@for program in event_log event_log_fixed; do \
 	    case $$program in event_log) expected=1;; *) expected=0;; esac; \
-	    set -- $(CRASHPROOF) check -- $(DEMO)/$$program $(DEMO)/events.log; \
-	    echo; echo "\$$ $$*"; "$$@"; status=$$?; \
+	    echo; echo "\$$ crashproof check -- $(DEMO)/$$program $(DEMO)/events.log"; \
+	    $(CRASHPROOF) check -- $(DEMO)/$$program $(DEMO)/events.log; status=$$?; \
+	    echo "(exit status $$status)"; test $$status -eq $$expected || exit 1; \
+	    rm -f $(DEMO)/events.log; \
+	    echo; echo "\$$ crashproof crash --recover '$(DEMO)/verify_log $(DEMO)/events.log' -- $(DEMO)/$$program $(DEMO)/events.log"; \
+	    $(CRASHPROOF) crash --save $(DEMO)/crashes --recover '$(DEMO)/verify_log $(DEMO)/events.log' \
+	        -- $(DEMO)/$$program $(DEMO)/events.log; status=$$?; \
 	    echo "(exit status $$status)"; test $$status -eq $$expected || exit 1; \
 	done
 

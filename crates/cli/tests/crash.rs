@@ -448,6 +448,25 @@ fn a_shell_command_and_a_process_per_state_give_the_same() {
 }
 
 #[test]
+fn what_cannot_be_watched_is_put_back_all_the_same() {
+    let place = Place::new();
+    for (program, status) in [(APPEND, 0), (APPEND_EARLY, 1)] {
+        let options = [
+            "crash",
+            "--jobs",
+            "1",
+            "--setup",
+            "./pool create p",
+            "--recover",
+            "./pool verify-unseen p",
+        ];
+        let output = place.crashproof(&[&options[..], &["--"], &program].concat());
+        expect(&output, status);
+        expect_words(&output, &["in a way that cannot be watched"]);
+    }
+}
+
+#[test]
 fn models_and_limits() {
     let place = Place::new();
     let fresh = std::fs::read(place.path().join("p")).unwrap();

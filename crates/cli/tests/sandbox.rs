@@ -55,6 +55,7 @@ fn a_recovery_is_run_and_recorded_in_a_sandbox() {
         runtime: crashproof.with_file_name("libcrashproof_runtime.so"),
         supervisor: crashproof.into(),
         no_server: false,
+        compare: false,
     })
     .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(*worker.how(), How::Parked);

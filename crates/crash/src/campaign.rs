@@ -108,7 +108,7 @@ pub struct Outcome {
     pub stats: Stats,
     pub warnings: Vec<String>,
     /// Some of the states that recovered, and in which the recovery wrote to the image: a crash of the recovery itself can
-    /// be tested from them. At most 32, each of another call path.
+    /// be tested from them. At most 128, and 16 of one call path.
     pub recovered: Vec<Recovered>,
 }
 

@@ -416,22 +416,21 @@ impl UncertainLine {
         })
     }
 
-    /// Stores that persisted in the option and are not overwritten there, and stores that did not and are not overwritten when
-    /// everything persists. The others make no difference, and there can be very many of them.
+    /// Stores that persisted in the option and are not overwritten there (the others make no difference, and there can be very
+    /// many of them), and all stores that did not: one that is overwritten by another missing one is missing, too.
     fn split(&self, option: u64) -> (Vec<StoreId>, Vec<StoreId>) {
         let chosen: Vec<_> = self.chosen(self.choice(option)).collect();
         let (mut persisted, mut missing) = (Vec::new(), Vec::new());
-        let (mut covered, mut covered_at_last) = (Bytes(0), Bytes(0));
+        let mut covered = Bytes(0);
         for (store, is_persisted) in chosen.into_iter().rev() {
-            if is_persisted {
-                if !store.bytes.without(covered).is_empty() {
-                    persisted.push(store.tag.id);
-                }
-                covered = covered.union(store.bytes);
-            } else if !store.bytes.without(covered_at_last).is_empty() {
+            if !is_persisted {
                 missing.push(store.tag.id);
+                continue;
             }
-            covered_at_last = covered_at_last.union(store.bytes);
+            if !store.bytes.without(covered).is_empty() {
+                persisted.push(store.tag.id);
+            }
+            covered = covered.union(store.bytes);
         }
         (persisted, missing)
     }

@@ -1,6 +1,7 @@
 //! One PM file's content: what it should be (`expected`, private), and the file in the sandbox, mapped, where the commands see it.
 //!
-//! Memory and time depend on the data, not on the size: pages never written are holes in both.
+//! Memory and time depend on the data, not on the size: pages never written are holes in both (large pages, in files of moderate
+//! size).
 
 use std::fs::File;
 use std::io;
@@ -11,6 +12,9 @@ use crate::error::SandboxError;
 
 const PAGE: usize = crashproof_wire::recovery::PAGE as usize;
 static ZEROES: [u8; PAGE] = [0; PAGE];
+/// A large page, and the longest file that gets them.
+const HUGE: usize = 2 << 20;
+const MOST_HUGE: usize = 256 << 20;
 
 pub struct Image {
     path: PathBuf,
@@ -347,9 +351,36 @@ impl Memory {
         }
     }
 
-    /// Of a file that is as long.
+    /// Of a file that is as long. A file of moderate size gets large pages, because most of what a short recovery costs is
+    /// mapping in the pages that it looks at; a sparse giant must not fill the memory.
     fn shared(file: &File, len: usize) -> io::Result<Self> {
-        Memory::map(libc::MAP_SHARED, file.as_raw_fd(), len)
+        if !(HUGE..=MOST_HUGE).contains(&len) {
+            return Memory::map(libc::MAP_SHARED, file.as_raw_fd(), len);
+        }
+        // SAFETY: a reservation of addresses, at a multiple of the large page within it the file's mapping, and the rest of
+        // the reservation given back. The advice is about the new mapping.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let room = libc::mmap(std::ptr::null_mut(), len + HUGE, libc::PROT_NONE, flags, -1, 0);
+            if room == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            let before = (room as usize).next_multiple_of(HUGE) - room as usize;
+            let at = room.cast::<u8>().add(before);
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
+            if libc::mmap(at.cast(), len, protection, fixed, file.as_raw_fd(), 0) == libc::MAP_FAILED {
+                let error = io::Error::last_os_error();
+                libc::munmap(room, len + HUGE);
+                return Err(error);
+            }
+            libc::munmap(room, before);
+            let end = len.next_multiple_of(PAGE);
+            libc::munmap(at.add(end).cast(), len + HUGE - before - end);
+            libc::madvise(at.cast(), len, libc::MADV_DONTFORK);
+            libc::madvise(at.cast(), len, libc::MADV_HUGEPAGE);
+            Ok(Memory { address: at, len })
+        }
     }
 
     /// Private memory: what stays keeps its content, what comes is zero.

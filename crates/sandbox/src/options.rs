@@ -62,4 +62,6 @@ pub struct Options {
     pub supervisor: PathBuf,
     /// Start a process for each run, also where parking at `main` would work.
     pub no_server: bool,
+    /// Compare all of the image after each run, also where the runtime watches.
+    pub compare: bool,
 }

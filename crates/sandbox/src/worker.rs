@@ -191,7 +191,7 @@ impl Worker {
             losses: 0,
             time: options.limits.time,
             allowed,
-            safe: false,
+            safe: options.compare,
             compared: Instant::now(),
             compare_every: COMPARE_EVERY,
             runs_since: 0,

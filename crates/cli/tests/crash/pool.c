@@ -8,6 +8,7 @@
  *   pool verify POOL            every entry that is counted is there; else status 3
  *   pool verify-or-hang POOL    the same, but loops for ever where it should fail
  *   pool verify-slow POOL       the same, 20 ms later
+ *   pool verify-unseen POOL     the same, and leaves a mark, by system calls of its own; status 6 if there is one already
  *   pool acknowledged POOL      what CRASHPROOF_OUTPUT says was appended is counted; else status 4
  *   pool redo POOL              applies the redo log, and wants the two numbers equal; else status 5
  *   pool redo-early POOL        the same, but clears the redo log before it is applied: the bug, if power fails twice
@@ -150,6 +151,32 @@ static int verify(const struct pool *pool)
     return 0;
 }
 
+/* Not through libc, so nobody can watch it. */
+static long system_call(long number, long a, long b, long c, long d, long e, long f)
+{
+    register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
+    __asm__ volatile("syscall"
+                     : "+a"(number)
+                     : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return number;
+}
+
+static int leave_a_mark(const char *path)
+{
+    int fd = open(path, O_RDWR);
+    long at = system_call(9, 0, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd < 0 || at < 0)
+        return 2;
+    uint64_t *mark = (uint64_t *)(at + SIZE - 8);
+    if (*mark != 0) {
+        fprintf(stderr, "somebody was here before\n");
+        return 6;
+    }
+    *mark = 1;
+    return 0;
+}
+
 static int acknowledged(const struct pool *pool)
 {
     const char *path = getenv("CRASHPROOF_OUTPUT");
@@ -187,6 +214,10 @@ int main(int argc, char **argv)
     if (strcmp(command, "verify-slow") == 0) {
         usleep(20000);
         return verify(pool);
+    }
+    if (strcmp(command, "verify-unseen") == 0) {
+        int marked = leave_a_mark(path);
+        return marked ? marked : verify(pool);
     }
     if (strcmp(command, "verify-or-hang") == 0) {
         while (verify(pool) != 0)

@@ -250,7 +250,15 @@ impl Investigation<'_> {
         let Some(&first) = missing.iter().chain(persisted).min() else {
             return Ok(Kind::CrashAtomicity);
         };
-        if persisted.is_empty() || missing.is_empty() {
+        let store = |index: &Index| Some(self.lab.change(*index)).filter(|change| change.is_store());
+        let mut stores = missing
+            .iter()
+            .chain(persisted)
+            .map(|index| store(index).map(|change| change.id.seq));
+        let of_one = stores.next().flatten();
+        // The program cannot order the halves of one store.
+        let is_torn = of_one.is_some() && stores.all(|other| other == of_one);
+        if persisted.is_empty() || missing.is_empty() || is_torn {
             return Ok(Kind::CrashAtomicity);
         }
         let with_the_rest = State {

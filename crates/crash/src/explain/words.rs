@@ -123,7 +123,7 @@ fn approximate(cause: &Cause, context: &Context, places: &mut Places) -> bool {
     index.is_some_and(|index| approximate[index])
 }
 
-/// Each source line of M before each of A.
+/// Each source line of M before each of A. That a line has to persist before itself says nothing, unless it is all there is.
 fn order(missing: &[CrashStore], persisted: &[CrashStore]) -> Vec<Order> {
     let mut order: Vec<Order> = Vec::new();
     for before in missing {
@@ -137,6 +137,9 @@ fn order(missing: &[CrashStore], persisted: &[CrashStore]) -> Vec<Order> {
                 order.push(pair);
             }
         }
+    }
+    if !order.iter().all(|pair| same_line(&pair.before, &pair.after)) {
+        order.retain(|pair| !same_line(&pair.before, &pair.after));
     }
     order
 }

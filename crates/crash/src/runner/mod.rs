@@ -27,8 +27,9 @@ use crate::strategy::{PassEnd, Strategy, Walk, Work, strategy};
 use crate::survey::{Surveyed, count_stops, survey};
 use walk::{Walked, Walker};
 
-/// States kept in [`Outcome::recovered`].
-const MAX_RECOVERED: usize = 32;
+/// States kept in [`Outcome::recovered`], in all and of one call path.
+const MAX_RECOVERED: usize = 128;
+const MAX_RECOVERED_OF_PATH: usize = 16;
 /// How often progress is told.
 const TICK: Duration = Duration::from_millis(100);
 /// When the time is up, failures that are waiting are explained for this much longer, or a quarter of the budget.
@@ -65,7 +66,7 @@ struct Shared<'a> {
     tree: Mutex<Tree>,
     unfinished: AtomicU64,
     journal: Option<Mutex<Journal>>,
-    recovered: Mutex<FxHashMap<StackId, Recovered>>,
+    recovered: Mutex<FxHashMap<StackId, Vec<Recovered>>>,
     warnings: Mutex<Vec<String>>,
 }
 
@@ -260,8 +261,11 @@ fn outcome(shared: &Shared<'_>, findings: Vec<Finding>) -> Outcome {
              deterministic (or a time limit is too short; see --timeout)"
         ));
     }
-    let mut recovered: Vec<_> = std::mem::take(&mut *lock(&shared.recovered)).into_values().collect();
-    recovered.sort_unstable_by_key(|state| state.point);
+    let mut recovered: Vec<_> = std::mem::take(&mut *lock(&shared.recovered))
+        .into_values()
+        .flatten()
+        .collect();
+    recovered.sort_by(|a, b| (a.point, &a.persisted).cmp(&(b.point, &b.persisted)));
     Outcome {
         findings,
         stats: Stats {
@@ -306,7 +310,7 @@ fn resume(shared: &Shared<'_>, records: Vec<Record>, failures: &Sender<Failure>)
             let _ = failures.send(failure);
         }
         if let Some((stack, recovered)) = record.recovered {
-            lock(&shared.recovered).insert(stack, recovered);
+            lock(&shared.recovered).entry(stack).or_default().push(recovered);
         }
     }
 }
@@ -567,14 +571,16 @@ impl Worker<'_> {
         } else if run.wrote {
             let stack = self.point.head.after.map_or(StackId(0), |after| after.stack);
             let mut known = lock(&shared.recovered);
-            if known.len() < MAX_RECOVERED && !known.contains_key(&stack) {
+            let all: usize = known.values().map(Vec::len).sum();
+            let of_path = known.entry(stack).or_default();
+            if all < MAX_RECOVERED && of_path.len() < MAX_RECOVERED_OF_PATH {
                 let (persisted, _) = self.point.split(state);
                 let state = Recovered {
                     point,
                     persisted,
                     output,
                 };
-                known.insert(stack, state.clone());
+                of_path.push(state.clone());
                 recovered = Some((stack, state));
             }
         }

@@ -88,7 +88,9 @@ pub fn build(config: &Config, rights: Rights) -> Result<Root, BuildError> {
         mounts: &mounts,
         layers: Vec::new(),
     };
-    tmpfs(LAYERS, &format!("size={},nr_inodes=200000,mode=0755", config.disk))?;
+    let layers = format!("size={},nr_inodes=200000,mode=0755", config.disk);
+    // Large pages for PM files that ask for them, if the kernel has any.
+    tmpfs(LAYERS, &format!("{layers},huge=advise")).or_else(|_| tmpfs(LAYERS, &layers))?;
     // The log of what was read and written lies here, and what the commands print.
     tmpfs(
         CONTROL_MOUNT,

@@ -49,6 +49,7 @@ impl Place {
             runtime: runtime(),
             supervisor: std::env::current_exe().unwrap(),
             no_server: false,
+            compare: false,
         }
     }
 

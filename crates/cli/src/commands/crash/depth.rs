@@ -1,11 +1,12 @@
 //! `--depth 2`: power fails again, while the recovery runs.
 //!
 //! From some of the states from which the program recovers, the recovery is recorded (in the sandbox, by this very program)
-//! and that recording is crashed like any other, with the same recovery and checker. Recordings that store from the same call
-//! paths would tell the same, so only one of them is crashed.
+//! and that recording is crashed like any other, with the same recovery and checker. Recordings that make the same stores, flushes
+//! and fences would tell the same, so only one of them is crashed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -105,8 +106,8 @@ struct Recorder<'a> {
     survey: &'a Survey,
     folder: &'a Path,
     executor: SandboxExecutor,
-    /// From where the recordings stored that were crashed.
-    seen: BTreeSet<BTreeSet<Vec<(String, u64)>>>,
+    /// What the recoveries did that were crashed.
+    seen: BTreeSet<u64>,
 }
 
 impl Recorder<'_> {
@@ -142,8 +143,11 @@ impl Recorder<'_> {
         if !trace::summary(&trace)?.1.complete {
             warnings.push("the trace of a recovery that was crashed is incomplete".to_owned());
         }
-        let stores = stores(&trace)?;
-        Ok((!stores.is_empty() && self.seen.insert(stores)).then_some((trace, output)))
+        let is_new = deeds(&trace)?.is_some_and(|deeds| self.seen.insert(deeds));
+        if !is_new {
+            let _ = std::fs::remove_file(&trace);
+        }
+        Ok(is_new.then_some((trace, output)))
     }
 
     /// `crashproof record`, with the options of the first recording.
@@ -179,29 +183,27 @@ impl Recorder<'_> {
     }
 }
 
-/// The call paths of all stores, as addresses in modules.
-fn stores(trace: &Path) -> Result<BTreeSet<Vec<(String, u64)>>, Error> {
+/// What the recovery did to PM, as a hash; none if it stored nothing.
+fn deeds(trace: &Path) -> Result<Option<u64>, Error> {
     let mut reader = TraceReader::open(trace)?;
-    let mut stacks = BTreeSet::new();
+    let mut hasher = DefaultHasher::new();
+    let mut stored = false;
     while let Some(item) = reader.next()? {
-        if let Item::Event(event) = item
-            && matches!(event.kind, EventKind::Store { .. })
-        {
-            stacks.insert(event.stack);
+        let Item::Event(event) = item else { continue };
+        match event.kind {
+            EventKind::Store { at, data, flags } => {
+                stored = true;
+                (at, data, flags.nontemporal, flags.locked).hash(&mut hasher);
+            }
+            EventKind::Flush { at, .. } => (1, at).hash(&mut hasher),
+            EventKind::Fence { .. } => 2.hash(&mut hasher),
+            EventKind::Resize { file, size } => (3, file, size).hash(&mut hasher),
+            EventKind::FileWrite { at, data } => (4, at, data).hash(&mut hasher),
+            EventKind::Rename { file, path } => (5, file, path).hash(&mut hasher),
+            _ => {}
         }
     }
-    let tables = reader.tables();
-    let path = |stack| {
-        let frames = tables.frames(stack).iter().map(|frame| {
-            let module = frame.module.and_then(|module| tables.modules.get(module.index()));
-            (
-                module.map_or_else(String::new, |module| module.path.clone()),
-                frame.address,
-            )
-        });
-        frames.collect()
-    };
-    Ok(stacks.into_iter().map(path).collect())
+    Ok(stored.then(|| hasher.finish()))
 }
 
 /// Adds the findings that are new; the same cause in another recording is one finding.

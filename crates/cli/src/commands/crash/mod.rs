@@ -113,6 +113,7 @@ pub fn report(arguments: &CrashArguments) -> std::result::Result<(Exit, Report),
         arguments,
         stop,
         doubtful: Arc::default(),
+        compare: Cell::new(false),
         nothing_yet: Cell::new(Some(nothing_yet)),
     };
     let mut tested = test.crash(&trace, &options, &survey, Subject::Program)?;
@@ -123,15 +124,9 @@ pub fn report(arguments: &CrashArguments) -> std::result::Result<(Exit, Report),
     let mut warnings = tested.warnings;
     // The report says that by itself.
     warnings.retain(|warning| !warning.starts_with("the trace is incomplete"));
-    let doubtful = test.doubtful.load(Ordering::Relaxed);
-    if doubtful > 0 {
-        warnings.push(format!(
-            "{doubtful} runs may have seen what a recovery before them had changed unnoticed, so findings may be missing or \
-             wrong; with a shell command (--recover 'true; …') all of the image is compared after each run, which is slower \
-             and sure"
-        ));
-    }
+    let found = tested.findings.len();
     warnings.extend(plan.config.apply_ignores(&mut tested.findings, Analysis::Crash));
+    let ignored = tested.findings.len() < found;
     let report = Report {
         version: 1,
         program,
@@ -141,11 +136,11 @@ pub fn report(arguments: &CrashArguments) -> std::result::Result<(Exit, Report),
         stats: Some(tested.stats),
     };
     outcome::show(&report);
-    Ok((conclude(&report, state), report))
+    Ok((conclude(&report, state, ignored), report))
 }
 
-/// The exit code, and what becomes of the state.
-fn conclude(report: &Report, state: State) -> Exit {
+/// The exit code, and what becomes of the state. `ignored`: findings were left out as the user wished.
+fn conclude(report: &Report, state: State, ignored: bool) -> Exit {
     let cut_short = report.stats.as_ref().is_some_and(|stats| stats.cut_short);
     let interrupted = interrupt::requested();
     if !cut_short {
@@ -162,9 +157,10 @@ fn conclude(report: &Report, state: State) -> Exit {
     } else if interrupted {
         terminal::note(&"interrupted; it cannot be resumed");
     }
+    let unexplained = report.stats.as_ref().is_some_and(|stats| stats.states_failed > 0);
     match outcome::verdict(report) {
-        // What was not tested may hold anything, so this is not clean.
-        Exit::Clean if interrupted => Exit::Failed,
+        // What was not tested may hold anything, and so may a failure that could not be explained: this is not clean.
+        Exit::Clean if interrupted || unexplained && !ignored => Exit::Failed,
         exit => exit,
     }
 }
@@ -184,14 +180,40 @@ struct Test<'a> {
     plan: &'a Plan,
     arguments: &'a CrashArguments,
     stop: &'a AtomicBool,
+    /// Runs that may have seen what a run before them had left.
     doubtful: Arc<AtomicU64>,
+    /// There were such: all of the image is compared after each run.
+    compare: Cell<bool>,
     /// Until the first state is tested.
     nothing_yet: Cell<Option<NothingYet>>,
 }
 
 impl Test<'_> {
-    /// Crashes what a trace recorded.
+    /// Crashes what a trace recorded; again from the start, if it turns out that a recovery changed the image in a way that
+    /// the runtime does not see.
     fn crash(
+        &self,
+        trace: &Path,
+        options: &CampaignOptions,
+        survey: &Survey,
+        subject: Subject,
+    ) -> std::result::Result<Outcome, Box<dyn std::error::Error>> {
+        let tested = self.crash_once(trace, options, survey, subject.clone());
+        if self.doubtful.swap(0, Ordering::Relaxed) == 0 || self.compare.get() || interrupt::requested() {
+            return tested;
+        }
+        terminal::note(
+            &"the recovery changed the files in a way that cannot be watched; everything is tested again, and the files are \
+              compared after each run, which is slower",
+        );
+        self.compare.set(true);
+        if let Some(journal) = &options.journal {
+            let _ = std::fs::remove_file(journal);
+        }
+        self.crash_once(trace, options, survey, subject)
+    }
+
+    fn crash_once(
         &self,
         trace: &Path,
         options: &CampaignOptions,
@@ -247,7 +269,8 @@ impl Test<'_> {
             _ => Track::Writes,
         };
         let limits = self.plan.limits(self.arguments);
-        let options = sandbox::options(self.plan, survey, limits, track, self.arguments.no_server);
+        let mut options = sandbox::options(self.plan, survey, limits, track, self.arguments.no_server);
+        options.compare = self.compare.get();
         Ok(SandboxExecutor::new(Worker::start(&options)?, &self.doubtful))
     }
 

@@ -87,6 +87,7 @@ pub fn run(folder: &Path, arguments: &CrashArguments) -> Result {
         supervisor: std::env::current_exe()?,
         // One run is not worth a server.
         no_server: true,
+        compare: false,
     })?;
     for (index, image) in images.into_iter().enumerate() {
         fill(&mut worker, index, image).map_err(|source| ReplayError::Read {

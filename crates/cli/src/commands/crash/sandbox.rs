@@ -33,6 +33,7 @@ pub fn options(plan: &Plan, survey: &Survey, limits: Limits, track: Track, no_se
         runtime: plan.runtime.clone(),
         supervisor: plan.supervisor.clone(),
         no_server,
+        compare: false,
     }
 }
 
