@@ -653,7 +653,11 @@ mod tests {
         assert_eq!(l.choice(1).ordered, 3, "the choice in which most persisted");
         let id = |seq| StoreId { seq, piece: 0 };
         assert_eq!(l.split(1), (vec![id(3)], vec![]));
-        assert_eq!(l.split(0), (vec![], vec![id(3)]), "what is overwritten does not matter");
+        assert_eq!(
+            l.split(0),
+            (vec![], vec![id(3), id(2), id(1)]),
+            "all that did not persist"
+        );
     }
 
     #[test]

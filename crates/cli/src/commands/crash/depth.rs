@@ -1,10 +1,10 @@
 //! `--depth 2`: power fails again, while the recovery runs.
 //!
 //! From some of the states from which the program recovers, the recovery is recorded (in the sandbox, by this very program)
-//! and that recording is crashed like any other, with the same recovery and checker. Recordings that make the same stores, flushes
-//! and fences would tell the same, so only one of them is crashed.
+//! and that recording is crashed like any other, with the same recovery and checker. Recordings that make the same stores, over
+//! the same contents, with the same flushes and fences would tell the same, so only one of them is crashed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::time::Instant;
 use crashproof_crash::{CampaignOptions, Executor, Outcome, Recovered, Survey, Verdict};
 use crashproof_report::Finding;
 use crashproof_sandbox::Command;
-use crashproof_trace::{EventKind, Item, TraceReader};
+use crashproof_trace::{EventKind, Item, PmAddress, TraceReader};
 
 use super::sandbox::SandboxExecutor;
 use super::{Test, how_it_ended, quote, trace};
@@ -183,17 +183,30 @@ impl Recorder<'_> {
     }
 }
 
-/// What the recovery did to PM, as a hash; none if it stored nothing.
+/// What the recovery did to PM and what it overwrote, as a hash; none if it stored nothing.
 fn deeds(trace: &Path) -> Result<Option<u64>, Error> {
     let mut reader = TraceReader::open(trace)?;
     let mut hasher = DefaultHasher::new();
+    let mut contents: BTreeMap<PmAddress, u8> = BTreeMap::new();
+    let mut initial: BTreeMap<PmAddress, Vec<u8>> = BTreeMap::new();
     let mut stored = false;
     while let Some(item) = reader.next()? {
-        let Item::Event(event) = item else { continue };
+        let event = match item {
+            Item::Initial { at, data } => {
+                initial.insert(at, data.to_vec());
+                continue;
+            }
+            Item::Event(event) => event,
+        };
         match event.kind {
             EventKind::Store { at, data, flags } => {
                 stored = true;
                 (at, data, flags.nontemporal, flags.locked).hash(&mut hasher);
+                for (offset, &byte) in (at.offset..).zip(data) {
+                    let place = PmAddress { offset, ..at };
+                    let old = contents.insert(place, byte).unwrap_or_else(|| byte_at(&initial, place));
+                    old.hash(&mut hasher);
+                }
             }
             EventKind::Flush { at, .. } => (1, at).hash(&mut hasher),
             EventKind::Fence { .. } => 2.hash(&mut hasher),
@@ -204,6 +217,15 @@ fn deeds(trace: &Path) -> Result<Option<u64>, Error> {
         }
     }
     Ok(stored.then(|| hasher.finish()))
+}
+
+/// What a file held when it was first mapped.
+fn byte_at(initial: &BTreeMap<PmAddress, Vec<u8>>, place: PmAddress) -> u8 {
+    let before = initial.range(..=place).next_back();
+    let part = before.filter(|(at, _)| at.file == place.file);
+    part.and_then(|(at, data)| data.get((place.offset - at.offset) as usize))
+        .copied()
+        .unwrap_or(0)
 }
 
 /// Adds the findings that are new; the same cause in another recording is one finding.
