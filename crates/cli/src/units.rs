@@ -11,12 +11,15 @@ use serde::Deserialize;
 #[serde(try_from = "String")]
 pub struct Time(pub Duration);
 
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
 impl FromStr for Time {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match humantime::parse_duration(text) {
             Ok(Duration::ZERO) => Err("no time at all".to_owned()),
+            Ok(time) if time > LONGEST => Err("more than ten years".to_owned()),
             Ok(time) => Ok(Time(time)),
             Err(error) => Err(format!(
                 "{error}; write a number with its unit, as in 90s, 10m or 1h30m"

@@ -56,6 +56,7 @@ fn a_recovery_is_run_and_recorded_in_a_sandbox() {
         supervisor: crashproof.into(),
         no_server: false,
         compare: false,
+        hidden: Vec::new(),
     })
     .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(*worker.how(), How::Parked);

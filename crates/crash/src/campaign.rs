@@ -70,6 +70,8 @@ pub struct CampaignOptions {
 pub struct Survey {
     /// By `FileId`.
     pub files: Vec<SurveyedFile>,
+    /// All that they are called in the run.
+    pub paths: Vec<String>,
     pub mappings: Vec<Mapping>,
     /// Pages (index of the file, offset) in which several lines are uncertain at one crash point.
     pub fine: Vec<(usize, u64)>,

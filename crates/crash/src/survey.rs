@@ -115,6 +115,7 @@ fn look(trace: &Path, options: &CampaignOptions) -> Result<(Contents, Survey), C
         };
         match event.kind {
             EventKind::Resize { file, size } => grows(file.index(), size),
+            EventKind::Rename { path: Some(path), .. } => survey.paths.push(path.to_owned()),
             EventKind::FileWrite { at, data } => grows(at.file.index(), at.offset.saturating_add(data.len() as u64)),
             EventKind::Map {
                 file,
@@ -137,6 +138,11 @@ fn look(trace: &Path, options: &CampaignOptions) -> Result<(Contents, Survey), C
             _ => {}
         }
     }
+    survey
+        .paths
+        .extend(reader.tables().files.iter().map(|file| file.path.clone()));
+    survey.paths.sort_unstable();
+    survey.paths.dedup();
     for (index, file) in reader.tables().files.iter().enumerate() {
         survey.files.push(SurveyedFile {
             path: file.path.clone(),

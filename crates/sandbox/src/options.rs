@@ -64,4 +64,6 @@ pub struct Options {
     pub no_server: bool,
     /// Compare all of the image after each run, also where the runtime watches.
     pub compare: bool,
+    /// Files of the user's that are not there for the recovery, unless a PM file is put in their place.
+    pub hidden: Vec<PathBuf>,
 }

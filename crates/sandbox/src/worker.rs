@@ -514,9 +514,25 @@ impl Worker {
         shared.mappings[..mappings.len()].copy_from_slice(mappings);
         shared.fine_count = fine.len() as u32;
         shared.fine[..fine.len()].copy_from_slice(&fine);
+        self.hide()?;
         for file in 0..self.images.len() {
             self.put(file)?;
         }
+        Ok(())
+    }
+
+    /// A file that is put somewhere and taken away again leaves nothing there, not even what the user has there.
+    fn hide(&mut self) -> Result<(), SandboxError> {
+        let Some(place) = self.places.first().cloned() else {
+            return Ok(());
+        };
+        for path in self.options.hidden.clone() {
+            self.places[0] = Some(path);
+            self.put(0)?;
+            self.places[0] = None;
+            self.put(0)?;
+        }
+        self.places[0] = place;
         Ok(())
     }
 

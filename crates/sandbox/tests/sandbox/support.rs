@@ -50,6 +50,7 @@ impl Place {
             supervisor: std::env::current_exe().unwrap(),
             no_server: false,
             compare: false,
+            hidden: Vec::new(),
         }
     }
 

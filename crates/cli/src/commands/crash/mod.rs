@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crashproof_check::Analysis;
 use crashproof_crash::explain::{Investigator, Words};
@@ -34,6 +34,8 @@ use state::State;
 /// A recovery that takes so many times what it takes undisturbed hangs.
 const HANGS: u32 = 20;
 const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Explaining goes on for this much longer than testing, or a quarter of the budget.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// What goes wrong before a state is tested.
 #[derive(Debug, thiserror::Error)]
@@ -88,8 +90,11 @@ pub fn report(arguments: &CrashArguments) -> std::result::Result<(Exit, Report),
     let stop = interrupt::watch();
     let state = State::open(&plan.identity(arguments), arguments.resume)?;
     let folder = state.folder().to_owned();
+    let resumed = arguments.resume;
     let nothing_yet = NothingYet::new(move || {
-        let _ = std::fs::remove_dir_all(folder);
+        if !resumed {
+            let _ = std::fs::remove_dir_all(folder);
+        }
         terminal::error(&"interrupted before anything was tested");
         Exit::Failed.now();
     });
@@ -179,7 +184,7 @@ enum Subject {
 struct Test<'a> {
     plan: &'a Plan,
     arguments: &'a CrashArguments,
-    stop: &'a AtomicBool,
+    stop: &'static AtomicBool,
     /// Runs that may have seen what a run before them had left.
     doubtful: Arc<AtomicU64>,
     /// There were such: all of the image is compared after each run.
@@ -252,7 +257,10 @@ impl Test<'_> {
             depth,
         };
         // Explaining needs no reads.
-        let mut executor = self.executor(survey, StrategyKind::Exhaustive)?.after(before);
+        let mut executor = self.executor(survey, StrategyKind::Exhaustive)?.after(before).until(
+            self.stop,
+            options.time.map(|time| Instant::now() + time + GRACE.max(time / 4)),
+        );
         executor.worker.set_time_limit(limit);
         let explainer = Box::new(Investigator::new(trace, options, Box::new(executor), words)?);
         drop(self.nothing_yet.take());

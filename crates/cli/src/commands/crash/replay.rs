@@ -88,6 +88,7 @@ pub fn run(folder: &Path, arguments: &CrashArguments) -> Result {
         // One run is not worth a server.
         no_server: true,
         compare: false,
+        hidden: Vec::new(),
     })?;
     for (index, image) in images.into_iter().enumerate() {
         fill(&mut worker, index, image).map_err(|source| ReplayError::Read {

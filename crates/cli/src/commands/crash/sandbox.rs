@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crashproof_crash::{Executor, ExecutorError, Survey};
@@ -34,7 +34,14 @@ pub fn options(plan: &Plan, survey: &Survey, limits: Limits, track: Track, no_se
         supervisor: plan.supervisor.clone(),
         no_server,
         compare: false,
+        hidden: leftovers(survey),
     }
+}
+
+/// What the recording left where a file is not to be yet.
+fn leftovers(survey: &Survey) -> Vec<PathBuf> {
+    let paths = survey.paths.iter().map(PathBuf::from);
+    paths.filter(|path| path.symlink_metadata().is_ok()).collect()
 }
 
 /// What the user has set stays.
@@ -55,7 +62,13 @@ pub struct SandboxExecutor {
     broken: Option<SandboxError>,
     /// Runs that may have seen what a run before them had left, of all executors.
     doubtful: Arc<AtomicU64>,
+    /// When this is set, or the time has come, it runs no more.
+    until: Option<(&'static AtomicBool, Option<Instant>)>,
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("the test ends")]
+struct Ends;
 
 impl SandboxExecutor {
     pub fn new(worker: Worker, doubtful: &Arc<AtomicU64>) -> SandboxExecutor {
@@ -65,11 +78,17 @@ impl SandboxExecutor {
             before: Vec::new(),
             broken: None,
             doubtful: Arc::clone(doubtful),
+            until: None,
         }
     }
 
     pub fn after(mut self, before: Vec<u8>) -> SandboxExecutor {
         self.before = before;
+        self
+    }
+
+    pub fn until(mut self, stop: &'static AtomicBool, deadline: Option<Instant>) -> SandboxExecutor {
+        self.until = Some((stop, deadline));
         self
     }
 
@@ -104,6 +123,11 @@ impl Executor for SandboxExecutor {
             return Err(ExecutorError(error.into()));
         }
         let start = Instant::now();
+        if let Some((stop, deadline)) = self.until
+            && (stop.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| start >= deadline))
+        {
+            return Err(ExecutorError(Ends.into()));
+        }
         let output = [&self.before, output].concat();
         let run = self.worker.run(&output).map_err(|error| ExecutorError(error.into()));
         self.longest = self.longest.max(start.elapsed());

@@ -1,11 +1,12 @@
 //! Where the trace comes from: a recording made now, one made by an interrupted test, or a file of the user's.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crashproof_report::{Program, TraceSummary};
-use crashproof_trace::TraceReader;
+use crashproof_trace::{EventKind, FileId, Item, TraceReader};
 
 use super::plan::PlanError;
 use super::state::State;
@@ -80,16 +81,45 @@ fn tick() -> SystemTime {
     start
 }
 
-/// The trace's PM files that are younger than that, or are gone.
+/// The trace's PM files that are younger than that, under the names they had first. A file that the program itself took away, or
+/// put another in the place of, is taken for one that was there before: nobody can say any more.
 fn created_since(start: SystemTime, trace: &Path) -> Result<Vec<String>, crashproof_trace::ReadError> {
     let mut reader = TraceReader::open(trace)?;
-    while reader.next_with_tables()?.is_some() {}
-    let files = reader.tables().files.iter();
-    let made = files.filter(|file| match std::fs::metadata(&file.path).and_then(|m| m.created()) {
-        Ok(born) => born > start,
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    });
-    Ok(made.map(|file| file.path.clone()).collect())
+    // Where each file is at last, if it was moved.
+    let mut moved: BTreeMap<FileId, Option<String>> = BTreeMap::new();
+    while let Some((item, tables)) = reader.next_with_tables()? {
+        let Item::Event(event) = item else { continue };
+        let EventKind::Rename { file, path } = event.kind else {
+            continue;
+        };
+        for (index, other) in tables.files.iter().enumerate() {
+            let other_id = FileId(index as u32);
+            let at = moved
+                .get(&other_id)
+                .cloned()
+                .unwrap_or_else(|| Some(other.path.clone()));
+            if other_id != file && at.is_some() && at.as_deref() == path {
+                moved.insert(other_id, None);
+            }
+        }
+        moved.insert(file, path.map(str::to_owned));
+    }
+    let mut made = Vec::new();
+    for (index, file) in reader.tables().files.iter().enumerate() {
+        let last = match moved.get(&FileId(index as u32)) {
+            Some(None) => continue,
+            Some(Some(path)) => path,
+            None => &file.path,
+        };
+        let is_new = match std::fs::metadata(last).and_then(|m| m.created()) {
+            Ok(born) => born > start,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        if is_new {
+            made.push(file.path.clone());
+        }
+    }
+    Ok(made)
 }
 
 fn record(arguments: &CrashArguments, output: &Path) -> Result<(), Box<dyn std::error::Error>> {
