@@ -6,28 +6,13 @@ mod support;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use support::{compile, crashproof, run, source, text};
+use support::pmdk::{EXAMPLES, build, sources_in};
+use support::{compile, crashproof, run, text};
 
-const EXAMPLES: &str = "/usr/share/doc/libpmemobj-dev/examples";
 const OPERATIONS: &str = "2000";
 
 /// True durability findings in the examples, as (structure, kind, function).
 const TRUE_FINDINGS: &[(&str, &str, &str)] = &[];
-
-fn build(driver: &str, sources: &[&str], output: &Path) {
-    let (here, main) = (source("pmdk"), source(&format!("pmdk/{driver}.c")));
-    let includes: Vec<_> = ["", "/map", "/tree_map", "/hashmap", "/list_map"]
-        .iter()
-        .map(|folder| format!("-I{EXAMPLES}{folder}"))
-        .collect();
-    let include_here = format!("-I{here}");
-    let mut arguments = vec!["-g", "-O2", "-w", &include_here];
-    arguments.extend(includes.iter().map(String::as_str));
-    arguments.push(&main);
-    arguments.extend(sources);
-    arguments.push("-lpmemobj");
-    compile("gcc", &arguments, output);
-}
 
 /// Runs the program natively and under `check`, and returns the report.
 fn check(program: &Path, arguments: &[&str], input: &str, structure: &str) -> Value {
@@ -90,15 +75,6 @@ fn assert_durable(structure: &str, report: &Value) {
     }
 }
 
-fn sources_in(folder: &str, prefix: &str) -> Vec<String> {
-    let entries =
-        std::fs::read_dir(format!("{EXAMPLES}/{folder}")).expect("libpmemobj-dev is not installed: see tools/deps.sh");
-    let names = entries.map(|e| e.unwrap().path().display().to_string());
-    names
-        .filter(|n| n.ends_with(".c") && n.rsplit('/').next().unwrap().starts_with(prefix))
-        .collect()
-}
-
 #[test]
 fn maps() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,11 +84,7 @@ fn maps() {
     for folder in ["tree_map", "hashmap", "list_map"] {
         sources.extend(sources_in(folder, ""));
     }
-    build(
-        "map_driver",
-        &sources.iter().map(String::as_str).collect::<Vec<_>>(),
-        &driver,
-    );
+    build("map_driver", &sources, &driver);
     for map in [
         "btree",
         "ctree",

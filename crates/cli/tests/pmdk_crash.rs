@@ -6,29 +6,15 @@ mod support;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use support::{compile, crashproof, source, text};
+use support::pmdk::{EXAMPLES, build, sources_in};
+use support::{crashproof, text};
 
-const EXAMPLES: &str = "/usr/share/doc/libpmemobj-dev/examples";
 const OPERATIONS: &str = "200";
 /// For one structure. What it does not reach is left to longer runs by hand.
 const BUDGET: &str = "6s";
 
 /// True findings, as (structure, kind, function).
 const TRUE_FINDINGS: &[(&str, &str, &str)] = &[("hashmap_atomic", "crash-atomicity", "hm_atomic_rebuild_finish")];
-
-fn build(driver: &str, sources: &[String], output: &Path) {
-    let includes: Vec<_> = ["", "/map", "/tree_map", "/hashmap", "/list_map"]
-        .iter()
-        .map(|folder| format!("-I{EXAMPLES}{folder}"))
-        .collect();
-    let (here, main) = (format!("-I{}", source("pmdk")), source(&format!("pmdk/{driver}.c")));
-    let mut arguments = vec!["-g", "-O2", "-w", &here];
-    arguments.extend(includes.iter().map(String::as_str));
-    arguments.push(&main);
-    arguments.extend(sources.iter().map(String::as_str));
-    arguments.push("-lpmemobj");
-    compile("gcc", &arguments, output);
-}
 
 /// Crash-tests `program setup|run|verify ARGUMENTS`, first quickly and then as far as the budget goes.
 fn crash(structure: &str, program: &Path, arguments: &[&str]) {
@@ -66,15 +52,6 @@ fn crash(structure: &str, program: &Path, arguments: &[&str]) {
             assert!(TRUE_FINDINGS.contains(&found), "{structure}, {options:?}: {finding:#}");
         }
     }
-}
-
-fn sources_in(folder: &str, prefix: &str) -> Vec<String> {
-    let entries =
-        std::fs::read_dir(format!("{EXAMPLES}/{folder}")).expect("libpmemobj-dev is not installed: see tools/deps.sh");
-    let names = entries.map(|e| e.unwrap().path().display().to_string());
-    names
-        .filter(|n| n.ends_with(".c") && n.rsplit('/').next().unwrap().starts_with(prefix))
-        .collect()
 }
 
 #[test]

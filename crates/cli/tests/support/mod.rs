@@ -1,6 +1,8 @@
 //! What tests share that run the real tool on real programs.
 #![allow(dead_code)]
 
+pub mod pmdk;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
