@@ -1,0 +1,12 @@
+//! What `crashproof cc` notes of every object file, and what an analysis learns from it: for each store its source position
+//! and the type and field it writes.
+//!
+//! An object carries three sections that are not loaded, each a sequence of frames, because linkers concatenate:
+//! `.crashproof.bc` (the front end's bitcode), `.crashproof.sites` (an [`ObjectTable`]) and `.crashproof.pc` (for each
+//! instrumented site its code address, which only the linker knows). [`section`] has the bytes.
+//!
+//! Architecture invariant: knows no LLVM, so that `check` and `crash` need none.
+
+mod table;
+
+pub use table::*;
