@@ -1,2 +1,14 @@
 //! `crashproof cc`: a drop-in compiler driver over clang-19 that instruments every store, flush and fence, and embeds the
 //! front end's bitcode, the site table and the compile command.
+//!
+//! Every C or C++ source goes through four steps (`driver`): (a) clang's front end makes bitcode, in which struct types, field
+//! accesses and calls are still there; (b) clang optimises it; (c) it is instrumented in process; (d) clang makes an object of
+//! it. Everything else that a compiler is asked to do is clang's own doing.
+
+// The front end's bitcode: which type and field each access is to.
+
+mod error;
+
+// The hooks in the optimised code.
+
+pub use error::CompileError;
