@@ -1,0 +1,37 @@
+//! What can go wrong in `crashproof cc` besides what clang itself reports, each with the remedy.
+
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    #[error(
+        "there is no clang 19: {tried}; install it (apt-get install clang-19), or set CRASHPROOF_CLANG to its path"
+    )]
+    NoClang { tried: String },
+    #[error("cannot start {}: {source}; set CRASHPROOF_CLANG to a clang 19 that can be executed", path.display())]
+    Start { path: PathBuf, source: io::Error },
+    /// Clang has said why, on stderr.
+    #[error("clang failed")]
+    Clang { status: i32 },
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("the bitcode that clang made of {source_file} cannot be read: {reason}; is CRASHPROOF_CLANG a clang 19?")]
+    Bitcode { source_file: String, reason: String },
+    /// A mistake of ours, found by LLVM's verifier before it becomes wrong code.
+    #[error(
+        "instrumenting {source_file} made invalid code: {reason}; please report this, and meanwhile compile this file with clang-19"
+    )]
+    Invalid { source_file: String, reason: String },
+    /// A construct that the instrumentation cannot translate.
+    #[error("cannot instrument {what} in {function}: {reason}")]
+    Instrument {
+        what: &'static str,
+        function: String,
+        reason: String,
+    },
+}
