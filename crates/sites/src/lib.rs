@@ -7,6 +7,7 @@
 //!
 //! Architecture invariant: knows no LLVM, so that `check` and `crash` need none.
 
+pub mod section;
 mod table;
 
 pub use table::*;
