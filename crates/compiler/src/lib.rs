@@ -7,6 +7,8 @@
 
 // The front end's bitcode: which type and field each access is to.
 
+pub mod driver;
+pub mod embed;
 mod error;
 
 // The hooks in the optimised code.

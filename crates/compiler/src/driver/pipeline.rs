@@ -1,0 +1,131 @@
+//! One compilation in four steps.
+//!
+//! (a) Clang's front end makes bitcode without optimising it: struct types, field accesses and calls are all still there. This
+//! is what is embedded. (b) Clang optimises it. (c) The hooks are put in, here. (d) Clang makes the object. Steps (b) and (d)
+//! together do what clang does in one, with the same options.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crashproof_sites::{ObjectTable, Site};
+use inkwell::context::Context;
+use inkwell::module::Module;
+
+use super::jobs::{Job, Makes};
+use super::{clang, steps};
+use crate::CompileError;
+use crate::embed::{self, Form};
+
+pub struct Compilation<'a> {
+    pub job: &'a Job,
+    /// For the site table: with it, the object can be made again.
+    pub command: Vec<String>,
+    /// A folder of this compilation's own, to be made.
+    pub scratch: PathBuf,
+}
+
+impl Compilation<'_> {
+    pub fn run(&self) -> Result<(), CompileError> {
+        fs::create_dir(&self.scratch).map_err(|source| CompileError::File {
+            what: "make the temporary folder",
+            path: self.scratch.clone(),
+            source,
+        })?;
+        let makes = self.job.makes().unwrap_or(Makes::Object);
+        let [front, optimised, instrumented] =
+            ["front.bc", "optimised.bc", "instrumented.bc"].map(|name| self.scratch.join(name));
+        self.clang(steps::front_end(self.job, &front))?;
+        self.clang(steps::optimise(self.job, &front, &optimised))?;
+        self.instrument(makes, &front, &optimised, &instrumented)?;
+        let output = self.job.output().unwrap_or("-".as_ref());
+        self.clang(steps::generate(self.job, makes, &instrumented, output))
+    }
+
+    fn clang(&self, arguments: Vec<std::ffi::OsString>) -> Result<(), CompileError> {
+        let status = clang::run(&self.job.program, &arguments, &self.scratch)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(CompileError::Clang {
+            status: clang::code(status),
+        })
+    }
+
+    /// Step (c).
+    fn instrument(&self, makes: Makes, front: &Path, optimised: &Path, output: &Path) -> Result<(), CompileError> {
+        let context = Context::create();
+        let mut table = self.table(front)?;
+        let module = self.read(&context, optimised)?;
+        table.source = self.source(&module);
+        table.sites = Vec::<Site>::new();
+        let form = match makes {
+            Makes::Assembly => Form::Text,
+            Makes::Object | Makes::Bitcode => Form::File,
+        };
+        embed::embed(&module, front, &table, &self.scratch, form)?;
+        if let Err(reason) = module.verify() {
+            return Err(CompileError::Invalid {
+                source_file: table.source,
+                reason: reason.to_string(),
+            });
+        }
+        if module.write_bitcode_to_path(output) {
+            return Ok(());
+        }
+        Err(CompileError::File {
+            what: "write",
+            path: output.into(),
+            source: std::io::Error::last_os_error(),
+        })
+    }
+
+    fn read<'context>(&self, context: &'context Context, path: &Path) -> Result<Module<'context>, CompileError> {
+        Module::parse_bitcode_from_path(path, context).map_err(|reason| CompileError::Bitcode {
+            source_file: self.input(),
+            reason: reason.to_string(),
+        })
+    }
+
+    fn input(&self) -> String {
+        self.job
+            .input()
+            .map(|(_, input)| input.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    }
+
+    /// The source as the command names it; of bitcode, what it was made from.
+    fn source(&self, module: &Module) -> String {
+        match self.job.input() {
+            Some((language, _)) if language == "ir" => module.get_source_file_name().to_string_lossy().into_owned(),
+            _ => self.input(),
+        }
+    }
+
+    /// What is known before the code is looked at.
+    fn table(&self, front: &Path) -> Result<ObjectTable, CompileError> {
+        let bitcode = fs::read(front).map_err(|source| CompileError::File {
+            what: "read",
+            path: front.into(),
+            source,
+        })?;
+        let directory = std::env::current_dir().map_err(|source| CompileError::File {
+            what: "find the current folder from",
+            path: ".".into(),
+            source,
+        })?;
+        let words = self.command.iter().flat_map(|word| [word.as_bytes(), &[0]]);
+        Ok(ObjectTable {
+            object: hash(std::iter::once(&bitcode[..]).chain(words)),
+            directory: directory.to_string_lossy().into_owned(),
+            command: self.command.clone(),
+            ..ObjectTable::default()
+        })
+    }
+}
+
+/// FNV-1a: the same in every build of crashproof, so that a compilation is reproducible.
+fn hash<'a>(parts: impl Iterator<Item = &'a [u8]>) -> u64 {
+    parts.flatten().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
