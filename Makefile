@@ -1,4 +1,4 @@
-# make build   the crashproof binary and its runtime, side by side in target/release
+# make build   crashproof, its runtime and its compiler (crashproof-cc, crashproof-c++), side by side in target/release
 # make demo    a program that forgets a flush, checked and crashed; then its fixed twin
 # make test    everything: formatting, lints, tests, corpus
 # make bench   the measurements that the README quotes
@@ -13,8 +13,9 @@ DEMO := $(TARGET)/demo
 .PHONY: build demo test bench build-deps test-deps
 
 build: build-deps
-	$(CARGO) build --release -p crashproof -p crashproof-runtime
-	@echo "built $(CRASHPROOF) and $(TARGET)/release/libcrashproof_runtime.so"
+	$(CARGO) build --release -p crashproof -p crashproof-runtime -p crashproof-compiler
+	@ln -sf crashproof-cc $(TARGET)/release/crashproof-c++
+	@echo "built $(CRASHPROOF), $(CRASHPROOF)-cc, $(CRASHPROOF)-c++ and $(TARGET)/release/libcrashproof_runtime.so"
 
 demo: build
 	@mkdir -p $(DEMO)

@@ -46,6 +46,12 @@ pub enum Command {
     Init(InitArguments),
     Record(RecordArguments),
     Dump(DumpArguments),
+    /// Compile C as clang-19 does, for faster recording and with the types of what is stored
+    #[command(after_help = CC_EXAMPLES)]
+    Cc(CompilerArguments),
+    /// Compile C++ as clang-19 does, for faster recording and with the types of what is stored
+    #[command(name = "c++", after_help = CC_EXAMPLES)]
+    Cpp(CompilerArguments),
     /// Say what this machine has and lacks for recording and for crash testing
     Doctor,
     Completions(CompletionsArguments),
@@ -202,6 +208,19 @@ pub struct InitArguments {
     /// The file to write
     #[arg(value_name = "FILE", default_value = "crashproof.toml")]
     pub file: PathBuf,
+}
+
+const CC_EXAMPLES: &str = "Examples:\n  crashproof cc -g -O2 -o app app.c\n  \
+                           ./configure CC=crashproof-cc CXX=crashproof-c++ && make\n  \
+                           crashproof check -- ./app";
+
+/// What `crashproof cc` and `crashproof c++` take; for help and completions, as the arguments are handed on unseen.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct CompilerArguments {
+    /// Options of clang, and files
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    pub arguments: Vec<OsString>,
 }
 
 /// Show the events of a trace, one per line

@@ -20,11 +20,13 @@ use exit::Exit;
 
 fn main() {
     // Before anything else: the supervisor of a sandbox is this program, too.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|argument| argument == "sandbox-supervisor")
-    {
+    let first = std::env::args_os().nth(1).unwrap_or_default();
+    if first == "sandbox-supervisor" {
         crashproof_sandbox::supervise();
+    }
+    // A compiler's arguments are not for clap.
+    if let Some(name) = ["cc", "c++"].into_iter().find(|name| first == *name) {
+        finish(commands::compiler::run(name, std::env::args_os().skip(2)));
     }
     let arguments = Arguments::parse();
     terminal::set_color(arguments.color);
@@ -35,11 +37,17 @@ fn main() {
         Command::Test(arguments) => commands::test::run(arguments),
         Command::Init(arguments) => commands::init::run(arguments),
         Command::Dump(arguments) => commands::dump::run(arguments),
+        Command::Cc(arguments) => commands::compiler::run("cc", arguments.arguments.clone()),
+        Command::Cpp(arguments) => commands::compiler::run("c++", arguments.arguments.clone()),
         Command::Doctor => commands::doctor::run(),
         Command::Completions(arguments) => commands::generate::completions(arguments),
         Command::Man(arguments) => commands::generate::man(arguments),
         Command::SelfTest(arguments) => commands::self_test::run(arguments),
     };
+    finish(result)
+}
+
+fn finish(result: commands::Result) -> ! {
     result
         .unwrap_or_else(|error| {
             terminal::error(&error);

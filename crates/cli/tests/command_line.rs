@@ -383,8 +383,8 @@ fn completions_and_man_pages() {
 #[test]
 fn help_teaches() {
     let folder = tempfile::tempdir().unwrap();
-    for command in ["check", "crash", "test", "init", "record", "dump"] {
-        let help = stdout(&crashproof(&folder, &[command, "--help"]));
+    for command in ["check", "crash", "test", "init", "record", "dump", "cc", "c++"] {
+        let help = stdout(&crashproof(&folder, &["help", command]));
         assert!(help.contains("Example"), "{command}: {help}");
     }
     insta::assert_snapshot!(stdout(&crashproof(&folder, &["--help"])));

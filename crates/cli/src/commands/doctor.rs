@@ -29,7 +29,7 @@ enum State {
 use State::{Good, Limited, Missing};
 
 pub fn run() -> Result {
-    let checks: [(&str, Check); 10] = [
+    let checks: [(&str, Check); 11] = [
         ("kernel", kernel),
         ("C library", glibc),
         ("seccomp", seccomp),
@@ -40,6 +40,7 @@ pub fn run() -> Result {
         ("runtime", runtime_present),
         ("recording", recording),
         ("sandbox", sandbox),
+        ("compiler", compiler),
     ];
     let mut text = String::new();
     let mut missing = 0;
@@ -221,6 +222,24 @@ fn sandbox() -> State {
     match crashproof_sandbox::available() {
         Ok(()) => Good("recoveries can be run on crash images".to_owned()),
         Err(error) => Limited("`crashproof crash` cannot run recoveries".to_owned(), error.to_string()),
+    }
+}
+
+/// What `crashproof cc` needs; everything else works without it.
+fn compiler() -> State {
+    let unusable = |remedy: String| Limited("`crashproof cc` cannot compile".to_owned(), remedy);
+    let mut command = match super::compiler::command("cc") {
+        Ok(command) => command,
+        Err(error) => return unusable(error.to_string()),
+    };
+    command.args(["-x", "c", "-c", "-", "-o", "/dev/null"]);
+    match command.stdin(std::process::Stdio::null()).output() {
+        Ok(output) if output.status.success() => Good("`crashproof cc` compiles, with clang 19".to_owned()),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            unusable(said.lines().last().unwrap_or("it says nothing").to_owned())
+        }
+        Err(error) => unusable(error.to_string()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! One module per command; each gives the exit code.
 
 pub mod check;
+pub mod compiler;
 pub mod crash;
 pub mod doctor;
 pub mod dump;
