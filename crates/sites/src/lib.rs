@@ -7,7 +7,10 @@
 //!
 //! Architecture invariant: knows no LLVM, so that `check` and `crash` need none.
 
+mod functions;
+pub mod layout;
 pub mod section;
 mod table;
 
+pub use functions::destination;
 pub use table::*;

@@ -80,28 +80,39 @@ pub enum Target {
     #[default]
     Unknown,
     Place(Place),
-    /// Some bytes behind the pointer that is this argument of the enclosing function: its caller knows the type.
-    Argument {
-        /// Linkage name.
-        function: String,
-        index: u32,
-        /// `None`: not a constant.
-        offset: Option<i64>,
-    },
+    /// The caller of the enclosing function knows the type.
+    Argument(Argument),
 }
 
-/// A place in an object: the struct whose field it is, the struct that this one is a member of, and so on, innermost first,
-/// as far as offsets are constant (an array element at a variable index ends it).
+/// Some bytes behind a pointer that the function was called with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Argument {
+    /// Linkage name.
+    pub function: String,
+    pub index: u32,
+    /// `None`: not a constant.
+    pub offset: Option<i64>,
+}
+
+/// A place in an object: the struct whose field it is, the struct that this one is a member of, and so on, innermost first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
+    /// Never empty.
     pub levels: Vec<Level>,
+    /// Bytes that the source writes here at once; an instruction may be a piece of it. `None`: not a constant, or a mere pointer.
+    pub size: Option<u64>,
+    /// If the outermost object is what an argument of the enclosing function points to: it may be a member of yet another.
+    pub argument: Option<Argument>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Level {
     pub ty: TypeIndex,
-    /// Of the place, from the start of an object of that type.
+    /// Of the place, from the start of an object of that type; if the place is an element of an array, at an index that is not
+    /// a constant: of that array.
     pub offset: u64,
+    /// Bytes of that array; 0 if it is open-ended.
+    pub array: Option<u64>,
 }
 
 /// A call in the source that passes a pointer to a known place, or one of its own arguments.
