@@ -1,0 +1,193 @@
+//! Goes through all functions of the front end's module and notes what each store and each call refers to.
+
+use std::collections::HashMap;
+use std::cell::RefCell;
+
+use crashproof_sites::{Call, Location, Target, destination};
+use inkwell::module::Module;
+use llvm_sys::LLVMOpcode;
+
+use super::ir::{Node, Reading, Value};
+use super::pointer::{Pointer, Walker};
+use super::types::Types;
+use super::{Exported, FrontEnd, Function, Position};
+
+/// Tells the objects apart that a function writes to, by the pointers it has to them.
+pub type Object = usize;
+
+/// A store of the source, or another operation that writes memory.
+pub struct Access {
+    pub position: Position,
+    /// Bytes; `None`: not a constant.
+    pub size: Option<u64>,
+    pub target: Target,
+    pub object: Option<Object>,
+}
+
+pub fn read(module: &Module) -> FrontEnd {
+    let reading = Reading::new(module);
+    let mut types = Types::new(&reading);
+    for subprogram in reading.functions().filter_map(Value::subprogram) {
+        types.add_root(subprogram);
+    }
+    let mut functions: HashMap<String, Function> = HashMap::new();
+    let mut calls = Vec::new();
+    let mut globals = HashMap::new();
+    for function in reading.functions() {
+        let Some(subprogram) = function.subprogram() else {
+            continue;
+        };
+        let name = linkage_name(subprogram);
+        let file = source_file(subprogram);
+        let mut visitor = Visitor {
+            walker: Walker::new(function, &reading, &mut types, &mut globals),
+            name,
+            file: &file,
+            objects: HashMap::new(),
+            accesses: Vec::new(),
+            calls: &mut calls,
+        };
+        for instruction in function.instructions() {
+            visitor.visit(instruction);
+        }
+        let accesses = visitor.accesses;
+        let mut by_position: HashMap<Position, Vec<usize>> = HashMap::new();
+        for (index, access) in accesses.iter().enumerate() {
+            by_position.entry(access.position).or_default().push(index);
+        }
+        functions.insert(
+            name.to_owned(),
+            Function {
+                file,
+                accesses,
+                by_position,
+            },
+        );
+    }
+    types.link_pointers();
+    FrontEnd {
+        functions,
+        types: types.composites,
+        calls,
+        exported: RefCell::new(Exported::default()),
+    }
+}
+
+/// As debug info has it, and so the line tables of the linked program.
+fn linkage_name(subprogram: Node<'_>) -> &str {
+    match subprogram.string(3) {
+        "" => subprogram.string(2),
+        name => name,
+    }
+}
+
+fn source_file(scope: Node) -> String {
+    let Some(file) = scope.operand(0) else {
+        return String::new();
+    };
+    let (name, directory) = (file.string(0), file.string(1));
+    if name.starts_with('/') || directory.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{directory}/{name}")
+    }
+}
+
+struct Visitor<'a, 'm> {
+    walker: Walker<'a, 'm>,
+    name: &'m str,
+    file: &'a str,
+    objects: HashMap<Value<'m>, Object>,
+    accesses: Vec<Access>,
+    calls: &'a mut Vec<Call>,
+}
+
+impl<'m> Visitor<'_, 'm> {
+    fn visit(&mut self, instruction: Value<'m>) {
+        match instruction.opcode() {
+            Some(LLVMOpcode::LLVMStore) => {
+                let size = instruction.operand(0).map(|value| self.walker.module.store_size_of(value.ty()));
+                self.access(instruction, 1, size);
+            }
+            Some(LLVMOpcode::LLVMAtomicRMW | LLVMOpcode::LLVMAtomicCmpXchg) => {
+                let size = instruction.operand(1).map(|value| self.walker.module.store_size_of(value.ty()));
+                self.access(instruction, 0, size);
+            }
+            Some(LLVMOpcode::LLVMCall | LLVMOpcode::LLVMInvoke) => self.call(instruction),
+            _ => {}
+        }
+    }
+
+    /// The operand `address` points to what is written.
+    fn access(&mut self, instruction: Value<'m>, address: u32, size: Option<u64>) {
+        let (Some(position), Some(address)) = (instruction.position(), instruction.operand(address)) else {
+            return;
+        };
+        let pointer = self.walker.follow(address);
+        let target = pointer.target(size, self.name, self.walker.types);
+        let object = self.object(address);
+        self.accesses.push(Access {
+            position: (position.line, position.column),
+            size,
+            target,
+            object,
+        });
+    }
+
+    /// What the address was computed from, through constant steps: a variable, mostly.
+    fn object(&mut self, mut address: Value<'m>) -> Option<Object> {
+        while let Some(LLVMOpcode::LLVMGetElementPtr | LLVMOpcode::LLVMBitCast) = address.opcode() {
+            address = address.operand(0)?;
+        }
+        if address.opcode() == Some(LLVMOpcode::LLVMLoad) {
+            address = address.operand(0)?;
+        }
+        let next = self.objects.len();
+        Some(*self.objects.entry(address).or_insert(next))
+    }
+
+    fn call(&mut self, call: Value<'m>) {
+        let callee = call.callee();
+        let name = callee.filter(|callee| callee.is_function()).map(Value::name);
+        if callee.is_some_and(Value::is_intrinsic) {
+            let writes = ["llvm.memcpy", "llvm.memmove", "llvm.memset"];
+            if name.is_some_and(|name| writes.iter().any(|prefix| name.starts_with(prefix))) {
+                let size = call.operand(2).and_then(Value::constant);
+                self.access(call, 0, size.and_then(|size| size.try_into().ok()));
+            }
+            return;
+        }
+        if let Some(index) = name.and_then(destination)
+            && index < call.argument_count()
+        {
+            let size = (index + 2 < call.argument_count())
+                .then(|| call.operand(index + 2))
+                .flatten()
+                .filter(|value| !value.is_pointer())
+                .and_then(Value::constant);
+            self.access(call, index, size.and_then(|size| size.try_into().ok()));
+        }
+        let Some(position) = call.position() else { return };
+        let arguments: Vec<(u32, Target)> = (0..call.argument_count())
+            .filter_map(|index| {
+                let argument = call.operand(index).filter(|value| value.is_pointer())?;
+                let pointer: Pointer = self.walker.follow(argument);
+                let target = pointer.target(None, self.name, self.walker.types);
+                (target != Target::Unknown).then_some((index, target))
+            })
+            .collect();
+        if arguments.is_empty() {
+            return;
+        }
+        self.calls.push(Call {
+            at: Location {
+                function: self.name.to_owned(),
+                file: self.file.to_owned(),
+                line: position.line,
+                column: position.column,
+            },
+            callee: name.map(|name| name.trim_start_matches('\u{1}').to_owned()),
+            arguments,
+        });
+    }
+}
