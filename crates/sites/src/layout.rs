@@ -57,3 +57,46 @@ impl From<Inside> for Level {
         }
     }
 }
+
+/// What the bytes `offset..offset + size` of a type are called: `next`, `entries[].key`, `low|high` of a union, `key+value` if
+/// they are several fields, `bytes 8..24` if they are many or none.
+pub fn field_name(types: &[TypeInfo], ty: TypeIndex, offset: u64, size: u64) -> String {
+    path(types, ty, offset, size.max(1), MAX_DEPTH)
+        .unwrap_or_else(|| format!("bytes {offset}..{}", offset.saturating_add(size)))
+}
+
+fn path(types: &[TypeInfo], ty: TypeIndex, offset: u64, size: u64, depth: usize) -> Option<String> {
+    const MANY: usize = 3;
+    let info = types.get(ty as usize)?;
+    let end = offset.checked_add(size)?;
+    let fields: Vec<&Field> = overlapping(info, offset, size).collect();
+    // An open-ended array has no size; what lies behind the struct is it.
+    let open_end = || {
+        info.fields
+            .last()
+            .filter(|field| field.elements == Some(0) && field.offset <= offset)
+    };
+    let names: Vec<String> = match fields[..] {
+        [] => vec![format!("{}[]", open_end()?.name)],
+        [field] => {
+            let inner = field.ty.filter(|_| depth > 0).and_then(|inner| {
+                let element = types.get(inner as usize)?.size;
+                let within = offset.checked_sub(field.offset)?.checked_rem(element)?;
+                (within + size <= element && (within, size) != (0, element))
+                    .then(|| path(types, inner, within, size, depth - 1))?
+            });
+            let array = if field.elements.is_some() { "[]" } else { "" };
+            vec![match inner {
+                // A member without a name lends its fields.
+                Some(inner) if field.name.is_empty() => inner,
+                Some(inner) => format!("{}{array}.{inner}", field.name),
+                None => format!("{}{array}", field.name),
+            }]
+        }
+        // All that a copy covers, and of a union all that it may be.
+        _ if fields.len() <= MANY => fields.iter().map(|field| field.name.clone()).collect(),
+        _ => return None,
+    };
+    let covered = fields.iter().all(|field| field.offset < end);
+    (covered && names.iter().all(|name| !name.is_empty())).then(|| names.join(if info.is_union { "|" } else { "+" }))
+}

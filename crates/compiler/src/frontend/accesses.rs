@@ -1,7 +1,7 @@
 //! Goes through all functions of the front end's module and notes what each store and each call refers to.
 
-use std::collections::HashMap;
 use std::cell::RefCell;
+use std::collections::HashMap;
 
 use crashproof_sites::{Call, Location, Target, destination};
 use inkwell::module::Module;
@@ -21,7 +21,7 @@ pub struct Access {
     /// Bytes; `None`: not a constant.
     pub size: Option<u64>,
     pub target: Target,
-    pub object: Option<Object>,
+    pub object: Object,
 }
 
 pub fn read(module: &Module) -> FrontEnd {
@@ -29,6 +29,7 @@ pub fn read(module: &Module) -> FrontEnd {
     let mut types = Types::new(&reading);
     for subprogram in reading.functions().filter_map(Value::subprogram) {
         types.add_root(subprogram);
+        types.is_cplusplus |= subprogram.string(3).starts_with("_Z");
     }
     let mut functions: HashMap<String, Function> = HashMap::new();
     let mut calls = Vec::new();
@@ -106,11 +107,15 @@ impl<'m> Visitor<'_, 'm> {
     fn visit(&mut self, instruction: Value<'m>) {
         match instruction.opcode() {
             Some(LLVMOpcode::LLVMStore) => {
-                let size = instruction.operand(0).map(|value| self.walker.module.store_size_of(value.ty()));
+                let size = instruction
+                    .operand(0)
+                    .map(|value| self.walker.module.store_size_of(value.ty()));
                 self.access(instruction, 1, size);
             }
             Some(LLVMOpcode::LLVMAtomicRMW | LLVMOpcode::LLVMAtomicCmpXchg) => {
-                let size = instruction.operand(1).map(|value| self.walker.module.store_size_of(value.ty()));
+                let size = instruction
+                    .operand(1)
+                    .map(|value| self.walker.module.store_size_of(value.ty()));
                 self.access(instruction, 0, size);
             }
             Some(LLVMOpcode::LLVMCall | LLVMOpcode::LLVMInvoke) => self.call(instruction),
@@ -123,9 +128,14 @@ impl<'m> Visitor<'_, 'm> {
         let (Some(position), Some(address)) = (instruction.position(), instruction.operand(address)) else {
             return;
         };
+        let base = base(address);
+        // The stack is no persistent memory, and temporaries share the positions of what they are for.
+        if base.opcode() == Some(LLVMOpcode::LLVMAlloca) {
+            return;
+        }
         let pointer = self.walker.follow(address);
         let target = pointer.target(size, self.name, self.walker.types);
-        let object = self.object(address);
+        let object = self.object(base);
         self.accesses.push(Access {
             position: (position.line, position.column),
             size,
@@ -134,16 +144,15 @@ impl<'m> Visitor<'_, 'm> {
         });
     }
 
-    /// What the address was computed from, through constant steps: a variable, mostly.
-    fn object(&mut self, mut address: Value<'m>) -> Option<Object> {
-        while let Some(LLVMOpcode::LLVMGetElementPtr | LLVMOpcode::LLVMBitCast) = address.opcode() {
-            address = address.operand(0)?;
-        }
-        if address.opcode() == Some(LLVMOpcode::LLVMLoad) {
-            address = address.operand(0)?;
+    /// The pointer, or the variable that it was loaded from.
+    fn object(&mut self, mut base: Value<'m>) -> Object {
+        if base.opcode() == Some(LLVMOpcode::LLVMLoad)
+            && let Some(variable) = base.operand(0)
+        {
+            base = variable;
         }
         let next = self.objects.len();
-        Some(*self.objects.entry(address).or_insert(next))
+        *self.objects.entry(base).or_insert(next)
     }
 
     fn call(&mut self, call: Value<'m>) {
@@ -190,4 +199,14 @@ impl<'m> Visitor<'_, 'm> {
             arguments,
         });
     }
+}
+
+/// The pointer that an address was computed from.
+fn base(mut address: Value) -> Value {
+    while let Some(LLVMOpcode::LLVMGetElementPtr | LLVMOpcode::LLVMBitCast) = address.opcode()
+        && let Some(from) = address.operand(0)
+    {
+        address = from;
+    }
+    address
 }

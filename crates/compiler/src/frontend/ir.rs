@@ -165,7 +165,9 @@ impl<'m> Value<'m> {
         });
         blocks.flat_map(|block| {
             let first = value(unsafe { LLVMGetFirstInstruction(block) });
-            std::iter::successors(first, |instruction| value(unsafe { LLVMGetNextInstruction(instruction.0) }))
+            std::iter::successors(first, |instruction| {
+                value(unsafe { LLVMGetNextInstruction(instruction.0) })
+            })
         })
     }
 
@@ -428,21 +430,37 @@ impl<'m> Node<'m> {
 
     pub fn size_in_bits(self) -> u64 {
         // SAFETY: the kind is checked.
-        if self.is_type() { unsafe { LLVMDITypeGetSizeInBits(self.metadata()) } } else { 0 }
+        if self.is_type() {
+            unsafe { LLVMDITypeGetSizeInBits(self.metadata()) }
+        } else {
+            0
+        }
     }
 
     pub fn offset_in_bits(self) -> u64 {
         // SAFETY: the kind is checked.
-        if self.is_type() { unsafe { LLVMDITypeGetOffsetInBits(self.metadata()) } } else { 0 }
+        if self.is_type() {
+            unsafe { LLVMDITypeGetOffsetInBits(self.metadata()) }
+        } else {
+            0
+        }
     }
 
     pub fn line(self) -> u32 {
         // SAFETY: the kind is checked.
-        if self.is_type() { unsafe { LLVMDITypeGetLine(self.metadata()) } } else { 0 }
+        if self.is_type() {
+            unsafe { LLVMDITypeGetLine(self.metadata()) }
+        } else {
+            0
+        }
     }
 
     pub fn flags(self) -> i32 {
         // SAFETY: the kind is checked.
-        if self.is_type() { unsafe { LLVMDITypeGetFlags(self.metadata()) } } else { 0 }
+        if self.is_type() {
+            unsafe { LLVMDITypeGetFlags(self.metadata()) }
+        } else {
+            0
+        }
     }
 }

@@ -61,7 +61,11 @@ impl FrontEnd {
             return Target::Unknown;
         };
         let candidates: Vec<&Access> = function.at((line, column)).collect();
-        let exact: Vec<&Access> = candidates.iter().copied().filter(|a| a.size == size && size.is_some()).collect();
+        let exact: Vec<&Access> = candidates
+            .iter()
+            .copied()
+            .filter(|a| a.size == size && size.is_some())
+            .collect();
         let pool = if exact.is_empty() { &candidates } else { &exact };
         let at_offset: Vec<&Access> = pool.iter().copied().filter(|a| a.can_be_at(offset)).collect();
         let pool = if at_offset.is_empty() { pool } else { &at_offset };
@@ -234,7 +238,11 @@ fn piece(target: Target, size: Option<u64>, offset: Option<i64>) -> Target {
     });
     let Some(skipped) = skipped else { return target };
     let moved = |level: &Level| Level {
-        offset: if level.array.is_none() { level.offset + skipped } else { level.offset },
+        offset: if level.array.is_none() {
+            level.offset + skipped
+        } else {
+            level.offset
+        },
         ..*level
     };
     Target::Place(Place {
@@ -260,8 +268,10 @@ impl Access {
 
     /// The object, and the bytes of it that are written.
     fn extent(&self) -> Option<(Object, u64, u64)> {
-        let Target::Place(place) = &self.target else { return None };
+        let Target::Place(place) = &self.target else {
+            return None;
+        };
         let outermost = place.levels.last().filter(|level| level.array.is_none())?;
-        Some((self.object?, outermost.offset, self.size?))
+        Some((self.object, outermost.offset, self.size?))
     }
 }

@@ -49,6 +49,13 @@ impl Pointer {
         }
     }
 
+    fn loop_back() -> Pointer {
+        Pointer {
+            looped: true,
+            ..Pointer::default()
+        }
+    }
+
     fn is_known(&self) -> bool {
         self.object.is_some() || self.argument.is_some()
     }
@@ -81,8 +88,12 @@ impl Pointer {
         let mut at = Some((object, start, 0));
         while let Some((ty, within, base)) = at {
             match types.get(ty) {
-                Type::Array { element, size, stride } if stride == step => found = Some((Some((base, size)), element, within)),
-                Type::Composite(_) if types.size(ty) == Some(step) && found.is_none() => found = Some((None, ty, within)),
+                Type::Array { element, size, stride } if stride == step => {
+                    found = Some((Some((base, size)), element, within))
+                }
+                Type::Composite(_) if types.size(ty) == Some(step) && found.is_none() => {
+                    found = Some((None, ty, within))
+                }
                 _ => {}
             }
             at = part_at(types, ty, within).map(|(part, offset)| (part, within - offset, base + offset));
@@ -97,7 +108,9 @@ impl Pointer {
         if let Some((base, size)) = array {
             let mut outer = self;
             // The argument leads to the array's owner, which is on the way out.
-            outer.argument = outer.argument.map(|(index, offset)| (index, offset.map(|o| o - outer.offset + base as i64)));
+            outer.argument = outer
+                .argument
+                .map(|(index, offset)| (index, offset.map(|o| o - outer.offset + base as i64)));
             outer.offset = base as i64;
             pointer.argument = None;
             pointer.outer = Some(Rc::new(Outer {
@@ -199,10 +212,17 @@ impl Pointer {
                     size
                 }
                 // More than one element, so as not to count the element itself again.
-                (None, bytes) => bytes.map(|bytes| bytes.max(from.object.and_then(|ty| types.size(ty)).unwrap_or(0) + 1)),
+                (None, bytes) => {
+                    bytes.map(|bytes| bytes.max(from.object.and_then(|ty| types.size(ty)).unwrap_or(0) + 1))
+                }
             };
             let bytes = array;
-            levels.extend(place.inside(wanted, types).into_iter().map(|level| Level { array: bytes, ..level }));
+            levels.extend(
+                place
+                    .inside(wanted, types)
+                    .into_iter()
+                    .map(|level| Level { array: bytes, ..level }),
+            );
             from = &outer.at;
         }
         from
@@ -267,7 +287,10 @@ fn union_member(
 ) -> Option<(TypeId, u64)> {
     let fields = &types.composites[union as usize].fields;
     (0..fields.len()).find_map(|index| {
-        let mut at = Some((types.field_type(union, index), offset.checked_sub(fields[index].offset)?));
+        let mut at = Some((
+            types.field_type(union, index),
+            offset.checked_sub(fields[index].offset)?,
+        ));
         while let Some((ty, within)) = at {
             if let Type::Composite(composite) = types.get(ty)
                 && within == 0
@@ -364,10 +387,7 @@ impl<'a, 'm> Walker<'a, 'm> {
             return known.clone();
         }
         if self.open.contains(&value) {
-            return Pointer {
-                looped: true,
-                ..Pointer::default()
-            };
+            return Pointer::loop_back();
         }
         if self.open.is_empty() {
             self.budget = MAX_STEPS;
@@ -414,7 +434,9 @@ impl<'a, 'm> Walker<'a, 'm> {
     }
 
     fn follow_operand(&mut self, value: Value<'m>, index: u32) -> Pointer {
-        value.operand(index).map_or_else(Pointer::default, |operand| self.follow(operand))
+        value
+            .operand(index)
+            .map_or_else(Pointer::default, |operand| self.follow(operand))
     }
 
     fn global(&mut self, global: Value<'m>) -> Option<TypeId> {
@@ -472,11 +494,15 @@ impl<'a, 'm> Walker<'a, 'm> {
                     return pointer;
                 }
                 Some(LLVMOpcode::LLVMAdd) => {
-                    offset = offset.zip(constant(1)).map(|(offset, constant)| offset.wrapping_add(constant));
+                    offset = offset
+                        .zip(constant(1))
+                        .map(|(offset, constant)| offset.wrapping_add(constant));
                     current.operand(0)
                 }
                 Some(LLVMOpcode::LLVMSub) => {
-                    offset = offset.zip(constant(1)).map(|(offset, constant)| offset.wrapping_sub(constant));
+                    offset = offset
+                        .zip(constant(1))
+                        .map(|(offset, constant)| offset.wrapping_sub(constant));
                     current.operand(0)
                 }
                 // Aligning down, tagging and untagging.
@@ -499,13 +525,20 @@ impl<'a, 'm> Walker<'a, 'm> {
             }
         };
         let stored = match self.stored.get(&address) {
+            // All loads of a variable are one in this: p++ loads it too.
+            Some(_) if self.open.contains(&address) => Pointer::loop_back(),
             Some(values) => {
                 let values = values.clone();
-                self.meet(values)
+                self.open.push(address);
+                let met = self.meet(values);
+                self.open.pop();
+                met
             }
             None => Pointer::default(),
         };
-        let Some(declared) = declared else { return stored };
+        let Some(declared) = declared.filter(|_| !stored.looped) else {
+            return stored;
+        };
         match self.types.get(declared) {
             // What flows there is as declared, and says more: where that object lies.
             Type::Composite(_) | Type::Array { .. } if self.is_at(&stored, declared) => stored,
@@ -560,7 +593,9 @@ impl<'a, 'm> Walker<'a, 'm> {
                 None => Some(pointer),
                 Some(other) if other == pointer => Some(other),
                 // The same type in different places.
-                Some(other) if other.object.is_some() && (other.object, other.offset) == (pointer.object, pointer.offset) => {
+                Some(other)
+                    if other.object.is_some() && (other.object, other.offset) == (pointer.object, pointer.offset) =>
+                {
                     Some(Pointer {
                         object: other.object,
                         offset: other.offset,

@@ -42,6 +42,8 @@ pub struct Types<'m> {
     /// Where debug info is reached from: compile units, functions, variables.
     roots: Vec<Node<'m>>,
     opaque: TypeId,
+    /// Types are named without `struct`.
+    pub is_cplusplus: bool,
 }
 
 impl<'m> Types<'m> {
@@ -56,6 +58,7 @@ impl<'m> Types<'m> {
             by_name: None,
             roots: module.compile_units(),
             opaque: 0,
+            is_cplusplus: false,
         }
     }
 
@@ -102,7 +105,12 @@ impl<'m> Types<'m> {
                 self.name_by_typedef(id, node);
                 id
             }
-            dwarf::CONST | dwarf::VOLATILE | dwarf::RESTRICT | dwarf::ATOMIC | dwarf::TEMPLATE_ALIAS | dwarf::MEMBER => {
+            dwarf::CONST
+            | dwarf::VOLATILE
+            | dwarf::RESTRICT
+            | dwarf::ATOMIC
+            | dwarf::TEMPLATE_ALIAS
+            | dwarf::MEMBER => {
                 let id = self.of(node.operand(3));
                 self.ids.insert(node, id);
                 id
@@ -132,7 +140,10 @@ impl<'m> Types<'m> {
         let dimensions = node.operand(4).map_or_else(Vec::new, Node::nodes);
         for dimension in dimensions.iter().rev() {
             // An open end is a count of -1, a length only known at run time has no constant.
-            let count = dimension.constant(0).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
+            let count = dimension
+                .constant(0)
+                .and_then(|count| u64::try_from(count).ok())
+                .unwrap_or(0);
             let stride = size;
             size = size.saturating_mul(count);
             self.types.push(Type::Array {
@@ -159,7 +170,7 @@ impl<'m> Types<'m> {
         let index = self.composites.len() as TypeIndex;
         let id = self.add(node, Type::Composite(index));
         self.composites.push(TypeInfo {
-            name: qualified_name(node),
+            name: qualified_name(node, self.is_cplusplus),
             size: byte_size(node),
             is_union: node.tag() == dwarf::UNION,
             fields: Vec::new(),
@@ -171,7 +182,11 @@ impl<'m> Types<'m> {
         let mut field_types = Vec::new();
         for element in node.operand(4).map_or_else(Vec::new, Node::nodes) {
             let is_base = element.tag() == dwarf::INHERITANCE;
-            let skipped = if is_base { dwarf::FLAG_VIRTUAL } else { dwarf::FLAG_STATIC };
+            let skipped = if is_base {
+                dwarf::FLAG_VIRTUAL
+            } else {
+                dwarf::FLAG_STATIC
+            };
             if !(is_base || element.tag() == dwarf::MEMBER) || element.flags() & skipped != 0 {
                 continue;
             }
@@ -331,7 +346,7 @@ fn strip(mut node: Node) -> Node {
     node
 }
 
-fn qualified_name(node: Node) -> String {
+fn qualified_name(node: Node, is_cplusplus: bool) -> String {
     let plain = node.string(2);
     if plain.is_empty() {
         let file = node.operand(0).map_or("", |file| file.string(0));
@@ -339,11 +354,10 @@ fn qualified_name(node: Node) -> String {
         return qualify(node, &format!("(unnamed {}:{})", file, node.line()));
     }
     let name = qualify(node, plain);
-    // Only C++ gives types an identifier.
-    match (node.string(7).is_empty(), node.tag()) {
-        (true, dwarf::UNION) => format!("union {name}"),
-        (true, _) => format!("struct {name}"),
-        _ => name,
+    match node.tag() {
+        _ if is_cplusplus => name,
+        dwarf::UNION => format!("union {name}"),
+        _ => format!("struct {name}"),
     }
 }
 
