@@ -9,8 +9,12 @@
 
 mod functions;
 pub mod layout;
+mod reader;
 pub mod section;
 mod table;
+mod typing;
 
 pub use functions::destination;
+pub use reader::{Bitcode, ModuleSites, SitesError, read_bitcode};
 pub use table::*;
+pub use typing::{FieldId, Store, TypeId, Typed, Types, Typing};

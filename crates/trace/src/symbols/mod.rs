@@ -24,6 +24,8 @@ use symbol_table::SymbolTable;
 pub struct SourceFrame {
     /// Demangled.
     pub function: Option<String>,
+    /// As the debug info has it, if it knows the function.
+    pub linkage_name: Option<String>,
     /// As in the debug info, joined with the compilation directory.
     pub file: Option<String>,
     pub line: Option<u32>,
@@ -234,6 +236,7 @@ fn source_frames(loader: &Loader, address: u64) -> Result<Vec<SourceFrame>, Box<
         let mut source = SourceFrame::default();
         if let Some(name) = &frame.function {
             source.function = Some(name.demangle()?.into_owned());
+            source.linkage_name = Some(name.raw_name()?.into_owned());
         }
         if let Some(location) = &frame.location {
             Position::new(location).apply(&mut source);

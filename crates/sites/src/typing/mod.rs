@@ -1,0 +1,374 @@
+//! What every store of a trace writes: type, instance and field (Squint, sections 4.4.2 and 4.5).
+//!
+//! The site tables say, for a stack, which type the store is to and how far into an object of it ([`resolve`], once per stack). The
+//! address of the store then gives the instance. Where that distance is not a constant, the instance comes from other stores:
+//!
+//! - A copy or fill of memory is recorded in pieces, not always in ascending order (the C library stores head and tail first). All
+//!   that one thread stores with one stack without anything else in between is taken as one; it begins at its lowest address,
+//!   and where it is longer than the type, it is an array of it.
+//! - An element of an array at a variable index belongs to the object of that type around it that another store, whose distance
+//!   is constant, has shown to be there ([`Typing::all`] looks at all stores first). If there is none, the element is taken
+//!   as the first of its array, so that each element seems to be an object of its own.
+
+mod resolve;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use crashproof_trace::{FileId, PmAddress, StackId, Tables, ThreadId};
+use rustc_hash::FxHashMap;
+
+use crate::layout;
+use crate::table::Level;
+use resolve::{Resolved, Resolver};
+
+/// A struct, class or union of the program; the same one in all its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeId(pub u32);
+
+/// A field of a type, or some of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FieldId(pub u32);
+
+/// A store writes this field of the object of that type which begins there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Typed {
+    pub ty: TypeId,
+    pub instance: PmAddress,
+    pub field: FieldId,
+}
+
+/// A store, as [`Typing::all`] needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store {
+    pub thread: ThreadId,
+    pub stack: StackId,
+    pub at: PmAddress,
+    pub len: usize,
+}
+
+/// What each of a sequence of stores writes.
+#[derive(Clone, Debug, Default)]
+pub struct Types {
+    typed: Vec<Typed>,
+    ends: Vec<usize>,
+}
+
+impl Types {
+    /// Innermost first; empty if the code has no site table or the type is not known.
+    pub fn of(&self, store: usize) -> &[Typed] {
+        let start = store.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.typed[start..self.ends[store]]
+    }
+}
+
+#[derive(Default)]
+pub struct Typing {
+    resolver: Resolver,
+    stacks: Vec<Option<Option<Rc<Stack>>>>,
+    types: Vec<(String, u64)>,
+    type_ids: FxHashMap<(String, u64), TypeId>,
+    fields: Vec<(TypeId, String)>,
+    field_ids: FxHashMap<(TypeId, String), FieldId>,
+    /// Where objects of a type are known to begin.
+    instances: FxHashMap<(TypeId, FileId), BTreeSet<u64>>,
+}
+
+/// What the stores with one stack write.
+struct Stack {
+    resolved: Resolved,
+    types: Vec<TypeId>,
+    /// By level, distance and length.
+    fields: RefCell<FxHashMap<(usize, u64, usize), Rc<[Part]>>>,
+}
+
+/// The field that some bytes of an object are, or of a member of it.
+struct Part {
+    ty: TypeId,
+    /// Where the bytes are in that member.
+    offset: u64,
+    field: FieldId,
+}
+
+impl Typing {
+    pub fn new() -> Typing {
+        Typing::default()
+    }
+
+    /// What one store writes, as far as it and the stores before it tell. Innermost first; empty if the code has no site
+    /// table or the type is not known.
+    pub fn of(&mut self, tables: &Tables, stack: StackId, at: PmAddress, len: usize) -> Vec<Typed> {
+        let Some(stack) = self.stack(stack, tables) else {
+            return Vec::new();
+        };
+        let mut typed = Vec::with_capacity(stack.types.len());
+        if stack.is_piece(len) {
+            self.type_piece(&stack, at, len, None, &mut typed);
+        } else {
+            self.learn(&stack, at);
+            self.type_whole(&stack, at, len, &mut typed);
+        }
+        typed
+    }
+
+    /// What all stores of a trace write, given in order.
+    pub fn all(&mut self, tables: &Tables, stores: &[Store]) -> Types {
+        // Where the copy begins that each store is a piece of.
+        let mut bases: FxHashMap<usize, Copy> = FxHashMap::default();
+        let mut open: FxHashMap<ThreadId, (StackId, Vec<usize>)> = FxHashMap::default();
+        for (index, store) in stores.iter().enumerate() {
+            let run = open.get_mut(&store.thread);
+            if let Some((stack, pieces)) = run {
+                if *stack == store.stack {
+                    pieces.push(index);
+                    continue;
+                }
+                let pieces = std::mem::take(pieces);
+                open.remove(&store.thread);
+                self.close(&pieces, stores, tables, &mut bases);
+            }
+            let Some(stack) = self.stack(store.stack, tables) else {
+                continue;
+            };
+            if stack.is_piece(store.len) {
+                open.insert(store.thread, (store.stack, vec![index]));
+            } else {
+                self.learn(&stack, store.at);
+            }
+        }
+        let mut rest: Vec<Vec<usize>> = open.into_values().map(|(_, pieces)| pieces).collect();
+        rest.sort_unstable();
+        for pieces in rest {
+            self.close(&pieces, stores, tables, &mut bases);
+        }
+        let mut types = Types::default();
+        for (index, store) in stores.iter().enumerate() {
+            if let Some(stack) = self.stack(store.stack, tables) {
+                if stack.is_piece(store.len) {
+                    let copy = bases.get(&index).copied();
+                    self.type_piece(&stack, store.at, store.len, copy, &mut types.typed);
+                } else {
+                    self.type_whole(&stack, store.at, store.len, &mut types.typed);
+                }
+            }
+            types.ends.push(types.typed.len());
+        }
+        types
+    }
+
+    pub fn type_name(&self, ty: TypeId) -> &str {
+        self.types.get(ty.0 as usize).map_or("?", |(name, _)| name)
+    }
+
+    pub fn type_size(&self, ty: TypeId) -> u64 {
+        self.types.get(ty.0 as usize).map_or(0, |(_, size)| *size)
+    }
+
+    /// `next`, `entries[].key`, `bytes 8..16`.
+    pub fn field_name(&self, field: FieldId) -> &str {
+        self.fields.get(field.0 as usize).map_or("?", |(_, name)| name)
+    }
+
+    /// Modules whose tables could not be read, and why.
+    pub fn warnings(&self) -> &[String] {
+        &self.resolver.warnings
+    }
+
+    fn stack(&mut self, id: StackId, tables: &Tables) -> Option<Rc<Stack>> {
+        if let Some(Some(known)) = self.stacks.get(id.index()) {
+            return known.clone();
+        }
+        let stack = self.resolver.resolve(id, tables).map(|resolved| {
+            let types = resolved.levels.iter().map(|(object, level)| {
+                let info = &resolved.module.types(*object)[level.ty as usize];
+                self.type_id(&info.name, info.size)
+            });
+            Rc::new(Stack {
+                types: types.collect(),
+                resolved,
+                fields: Default::default(),
+            })
+        });
+        if self.stacks.len() <= id.index() {
+            self.stacks.resize(id.index() + 1, None);
+        }
+        self.stacks[id.index()] = Some(stack.clone());
+        stack
+    }
+
+    fn type_id(&mut self, name: &str, size: u64) -> TypeId {
+        let types = &mut self.types;
+        *self.type_ids.entry((name.to_owned(), size)).or_insert_with(|| {
+            types.push((name.to_owned(), size));
+            TypeId(types.len() as u32 - 1)
+        })
+    }
+
+    /// What the bytes of a level's object are: of the innermost level, also of the members that hold them, innermost first.
+    fn parts(&mut self, stack: &Stack, level: usize, offset: u64, len: usize) -> Rc<[Part]> {
+        if let Some(known) = stack.fields.borrow().get(&(level, offset, len)) {
+            return known.clone();
+        }
+        let (object, place) = stack.resolved.levels[level];
+        let types = stack.resolved.module.types(object);
+        let mut nested = layout::nest(types, place.ty, offset, Some(len as u64));
+        if level > 0 || place.array.is_some() {
+            nested.truncate(1);
+        }
+        let parts: Rc<[Part]> = nested
+            .iter()
+            .rev()
+            .map(|inside| {
+                let info = &types[inside.ty as usize];
+                let ty = self.type_id(&info.name, info.size);
+                let field = self.field_id(ty, layout::field_name(types, inside.ty, inside.offset, len as u64));
+                Part {
+                    ty,
+                    offset: inside.offset,
+                    field,
+                }
+            })
+            .collect();
+        stack.fields.borrow_mut().insert((level, offset, len), parts.clone());
+        parts
+    }
+
+    fn field_id(&mut self, ty: TypeId, name: String) -> FieldId {
+        let fields = &mut self.fields;
+        *self.field_ids.entry((ty, name)).or_insert_with_key(|(ty, name)| {
+            fields.push((*ty, name.clone()));
+            FieldId(fields.len() as u32 - 1)
+        })
+    }
+
+    /// A store whose distance from the object's start is constant shows where an object is.
+    fn learn(&mut self, stack: &Stack, at: PmAddress) {
+        for ((_, level), &ty) in stack.resolved.levels.iter().zip(&stack.types) {
+            if level.array.is_none()
+                && let Some(start) = at.offset.checked_sub(level.offset)
+            {
+                self.instances.entry((ty, at.file)).or_default().insert(start);
+            }
+        }
+    }
+
+    /// The stores are one copy or several with the same stack: what touches is one.
+    fn close(&mut self, pieces: &[usize], stores: &[Store], tables: &Tables, bases: &mut FxHashMap<usize, Copy>) {
+        let Some(stack) = pieces
+            .first()
+            .and_then(|&first| self.stack(stores[first].stack, tables))
+        else {
+            return;
+        };
+        let mut sorted = pieces.to_vec();
+        sorted.sort_by_key(|&index| stores[index].at);
+        let mut rest = &sorted[..];
+        while let Some(&first) = rest.first() {
+            let base = stores[first].at;
+            let mut end = base.offset;
+            let touching = rest.iter().take_while(|&&index| {
+                let Store { at, len, .. } = stores[index];
+                let touches = at.file == base.file && at.offset <= end;
+                if touches {
+                    end = end.max(at.offset + len as u64);
+                }
+                touches
+            });
+            let count = touching.count();
+            let copy = Copy {
+                base,
+                len: end - base.offset,
+            };
+            bases.extend(rest[..count].iter().map(|&index| (index, copy)));
+            rest = &rest[count..];
+            self.learn(&stack, base);
+            // An array of them.
+            for (level, (_, place)) in stack.resolved.levels.iter().enumerate() {
+                let size = self.type_size(stack.types[level]);
+                if place.offset == 0 && place.array.is_none() && size > 0 && copy.len > size {
+                    let known = self.instances.entry((stack.types[level], base.file)).or_default();
+                    known.extend((base.offset..end).step_by(size as usize));
+                }
+            }
+        }
+    }
+
+    fn type_whole(&mut self, stack: &Stack, at: PmAddress, len: usize, typed: &mut Vec<Typed>) {
+        for (index, &(_, level)) in stack.resolved.levels.iter().enumerate() {
+            let start = match level.array {
+                None => at.offset.checked_sub(level.offset),
+                Some(array) => self.owner(stack.types[index], level, array, at),
+            };
+            if let Some(start) = start {
+                self.push(stack, index, at, len, start, typed);
+            }
+        }
+    }
+
+    /// A piece of a copy; `None` if the copy as a whole is not known.
+    fn type_piece(&mut self, stack: &Stack, at: PmAddress, len: usize, copy: Option<Copy>, typed: &mut Vec<Typed>) {
+        for (index, &(_, level)) in stack.resolved.levels.iter().enumerate() {
+            let size = self.type_size(stack.types[index]);
+            let start = match (level.array, copy) {
+                (Some(array), _) => self.owner(stack.types[index], level, array, at),
+                (None, Some(copy)) => {
+                    let skipped = at.offset - copy.base.offset;
+                    copy.base.offset.checked_sub(level.offset).map(|start| match size {
+                        // Within an array of such objects.
+                        1.. if level.offset == 0 && copy.len > size => start + skipped / size * size,
+                        _ => start,
+                    })
+                }
+                (None, None) => self
+                    .around(stack.types[index], at, size)
+                    .or(at.offset.checked_sub(level.offset)),
+            };
+            if let Some(start) = start {
+                self.push(stack, index, at, len, start, typed);
+            }
+        }
+    }
+
+    fn push(&mut self, stack: &Stack, level: usize, at: PmAddress, len: usize, start: u64, typed: &mut Vec<Typed>) {
+        let parts = self.parts(stack, level, at.offset - start, len);
+        typed.extend(parts.iter().map(|part| Typed {
+            ty: part.ty,
+            instance: PmAddress {
+                file: at.file,
+                offset: at.offset - part.offset,
+            },
+            field: part.field,
+        }));
+    }
+
+    /// Where the object begins that has the element of its array at that address.
+    fn owner(&self, ty: TypeId, level: Level, array: u64, at: PmAddress) -> Option<u64> {
+        let first = at.offset.checked_sub(level.offset)?;
+        let known = self.instances.get(&(ty, at.file));
+        let nearest = known.and_then(|starts| starts.range(..=first).next_back().copied());
+        let is_in = |start: &u64| array == 0 || first - start < array;
+        Some(nearest.filter(is_in).unwrap_or(first))
+    }
+
+    /// The known object of the type around the address.
+    fn around(&self, ty: TypeId, at: PmAddress, size: u64) -> Option<u64> {
+        let starts = self.instances.get(&(ty, at.file))?;
+        let nearest = starts.range(..=at.offset).next_back().copied()?;
+        (at.offset - nearest < size).then_some(nearest)
+    }
+}
+
+/// Bytes that were copied or filled at once.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    base: PmAddress,
+    len: u64,
+}
+
+impl Stack {
+    /// Whether a store of that many bytes may be a part of what the source writes there.
+    fn is_piece(&self, len: usize) -> bool {
+        self.resolved.is_copy || self.resolved.size.is_some_and(|size| size > len as u64)
+    }
+}
