@@ -112,7 +112,7 @@ pub fn run(program: &OsStr, arguments: &[OsString], scratch: &Path) -> Result<Ex
         source,
     };
     let mut child = command.spawn().map_err(start)?;
-    let _forwarding = interrupt::forward_to(child.id());
+    interrupt::wait_for(child.id());
     child.wait().map_err(start)
 }
 

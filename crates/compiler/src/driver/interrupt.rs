@@ -10,9 +10,13 @@ static RECEIVED: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn on_signal(signal: libc::c_int) {
     RECEIVED.store(signal, Ordering::SeqCst);
+    forward(signal);
+}
+
+fn forward(signal: libc::c_int) {
     let child = CHILD.load(Ordering::SeqCst);
     if child > 0 {
-        // SAFETY: async-signal-safe; the child has not been waited for while its id is here.
+        // SAFETY: async-signal-safe; the child has not been reaped while its id is here.
         unsafe {
             libc::kill(child, signal);
         }
@@ -44,15 +48,19 @@ pub fn die_by(signal: i32) {
     }
 }
 
-pub struct Forwarding;
-
-pub fn forward_to(child: u32) -> Forwarding {
+/// Returns when the child has ended; until then it gets the signals, too. The child is not reaped yet, so its id is its own.
+pub fn wait_for(child: u32) {
     CHILD.store(child as i32, Ordering::SeqCst);
-    Forwarding
-}
-
-impl Drop for Forwarding {
-    fn drop(&mut self) {
-        CHILD.store(0, Ordering::SeqCst);
+    // It may have come while the child was started.
+    if let Some(signal) = received() {
+        forward(signal);
     }
+    // SAFETY: an all-zero siginfo_t is valid, and the call fills it in.
+    unsafe {
+        let mut ended: libc::siginfo_t = std::mem::zeroed();
+        while libc::waitid(libc::P_PID, child, &mut ended, libc::WEXITED | libc::WNOWAIT) == -1
+            && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+        {}
+    }
+    CHILD.store(0, Ordering::SeqCst);
 }

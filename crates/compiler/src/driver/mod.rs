@@ -80,15 +80,13 @@ fn drive(language: Language, arguments: Arguments) -> Result<i32, CompileError> 
     let options: &[&str] = if color { &["-fcolor-diagnostics"] } else { &[] };
     let output = clang.plan(options, &arguments.all, scratch.path())?;
     let plan = Plan::parse(&output.stderr);
-    if output.status.success() && !plan.jobs.iter().any(|job| job.makes().is_some()) {
+    if !output.status.success() || !plan.jobs.iter().any(|job| job.makes().is_some()) {
         drop(scratch);
         other_targets(&plan);
+        // What is wrong with the command, clang says again, and more of it.
         return Err(clang.replace(&arguments.all));
     }
     let _ = std::io::stderr().write_all(&plan.diagnostics);
-    if !output.status.success() {
-        return Ok(clang::code(output.status));
-    }
     let verbose = arguments.has("-v");
     if verbose {
         let _ = std::io::stderr().write_all(&plan.banner);
@@ -169,7 +167,7 @@ impl Execution<'_> {
         }
         match error {
             CompileError::Clang { status } => {
-                if !job.is_clang() || status != 1 {
+                if (!job.is_clang() || status != 1) && interrupt::received().is_none() {
                     let tool = if job.program.as_bytes().ends_with(b"as") {
                         "assembler"
                     } else {

@@ -1,0 +1,5 @@
+int warned(int unused)
+{
+	int other;
+	return 0;
+}
