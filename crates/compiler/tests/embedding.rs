@@ -32,11 +32,8 @@ fn sources(folder: &Folder, file: &str) -> Vec<String> {
     let mut tables = tables(folder, file);
     bitcode.sort();
     tables.sort_by_key(|table| table.object);
-    let objects = |list: Vec<u64>| list;
-    assert_eq!(
-        objects(bitcode.iter().map(|(object, _)| *object).collect()),
-        objects(tables.iter().map(|table| table.object).collect())
-    );
+    let of_tables: Vec<u64> = tables.iter().map(|table| table.object).collect();
+    assert_eq!(bitcode.iter().map(|(object, _)| *object).collect::<Vec<_>>(), of_tables);
     assert!(bitcode.iter().all(|(_, payload)| payload.starts_with(b"BC\xc0\xde")));
     let mut sources: Vec<_> = tables.into_iter().map(|table| table.source).collect();
     sources.sort();
@@ -53,12 +50,17 @@ fn an_object_carries_its_source_and_command() {
         panic!("{tables:?}");
     };
     assert_eq!(table.source, "main.c");
+    assert!(
+        table.types.iter().any(|ty| ty.name == "struct part"),
+        "{:?}",
+        table.types
+    );
     assert_eq!(
         table.command,
         [
             "crashproof-cc",
             "-O2",
-            "-DGREETING=x",
+            "-DGREETING=\"x\"",
             "-c",
             "main.c",
             "-o",

@@ -82,7 +82,9 @@ fn drive(language: Language, arguments: Arguments) -> Result<i32, CompileError> 
     let plan = Plan::parse(&output.stderr);
     if !output.status.success() || !plan.jobs.iter().any(|job| job.makes().is_some()) {
         drop(scratch);
-        other_targets(&plan);
+        if output.status.success() {
+            other_targets(&plan);
+        }
         // What is wrong with the command, clang says again, and more of it.
         return Err(clang.replace(&arguments.all));
     }

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crashproof_sites::{ObjectTable, Site};
+use crashproof_sites::ObjectTable;
 use inkwell::context::Context;
 use inkwell::module::Module;
 
@@ -15,6 +15,7 @@ use super::jobs::{Job, Makes};
 use super::{clang, steps};
 use crate::CompileError;
 use crate::embed::{self, Form};
+use crate::frontend::FrontEnd;
 
 pub struct Compilation<'a> {
     pub job: &'a Job,
@@ -53,11 +54,12 @@ impl Compilation<'_> {
 
     /// Step (c).
     fn instrument(&self, makes: Makes, front: &Path, optimised: &Path, output: &Path) -> Result<(), CompileError> {
-        let context = Context::create();
         let mut table = self.table(front)?;
+        let front_end = FrontEnd::read(&self.read(&Context::create(), front)?);
+        let context = Context::create();
         let module = self.read(&context, optimised)?;
         table.source = self.source(&module);
-        table.sites = Vec::<Site>::new();
+        (table.types, table.calls) = front_end.finish();
         let form = match makes {
             Makes::Assembly => Form::Text,
             Makes::Object | Makes::Bitcode => Form::File,
