@@ -222,6 +222,52 @@ fn check(level: &str) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// A store that the optimiser merged from several lines is credited to one of them; the others are known.
+#[test]
+fn merged_stores() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("merged.c");
+    let text = "struct vec { double x, y; long a; int b, c; };\n\
+                void set(struct vec *v, double d) {\n\
+                v->x *= d;\n\
+                v->y *= d;\n\
+                v->a = 7;\n\
+                }\n\
+                void clear(struct vec *v) {\n\
+                v->x = 0;\n\
+                v->y = 0;\n\
+                v->a = 0;\n\
+                v->b = 0;\n\
+                v->c = 0;\n\
+                }\n";
+    std::fs::write(&source, text).unwrap();
+    let [front, optimised] = ["front.bc", "optimised.bc"].map(|name| scratch.path().join(name));
+    compile(&source, &["-g", "-O2", "-Xclang", "-disable-llvm-passes"], &front);
+    compile(&source, &["-g", "-O2"], &optimised);
+    let context = Context::create();
+    let module = Module::parse_bitcode_from_path(&front, &context).unwrap();
+    let front = FrontEnd::read(&module);
+    let optimised = Module::parse_bitcode_from_path(&optimised, &context).unwrap();
+    let mut found = Vec::new();
+    for write in writes(&optimised) {
+        let merged = front.merged(&write.function, write.line, write.column, write.size);
+        let target = front.target(&write.function, write.line, write.column, write.size, write.offset);
+        let mut lines: Vec<u32> = merged.iter().map(|location| location.line).collect();
+        lines.push(write.line);
+        lines.sort_unstable();
+        let Target::Place(place) = target else {
+            panic!("{target:?}")
+        };
+        found.push((lines, place.levels[0].offset, place.size));
+    }
+    let expected = [
+        (vec![3, 4], 0, Some(16)),
+        (vec![5], 16, Some(8)),
+        (vec![8, 9, 10, 11, 12], 0, Some(32)),
+    ];
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn unoptimised() {
     check("-O0");

@@ -48,12 +48,12 @@ pub fn with_debug_info(job: &Job) -> Vec<OsString> {
             arguments.push(argument.clone());
         }
     }
-    // Types and lines of every access; `-g` means this kind. The user may have asked for more.
+    // Types and lines of every access. (`-g` leaves out classes whose constructor is elsewhere.) The user may have asked for more.
     let standalone = job.has("-debug-info-kind=standalone");
     let kind = if standalone {
         "-debug-info-kind=standalone"
     } else {
-        "-debug-info-kind=constructor"
+        "-debug-info-kind=limited"
     };
     let mut added = vec![kind, "-mframe-pointer=all"];
     if !dwarf_version {

@@ -159,10 +159,12 @@ impl<'m> Visitor<'_, 'm> {
         let callee = call.callee();
         let name = callee.filter(|callee| callee.is_function()).map(Value::name);
         if callee.is_some_and(Value::is_intrinsic) {
-            let writes = ["llvm.memcpy", "llvm.memmove", "llvm.memset"];
-            if name.is_some_and(|name| writes.iter().any(|prefix| name.starts_with(prefix))) {
+            // What is left of them after optimisation becomes a call of the function.
+            let function = name.and_then(|name| name.strip_prefix("llvm.")?.split('.').next());
+            if let Some(function @ ("memcpy" | "memmove" | "memset")) = function {
                 let size = call.operand(2).and_then(Value::constant);
                 self.access(call, 0, size.and_then(|size| size.try_into().ok()));
+                self.note_call(call, Some(function));
             }
             return;
         }
@@ -176,6 +178,10 @@ impl<'m> Visitor<'_, 'm> {
                 .and_then(Value::constant);
             self.access(call, index, size.and_then(|size| size.try_into().ok()));
         }
+        self.note_call(call, name);
+    }
+
+    fn note_call(&mut self, call: Value<'m>, callee: Option<&str>) {
         let Some(position) = call.position() else { return };
         let arguments: Vec<(u32, Target)> = (0..call.argument_count())
             .filter_map(|index| {
@@ -195,7 +201,7 @@ impl<'m> Visitor<'_, 'm> {
                 line: position.line,
                 column: position.column,
             },
-            callee: name.map(|name| name.trim_start_matches('\u{1}').to_owned()),
+            callee: callee.map(|name| name.trim_start_matches('\u{1}').to_owned()),
             arguments,
         });
     }

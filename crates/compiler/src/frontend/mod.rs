@@ -69,6 +69,11 @@ impl FrontEnd {
         let pool = if exact.is_empty() { &candidates } else { &exact };
         let at_offset: Vec<&Access> = pool.iter().copied().filter(|a| a.can_be_at(offset)).collect();
         let pool = if at_offset.is_empty() { pool } else { &at_offset };
+        if let [access] = pool[..]
+            && let Some(merged) = function.merged(access, size)
+        {
+            return self.export(access.widened(&merged, &self.types));
+        }
         let Some(common) = common(pool) else {
             return Target::Unknown;
         };
@@ -78,12 +83,12 @@ impl FrontEnd {
     /// Source positions of the further stores that an instruction at this position must have merged, because it writes more than
     /// the source does there: those next to it in the same object.
     pub fn merged(&self, function: &str, line: u32, column: u32, size: Option<u64>) -> Vec<Location> {
-        let (Some(found), Some(size)) = (self.functions.get(function), size) else {
+        let Some(found) = self.functions.get(function) else {
             return Vec::new();
         };
-        let mut merged: Vec<Position> = found
-            .at((line, column))
-            .map(|access| found.neighbours(access, size))
+        let candidates = found.at((line, column)).filter_map(|access| found.merged(access, size));
+        let mut merged = candidates
+            .map(|merged| merged.positions)
             .max_by_key(Vec::len)
             .unwrap_or_default();
         merged.sort_unstable();
@@ -157,13 +162,12 @@ impl Function {
         indices.iter().map(|&index| &self.accesses[index])
     }
 
-    /// Positions of stores that together with this one fill `size` bytes without a gap.
-    fn neighbours(&self, access: &Access, size: u64) -> Vec<Position> {
-        let Some((object, start, own)) = access.extent() else {
-            return Vec::new();
-        };
+    /// The stores that together with this one fill `size` bytes of one object without a gap, if it does not do so alone.
+    fn merged(&self, access: &Access, size: Option<u64>) -> Option<Merged> {
+        let size = size?;
+        let (object, start, own) = access.extent()?;
         if own >= size {
-            return Vec::new();
+            return None;
         }
         let same: Vec<(Position, u64, u64)> = self
             .accesses
@@ -178,21 +182,31 @@ impl Function {
         starts
             .filter(|&first| first <= start && start + own <= first.saturating_add(size))
             .find_map(|first| covering(&same, first, first.saturating_add(size)))
-            .unwrap_or_default()
     }
 }
 
-/// The positions of the stores within `first..end`, if they leave no gap.
-fn covering(stores: &[(Position, u64, u64)], first: u64, end: u64) -> Option<Vec<Position>> {
+/// Stores that the optimiser made one of.
+struct Merged {
+    start: u64,
+    size: u64,
+    positions: Vec<Position>,
+}
+
+/// The stores within `start..end`, if they leave no gap.
+fn covering(stores: &[(Position, u64, u64)], start: u64, end: u64) -> Option<Merged> {
     let mut within: Vec<_> = stores
         .iter()
-        .filter(|(_, start, size)| *start >= first && start.saturating_add(*size) <= end)
+        .filter(|(_, first, size)| *first >= start && first.saturating_add(*size) <= end)
         .collect();
-    within.sort_unstable_by_key(|(_, start, _)| *start);
-    let filled = within.iter().try_fold(first, |filled, (_, start, size)| {
-        (*start <= filled).then(|| filled.max(start + size))
+    within.sort_unstable_by_key(|(_, first, _)| *first);
+    let filled = within.iter().try_fold(start, |filled, (_, first, size)| {
+        (*first <= filled).then(|| filled.max(first + size))
     });
-    (filled == Some(end)).then(|| within.iter().map(|(position, ..)| *position).collect())
+    (filled == Some(end)).then(|| Merged {
+        start,
+        size: end - start,
+        positions: within.iter().map(|(position, ..)| *position).collect(),
+    })
 }
 
 /// What the accesses have in common, so that each of them may be meant.
@@ -264,6 +278,34 @@ impl Access {
             Target::Argument(argument) => argument.offset == Some(offset),
             Target::Unknown => true,
         }
+    }
+
+    /// What the merged store writes, of which this is a part.
+    fn widened(&self, merged: &Merged, types: &[TypeInfo]) -> Target {
+        let Target::Place(place) = &self.target else {
+            return Target::Unknown;
+        };
+        let Some(outermost) = place.levels.last() else {
+            return Target::Unknown;
+        };
+        let back = outermost.offset - merged.start;
+        // The inner structs that do not hold all of it are not what is written.
+        let levels = place.levels.iter().filter_map(|level| {
+            let offset = level.offset.checked_sub(back)?;
+            (offset + merged.size <= types[level.ty as usize].size).then_some(Level { offset, ..*level })
+        });
+        let levels: Vec<Level> = levels.collect();
+        if levels.is_empty() {
+            return Target::Unknown;
+        }
+        Target::Place(Place {
+            levels,
+            size: Some(merged.size),
+            argument: place.argument.clone().map(|mut argument| {
+                argument.offset = argument.offset.map(|offset| offset - back as i64);
+                argument
+            }),
+        })
     }
 
     /// The object, and the bytes of it that are written.

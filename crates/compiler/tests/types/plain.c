@@ -88,7 +88,7 @@ void copies(struct node *n, const struct inner *from, const char *text, size_t l
     memcpy(&n->in, from, sizeof n->in);       //~ struct inner.a+b in struct node.in
     memcpy(n->name, text, len);               //~ struct node.name[]
     memset(n, 0, sizeof *n);                  //~ struct node.bytes 0..144
-    memset(n->keys, 0, sizeof n->keys);       //~ struct node.keys[]
+    memset(n->keys, 0, sizeof n->keys);       //~ struct node.keys[] | struct node.bytes 0..144
 }
 
 struct node *global_head;

@@ -79,9 +79,11 @@ pub struct Typing {
 struct Stack {
     resolved: Resolved,
     types: Vec<TypeId>,
-    /// By level, distance and length.
-    fields: RefCell<FxHashMap<(usize, u64, usize), Rc<[Part]>>>,
+    parts: RefCell<Parts>,
 }
+
+/// By level, distance and length.
+type Parts = FxHashMap<(usize, u64, usize), Rc<[Part]>>;
 
 /// The field that some bytes of an object are, or of a member of it.
 struct Part {
@@ -187,7 +189,7 @@ impl Typing {
             Rc::new(Stack {
                 types: types.collect(),
                 resolved,
-                fields: Default::default(),
+                parts: RefCell::default(),
             })
         });
         if self.stacks.len() <= id.index() {
@@ -207,7 +209,7 @@ impl Typing {
 
     /// What the bytes of a level's object are: of the innermost level, also of the members that hold them, innermost first.
     fn parts(&mut self, stack: &Stack, level: usize, offset: u64, len: usize) -> Rc<[Part]> {
-        if let Some(known) = stack.fields.borrow().get(&(level, offset, len)) {
+        if let Some(known) = stack.parts.borrow().get(&(level, offset, len)) {
             return known.clone();
         }
         let (object, place) = stack.resolved.levels[level];
@@ -230,7 +232,7 @@ impl Typing {
                 }
             })
             .collect();
-        stack.fields.borrow_mut().insert((level, offset, len), parts.clone());
+        stack.parts.borrow_mut().insert((level, offset, len), parts.clone());
         parts
     }
 
