@@ -167,6 +167,8 @@ pub struct Module {
     pub segments: Vec<Segment>,
     /// Empty if the linker made none.
     pub build_id: Vec<u8>,
+    /// The segments with notes, in memory.
+    notes: Vec<Range<usize>>,
     /// `.eh_frame_hdr` in memory.
     pub(crate) eh_frame_hdr: Option<Range<usize>>,
     /// Address and length of the dynamic symbol table.
@@ -250,11 +252,12 @@ impl Module {
         // SAFETY: notes and the dynamic section lie within mapped segments.
         let (build_id, dynamic_symbols) = unsafe {
             let build_id = of_type(libc::PT_NOTE)
-                .find_map(|notes| build_id(bytes(notes)))
+                .find_map(|notes| find_note(bytes(notes), b"GNU\0", NT_GNU_BUILD_ID))
                 .unwrap_or_default()
                 .to_vec();
             (build_id, dynamic_symbols(link, &range))
         };
+        let notes = of_type(libc::PT_NOTE).collect();
         let first = program_headers.as_ptr() as usize;
         // SAFETY: the headers were read above.
         let headers = unsafe {
@@ -270,12 +273,23 @@ impl Module {
             range,
             segments,
             build_id,
+            notes,
             dynamic_symbols,
         })
     }
 
     pub fn executable_segments(&self) -> impl Iterator<Item = &Segment> {
         self.segments.iter().filter(|segment| segment.executable)
+    }
+
+    /// The description of the note with this name (zero-terminated) and type.
+    ///
+    /// # Safety
+    /// The module is mapped.
+    pub unsafe fn note(&self, name: &[u8], kind: u32) -> Option<&'static [u8]> {
+        // SAFETY: the notes lie within mapped segments.
+        let notes = self.notes.iter().map(|notes| unsafe { bytes(notes.clone()) });
+        notes.into_iter().find_map(|notes| find_note(notes, name, kind))
     }
 
     /// The C and C++ run-time libraries: their locked instructions are an implementation detail, not the program's own.
@@ -401,7 +415,7 @@ fn link_target(link: &CStr) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(target)))
 }
 
-fn build_id(notes: &[u8]) -> Option<&[u8]> {
+fn find_note<'a>(notes: &'a [u8], wanted: &[u8], wanted_kind: u32) -> Option<&'a [u8]> {
     let mut rest = notes;
     loop {
         let (header, after) = rest.split_at_checked(12)?;
@@ -409,7 +423,7 @@ fn build_id(notes: &[u8]) -> Option<&[u8]> {
         let (name_length, length, kind) = (word(0) as usize, word(4) as usize, word(8));
         let (name, after) = after.split_at_checked(name_length.next_multiple_of(4))?;
         let description = after.get(..length)?;
-        if kind == NT_GNU_BUILD_ID && name.starts_with(b"GNU\0") {
+        if kind == wanted_kind && name.starts_with(wanted) {
             return Some(description);
         }
         rest = after.get(length.next_multiple_of(4)..)?;
@@ -524,6 +538,7 @@ mod tests {
             notes.extend_from_slice(description);
             notes.resize(notes.len().next_multiple_of(4), 0);
         }
+        let build_id = |notes| find_note(notes, b"GNU\0", NT_GNU_BUILD_ID);
         assert_eq!(build_id(&notes), Some(&b"\x01\x02\x03"[..]));
         assert_eq!(build_id(&notes[..20]), None);
     }

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use cache::Cache;
 use cache::{Base, Rule};
 use cfi::Step;
+pub use stack::Evidence;
 use stack::Stack;
 
 use crate::functions::UnwindTables;
@@ -134,8 +135,24 @@ impl Unwinder {
     /// Memory in `[rsp, stack_limit)` must be readable; anything beyond is read through the kernel, so a limit of zero is
     /// right, only slower. Does not allocate.
     pub fn unwind(&self, cache: &mut Cache, registers: &Registers, stack_limit: u64, out: &mut [u64]) -> usize {
+        self.unwind_on(cache, registers, Stack::new(registers.rsp(), stack_limit), out)
+    }
+
+    /// As [`Unwinder::unwind`], and notes by what the call stack can be known again.
+    pub fn unwind_noting(
+        &self,
+        cache: &mut Cache,
+        registers: &Registers,
+        stack_limit: u64,
+        out: &mut [u64],
+        evidence: &mut Evidence,
+    ) -> usize {
+        let stack = Stack::with_evidence(registers.rsp(), stack_limit, evidence);
+        self.unwind_on(cache, registers, stack, out)
+    }
+
+    fn unwind_on(&self, cache: &mut Cache, registers: &Registers, mut stack: Stack, out: &mut [u64]) -> usize {
         cache.adopt(self.id);
-        let mut stack = Stack::new(registers.rsp(), stack_limit);
         let Some(first) = out.first_mut() else { return 0 };
         *first = registers.rip();
         match self.unwind_cached(cache, registers, &mut stack, out) {

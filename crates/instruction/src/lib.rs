@@ -78,6 +78,29 @@ pub unsafe fn fix_up(uc: &mut libc::ucontext_t, info: &libc::siginfo_t) -> bool 
     true
 }
 
+/// Stores the low `length` bytes (1, 2, 4 or 8) of `value` with one instruction. False: it faulted, or has no such length.
+///
+/// # Safety
+/// `address` may be written by us or is not mapped at all; [`fix_up`] is called by the handlers of SIGSEGV and SIGBUS.
+pub unsafe fn try_store(address: u64, length: usize, value: u64) -> bool {
+    // SAFETY: the caller's promise.
+    access::Width::of(length).is_some_and(|width| unsafe { access::store(address, width, value) }.is_ok())
+}
+
+/// Stores all of `bytes`; false if an end of the range faults.
+///
+/// # Safety
+/// As for [`try_store`].
+pub unsafe fn try_store_bytes(address: u64, bytes: &[u8]) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { access::store_bytes(address, bytes, false) }.is_ok()
+}
+
+/// Whether the byte can be read.
+pub fn is_readable(address: u64) -> bool {
+    access::probe(address).is_ok()
+}
+
 /// Reads the instruction bytes at `rip` into `buffer`: 15, or fewer if the mapping ends there.
 pub fn fetch(rip: u64, buffer: &mut [u8; 15]) -> &[u8] {
     const PAGE: u64 = 4096;

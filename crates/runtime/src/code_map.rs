@@ -2,7 +2,7 @@
 //! whose call stack this is. Kept current by a breakpoint on the function that the loader calls when its list changes.
 
 use crate::spin::{Held, Spin};
-use crate::{log, sys};
+use crate::{hooks, log, sys};
 use crashproof_code::modules::{Loader, LoaderState, Module};
 use crashproof_code::sites::SiteTable;
 use crashproof_code::sweep::{Sweep, SweepOptions, sweep_module};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 pub use crashproof_code::sweep::Site;
-pub use crashproof_code::unwind::{Cache, Registers, stack_hash};
+pub use crashproof_code::unwind::{Cache, Evidence, Registers, stack_hash};
 
 static SITES: SiteTable = SiteTable::new();
 static UNWINDER: AtomicPtr<Unwinder> = AtomicPtr::new(std::ptr::null_mut());
@@ -119,6 +119,25 @@ pub fn unwind(cache: &mut Cache, registers: &Registers, stack_limit: u64, out: &
     }
 }
 
+/// As [`unwind`], and notes by what the stack can be known again.
+pub fn unwind_noting(
+    cache: &mut Cache,
+    registers: &Registers,
+    stack_limit: u64,
+    out: &mut [u64],
+    evidence: &mut Evidence,
+) -> usize {
+    match unwinder() {
+        Some(unwinder) => unwinder.unwind_noting(cache, registers, stack_limit, out, evidence),
+        None => unwind(cache, registers, stack_limit, out),
+    }
+}
+
+/// Another number whenever a call stack may have another name: an unwinder is never freed, so its address is its own.
+pub fn generation() -> u64 {
+    UNWINDER.load(Ordering::Acquire) as u64 ^ (address_space() as u64) << 48
+}
+
 fn options() -> SweepOptions {
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
     let wanted = log::session().map(|s| &s.options);
@@ -162,6 +181,7 @@ pub fn modules_changed() {
             announce(module, found.locked);
             if new {
                 set_breakpoints(Some(module), &found);
+                hooks::install(module);
             }
         }
     }

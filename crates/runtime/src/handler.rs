@@ -6,7 +6,7 @@
 //! registers and readable memory, it is done here too, because getting into a handler and out again costs more than
 //! everything else together.
 
-use crate::{code_map, log, pm, requests, sys, threads, watch};
+use crate::{code_map, hooks, log, pm, requests, sys, threads, watch};
 use crashproof_code::sweep::{Site, SiteKind};
 use crashproof_instruction::{self as instruction, Context, Fault, Plan, Step, Writes};
 use crashproof_wire::{Session, record::*};
@@ -32,6 +32,9 @@ pub fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
         return watch::fault::segv(info, uc);
     }
     let Some(session) = log::session() else { return false };
+    if in_hook(info, uc) {
+        return true;
+    }
     let is_write = uc.uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0;
     if !is_write || !pm::find(address).is_some_and(|r| r.writable()) {
         return false;
@@ -56,7 +59,16 @@ pub fn bus(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     if !nested {
         watch::fault::bus(uc);
     }
-    nested
+    nested || in_hook(info, uc)
+}
+
+/// A fault of an instruction that a hook has sent to the alias: the program's own.
+fn in_hook(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+    let Some(fault) = hooks::abandon(info, uc) else {
+        return false;
+    };
+    crate::signals::deliver_fault(&fault, uc);
+    true
 }
 
 /// SIGTRAP. True: it was one of our breakpoints.
@@ -316,7 +328,10 @@ fn locked(session: &'static Session, code: &[u8], uc: &mut ucontext_t) {
         }
         return;
     }
-    log::fence(log::stack_of(uc), FENCE_LOCKED);
+    // That of a hook is on the alias, and is logged by the hook.
+    if !threads::current().in_hook.is_set() {
+        log::fence(log::stack_of(uc), FENCE_LOCKED);
+    }
     // SAFETY: at its own address, as the program would have done it.
     if let Err(fault) = unsafe { plan.perform(&mut context(uc), 0) } {
         crate::signals::deliver_fault(&fault, uc);

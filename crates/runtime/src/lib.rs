@@ -4,6 +4,7 @@
 //! - [`files`], [`pm`]: PM mappings get a read-only view and a writable alias;
 //! - [`handler`]: a store to a view faults, a flush or fence hits a breakpoint, and both are performed and logged;
 //!   [`ahead`]: whether to look for the next one at once;
+//! - [`hooks`]: what code built by `crashproof cc` calls instead of faulting;
 //! - [`code_map`]: which code is loaded, where its flushes and fences are, whose call stack this is;
 //! - [`signals`], [`threads`], [`syscalls`], [`exec`]: what is ours and what is the program's;
 //! - [`log`]: the records, into the ring that `crashproof-wire` describes;
@@ -19,6 +20,7 @@ mod code_map;
 mod exec;
 mod files;
 mod handler;
+mod hooks;
 mod locks;
 mod log;
 mod pm;

@@ -5,7 +5,7 @@
 
 use crate::ahead::Prospects;
 use crate::code_map::{self, Registers};
-use crate::{sys, threads};
+use crate::{hooks, sys, threads};
 use crashproof_wire::{self as wire, Session, record::*};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -24,6 +24,7 @@ pub struct Logger {
     unwind_cache: code_map::Cache,
     stack: StackRange,
     frames: [u64; MAX_FRAMES],
+    pub hooks: hooks::Memory,
     /// Whether running ahead pays, for the handler.
     pub prospects: Prospects,
 }
@@ -148,6 +149,7 @@ pub fn logger() -> &'static mut Logger {
                 unwind_cache: code_map::Cache::default(),
                 stack: StackRange::default(),
                 frames: [0; MAX_FRAMES],
+                hooks: hooks::Memory::default(),
                 prospects: Prospects::default(),
             });
         }
@@ -175,21 +177,68 @@ pub fn logger() -> &'static mut Logger {
 pub fn publish(kind: u8, parts: &[&[u8]]) {
     let Some(session) = session() else { return };
     let mut waits = 0u32;
-    session.publish(kind, parts, || {
-        waits += 1;
-        if waits.is_multiple_of(1000) && !sys::alive(session.recorder_pid) {
-            session.closed.store(1, Ordering::Relaxed);
-            return false;
-        }
-        sys::nap(100_000);
-        true
+    session.publish(kind, parts, || wait_for_room(session, &mut waits));
+}
+
+/// As [`publish`], for a store of at most 32 bytes, a flush or a fence.
+pub fn publish_access(session: &Session, logger: &mut Logger, kind: u8, access: &Access, data: &[u8]) {
+    const HEAD: usize = Access::SIZE / 8;
+    let mut payload = [0u64; wire::SLOT_PAYLOAD / 8];
+    let most = size_of_val(&payload) - Access::SIZE;
+    let length = data.len().min(most);
+    // SAFETY: an Access is three words; `length` bytes fit behind them.
+    unsafe {
+        payload.as_mut_ptr().cast::<Access>().write(*access);
+        std::ptr::copy_nonoverlapping(data.as_ptr(), payload.as_mut_ptr().add(HEAD).cast(), length);
+    }
+    let (size, head) = (Access::SIZE + length, &mut logger.hooks.ring_head);
+    session.publish_slot(kind, &payload, size, head, || {
+        wait_for_room(session, &mut logger.hooks.waits)
     });
 }
 
+#[cold]
+fn wait_for_room(session: &Session, waits: &mut u32) -> bool {
+    *waits += 1;
+    if waits.is_multiple_of(1000) && !sys::alive(session.recorder_pid) {
+        session.closed.store(1, Ordering::Relaxed);
+        return false;
+    }
+    sys::nap(100_000);
+    true
+}
+
 impl Logger {
+    /// The stack of a call, whose return address lies at `slot`: its hash, announced.
+    #[inline]
+    pub fn stack_of_call(&mut self, slot: *const u64, rbp: u64) -> u64 {
+        // SAFETY: where the processor has put it.
+        let pc = unsafe { *slot } - 1;
+        let rsp = slot as u64 + 8;
+        let registers = Registers::new(pc, rsp, rbp);
+        match self.hooks.stacks.get(&registers) {
+            Some(stack) => stack,
+            None => self.unwind_call(&registers),
+        }
+    }
+
+    #[cold]
+    fn unwind_call(&mut self, registers: &Registers) -> u64 {
+        let limit = self.stack.limit(registers.rsp());
+        let evidence = self.hooks.stacks.evidence();
+        let n = code_map::unwind_noting(&mut self.unwind_cache, registers, limit, &mut self.frames, evidence);
+        let stack = announce(self.without_runtime(n));
+        self.hooks.stacks.insert(registers, stack);
+        stack
+    }
+
     fn unwind(&mut self, registers: &Registers) -> &[u64] {
         let limit = self.stack.limit(registers.rsp());
         let n = code_map::unwind(&mut self.unwind_cache, registers, limit, &mut self.frames);
+        self.without_runtime(n)
+    }
+
+    fn without_runtime(&mut self, n: usize) -> &[u64] {
         // The runtime's own functions, where they stand between the program and libc, are nobody's business.
         let mut kept = 0;
         for i in 0..n {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub const PAGE: u64 = 4096;
 pub const LINE: u64 = 64;
 
-/// Views are placed here, so that the system-call filter can tell a PM buffer by its address alone.
-const VIEWS: (u64, u64) = (0x2000_0000_0000, 0x2800_0000_0000);
+/// Views are placed here, so that the system-call filter and instrumented code can tell PM by its address alone.
+const VIEWS: (u64, u64) = wire::hooks::VIEWS;
 const ALIASES: (u64, u64) = (0x2800_0000_0000, 0x3000_0000_0000);
 
 /// A range of a view with one file, one alias and one protection.
@@ -124,6 +124,11 @@ pub fn is_alias(address: u64) -> bool {
 /// Whether another mapping, and what mprotect may split it into, would not fit the table.
 pub fn is_full() -> bool {
     TABLE.len.load(Ordering::Relaxed) as usize + 64 > MAX_REGIONS
+}
+
+/// Changes with every change of the table; odd while it is being changed.
+pub fn version() -> u64 {
+    TABLE.version.load(Ordering::Acquire)
 }
 
 fn region_at(index: usize) -> Region {

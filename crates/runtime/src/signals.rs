@@ -17,7 +17,7 @@
 //! handler sees the shadow signal in `uc_sigmask`; `sigwait` does not see one of the four sent by `kill`.
 
 use crate::real::{Next, Resolve};
-use crate::{handler, spin::Spin, sys, syscalls, threads};
+use crate::{handler, hooks, spin::Spin, sys, syscalls, threads};
 use crashproof_instruction::Fault;
 use libc::{c_int, c_void, siginfo_t, sigset_t, ucontext_t};
 use std::arch::{global_asm, naked_asm};
@@ -81,7 +81,8 @@ impl KernelAction {
 
 struct Table {
     lock: Spin,
-    /// The program's dispositions, by signal: all of our four, and of other signals those that go through [`relay`].
+    /// The program's dispositions, by signal: all of our four, and of other signals those that go through [`relay`] or
+    /// [`intercept`].
     dispositions: UnsafeCell<[Disposition; SIGNALS]>,
     /// Of our four: sent by some process while the program had them blocked.
     pending: UnsafeCell<[Option<siginfo_t>; SIGNALS]>,
@@ -380,15 +381,14 @@ fn die(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
     *mask_of(uc) &= !only;
 }
 
-/// The kernel's entry for the program's other handlers that asked for an alternate stack: the kernel knows ours only, so
+/// The kernel's entry for those of the program's other handlers that asked for an alternate stack: the kernel knows ours only, so
 /// the frame is moved to where the program wanted it.
 extern "C-unwind" fn relay(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
-    let disposition = TABLE.with(|table| table[signal as usize]);
-    if !disposition.is_function() {
-        return;
-    }
     // SAFETY: the kernel's frame.
     let (info, uc) = unsafe { (&*info, &mut *uc.cast::<ucontext_t>()) };
+    let Some(disposition) = take_turn(signal, info, uc) else {
+        return;
+    };
     let mut mask = *mask_of(uc) | disposition.mask & !OURS;
     if disposition.flags & libc::SA_NODEFER == 0 {
         mask |= bit(signal);
@@ -396,6 +396,60 @@ extern "C-unwind" fn relay(signal: c_int, info: *mut siginfo_t, uc: *mut c_void)
     if !enter_handler(signal, info, uc, disposition.handler, mask, true) {
         die(libc::SIGSEGV, info, uc);
     }
+}
+
+/// What the program wants done now; `None` if a hook was interrupted, which must be over first, or if there is no handler.
+fn take_turn(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) -> Option<Disposition> {
+    if hooks::signals::defer(signal, info, uc) {
+        return None;
+    }
+    let disposition = TABLE.with(|table| {
+        let entry = &mut table[signal as usize];
+        let taken = *entry;
+        if taken.is_function() && taken.flags & libc::SA_RESETHAND != 0 {
+            // The kernel was not told to do so: it would have done it at a delivery that was put off, too.
+            *entry = DEFAULT;
+            let _ = kernel_action(signal, Some(&KernelAction::DEFAULT));
+        }
+        taken
+    });
+    disposition.is_function().then_some(disposition)
+}
+
+/// Which handler of the program's to go on to; 0: none.
+extern "C" fn choose(signal: c_int, info: *const siginfo_t, uc: *mut c_void) -> usize {
+    // SAFETY: the kernel's frame.
+    let (info, uc) = unsafe { (&*info, &mut *uc.cast::<ucontext_t>()) };
+    take_turn(signal, info, uc).map_or(0, |disposition| disposition.handler)
+}
+
+/// The kernel's entry for all other handlers of the program's. Nothing of ours is left on the stack when it goes on to one.
+#[unsafe(naked)]
+extern "C" fn intercept() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 8",
+        "call {choose}",
+        "pop rdx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "test rax, rax",
+        "jz 2f",
+        "mov r11, rax",
+        "xor eax, eax",
+        "jmp r11",
+        "2: ret",
+        ".cfi_endproc",
+        choose = sym choose,
+    )
 }
 
 /// What the kernel puts on the stack for a handler, in its layout.
@@ -974,15 +1028,21 @@ fn change_disposition(signal: c_int, new: Option<Disposition>) -> Result<Disposi
             }
             return Ok(known);
         }
-        let relayed =
-            installed() && !shares_memory && new.is_some_and(|n| n.is_function() && n.flags & libc::SA_ONSTACK != 0);
-        let action = new.map(|n| KernelAction {
-            handler: if relayed {
-                relay as *const () as usize
+        let wrapper = |n: &Disposition| {
+            if !installed() || shares_memory || !n.is_function() {
+                None
+            } else if n.flags & libc::SA_ONSTACK != 0 {
+                Some(relay as *const () as usize)
             } else {
-                n.handler
-            },
-            flags: (n.flags | if relayed { libc::SA_SIGINFO } else { 0 }) as u32 as u64,
+                Some(intercept as *const () as usize)
+            }
+        };
+        let action = new.map(|n| KernelAction {
+            handler: wrapper(&n).unwrap_or(n.handler),
+            flags: match wrapper(&n) {
+                Some(_) => n.flags & !libc::SA_RESETHAND | libc::SA_SIGINFO,
+                None => n.flags,
+            } as u32 as u64,
             restorer: RESTORER.load(Ordering::Relaxed) as usize,
             mask: n.mask & !OURS,
         });
@@ -990,7 +1050,7 @@ fn change_disposition(signal: c_int, new: Option<Disposition>) -> Result<Disposi
             *entry = new;
         }
         match kernel_action(signal, action.as_ref()) {
-            Ok(old) if old.handler == relay as *const () as usize => Ok(known),
+            Ok(old) if [relay as *const (), intercept as *const ()].contains(&(old.handler as *const ())) => Ok(known),
             Ok(old) => Ok(Disposition {
                 handler: old.handler,
                 flags: old.flags as c_int,

@@ -9,6 +9,7 @@
 //! The memory of a thread that has ended is used again, but only once the kernel no longer knows the thread: up to its very
 //! last instruction it may still fault.
 
+use crate::hooks::InHook;
 use crate::real::{Next, Resolve};
 use crate::{signals, spin::Spin, sys, syscalls, watch};
 use libc::{c_int, c_void};
@@ -35,6 +36,8 @@ pub struct ThreadState {
     stack: *mut c_void,
     /// Memory for bounce buffers, unless it is in use. See [`crate::syscalls`].
     pub bounce: *mut u8,
+    /// See [`crate::hooks::signals`].
+    pub in_hook: InHook,
     /// A system call is being made only to see whether the filter traps it.
     pub probing: bool,
     routine: usize,
@@ -106,6 +109,7 @@ unsafe fn initialise(state: *mut ThreadState) -> *mut ThreadState {
             },
             stack: std::ptr::null_mut(),
             bounce,
+            in_hook: InHook::default(),
             probing: false,
             routine: 0,
             argument: std::ptr::null_mut(),

@@ -12,6 +12,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+pub mod hooks;
 pub mod record;
 pub mod recovery;
 
@@ -177,6 +178,37 @@ impl Session {
         self.ring[(position % RING_SLOTS) as usize]
             .header
             .store(slot_header(kind, payload, position), Ordering::Release);
+        Some(position)
+    }
+}
+
+impl Session {
+    /// As [`Session::publish`], for a record of one slot. `head` is what this producer last saw of [`Session::head`], which it
+    /// reads again only when that is not enough: the recorder writes it all the time.
+    #[inline]
+    pub fn publish_slot(
+        &self,
+        kind: u8,
+        payload: &[u64; SLOT_PAYLOAD / 8],
+        length: usize,
+        head: &mut u64,
+        mut wait: impl FnMut() -> bool,
+    ) -> Option<u64> {
+        if self.closed.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        let position = self.tail.0.fetch_add(1, Ordering::AcqRel);
+        while position + 1 > *head + RING_SLOTS {
+            *head = self.head.0.load(Ordering::Acquire);
+            if position + 1 > *head + RING_SLOTS && (self.closed.load(Ordering::Relaxed) != 0 || !wait()) {
+                return None;
+            }
+        }
+        let slot = &self.ring[(position % RING_SLOTS) as usize];
+        // SAFETY: the slot belongs to this producer until it is committed; the payload is as long as it, at any alignment.
+        unsafe { (slot.payload.get() as *mut [u64; SLOT_PAYLOAD / 8]).write_unaligned(*payload) };
+        slot.header
+            .store(slot_header(kind, length, position), Ordering::Release);
         Some(position)
     }
 }

@@ -1,0 +1,339 @@
+//! The events themselves. The arguments are those of `crashproof_wire::hooks`, then the caller's; 0 declines.
+
+use super::signals::InHook;
+use crate::log::{self, Logger};
+use crate::pm::{self, Region};
+use crate::{spin, threads};
+use crashproof_instruction::{self as instruction, Fault};
+use crashproof_wire::{self as wire, Session, hooks::*, record::*};
+use libc::{siginfo_t, ucontext_t};
+
+/// No instruction that `begin` is called for writes more.
+const WIDEST: u64 = 64;
+
+/// The locks of the one or two lines of a store, held.
+struct Lines {
+    first: u32,
+    /// The same as `first` if there is only one.
+    last: u32,
+}
+
+impl Lines {
+    #[inline]
+    fn lock(session: &Session, place: u64, length: u64, me: u32) -> Lines {
+        let (file, offset) = (place_file(place), place_offset(place));
+        let of = |offset: u64| wire::lock_index(file, offset / pm::LINE) as u32;
+        let (one, other) = (of(offset), of(offset + length.max(1) - 1));
+        let lines = Lines {
+            first: one.min(other),
+            last: one.max(other),
+        };
+        spin::acquire(&session.locks[lines.first as usize], me);
+        if lines.last != lines.first {
+            spin::acquire(&session.locks[lines.last as usize], me);
+        }
+        lines
+    }
+
+    #[inline]
+    fn release(self, session: &Session) {
+        if self.last != self.first {
+            spin::release(&session.locks[self.last as usize]);
+        }
+        spin::release(&session.locks[self.first as usize]);
+    }
+}
+
+/// What `begin` leaves to `end`.
+pub struct Held {
+    lines: Lines,
+    region: Region,
+}
+
+/// A hook at work: the program's handlers are put off while it lives.
+struct Event {
+    session: &'static Session,
+    logger: &'static mut Logger,
+    state: &'static InHook,
+}
+
+impl Event {
+    #[inline]
+    fn enter() -> Option<Event> {
+        let session = log::session()?;
+        let state = &threads::current().in_hook;
+        state.enter();
+        Some(Event {
+            session,
+            logger: log::logger(),
+            state,
+        })
+    }
+
+    /// The writable region that holds all of [address, address + length).
+    #[inline]
+    fn region(&mut self, address: u64, length: u64) -> Option<Region> {
+        let version = pm::version();
+        let fits = |region: &Region| region.start <= address && length <= region.end.saturating_sub(address);
+        if let Some((known, region)) = &self.logger.hooks.region
+            && *known == version
+            && fits(region)
+        {
+            return Some(*region);
+        }
+        let region = pm::find(address).filter(|region| region.writable() && fits(region))?;
+        self.logger.hooks.region = Some((version, region));
+        Some(region)
+    }
+
+    #[inline]
+    fn log(&mut self, kind: u8, stack: u64, place: u64, flags: u8, data: &[u8]) {
+        let access = Access {
+            stack,
+            place,
+            thread: self.logger.thread,
+            flags,
+            reserved: 0,
+            len: data.len() as u16,
+        };
+        if Access::SIZE + data.len() <= wire::SLOT_PAYLOAD {
+            log::publish_access(self.session, self.logger, kind, &access, data);
+        } else {
+            log::publish(kind, &[access.as_bytes(), data]);
+        }
+    }
+
+    /// Stores `bytes` (at most a line's worth) at an address of the region and logs it.
+    fn write(&mut self, region: &Region, address: u64, bytes: &[u8], stack: u64) -> bool {
+        let place = region.place(address);
+        let lines = Lines::lock(self.session, place, bytes.len() as u64, self.logger.os_id);
+        // SAFETY: the alias of a writable region; a file that is shorter makes it fail.
+        let done = unsafe { instruction::try_store_bytes(address.wrapping_add_signed(region.delta), bytes) };
+        if done {
+            self.log(STORE, stack, place, 0, bytes);
+        }
+        lines.release(self.session);
+        done
+    }
+}
+
+impl Drop for Event {
+    #[inline]
+    fn drop(&mut self) {
+        self.state.leave();
+    }
+}
+
+pub extern "C" fn store(address: u64, value: u64, what: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+    let Some(mut event) = Event::enter() else { return 0 };
+    let length = what_size(what);
+    let Some(region) = event.region(address, length) else {
+        return 0;
+    };
+    let stack = event.logger.stack_of_call(slot, rbp);
+    let place = region.place(address);
+    let lines = Lines::lock(event.session, place, length, event.logger.os_id);
+    let alias = address.wrapping_add_signed(region.delta);
+    // SAFETY: the alias of a writable region; a file that is shorter makes it fail.
+    let done = unsafe { instruction::try_store(alias, length as usize, value) };
+    if done {
+        let bytes = value.to_le_bytes();
+        event.log(STORE, stack, place, what_flags(what), &bytes[..length as usize]);
+    }
+    lines.release(event.session);
+    done as u64
+}
+
+/// The hook goes on until `end`, so the event is not dropped.
+pub extern "C" fn begin(address: u64, length: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
+    let Some(mut event) = Event::enter() else { return 0 };
+    let region = event.region(address, length).filter(|_| (1..=WIDEST).contains(&length));
+    let Some(region) = region else { return 0 };
+    let alias = address.wrapping_add_signed(region.delta);
+    if !instruction::is_readable(alias) || !instruction::is_readable(alias + length - 1) {
+        // The file is shorter than its mapping.
+        return 0;
+    }
+    let lines = Lines::lock(event.session, region.place(address), length, event.logger.os_id);
+    event.logger.hooks.held = Some(Held { lines, region });
+    std::mem::forget(event);
+    region.delta as u64
+}
+
+pub extern "C" fn end(address: u64, length: u64, what: u64, lanes: u64, slot: *const u64, rbp: u64) -> u64 {
+    let Some(mut event) = Event::enter() else { return 0 };
+    let held = match event.logger.hooks.held.take() {
+        Some(held) => held,
+        // The instruction faulted, and a handler of the program's has mended that and had it executed again.
+        None => {
+            let Some(region) = event.region(address, length) else {
+                return 0;
+            };
+            let lines = Lines::lock(event.session, region.place(address), length, event.logger.os_id);
+            Held { lines, region }
+        }
+    };
+    let stack = event.logger.stack_of_call(slot, rbp);
+    let mut data = [0u8; WIDEST as usize];
+    let data = &mut data[..(length as usize).min(WIDEST as usize)];
+    // SAFETY: the instruction has just written there, and the lines are locked.
+    unsafe {
+        let alias = address.wrapping_add_signed(held.region.delta) as *const u8;
+        std::ptr::copy_nonoverlapping(alias, data.as_mut_ptr(), data.len());
+    }
+    let (size, flags) = (what_size(what).max(1), what_flags(what));
+    let (mut lane, mut wrote) = (0, false);
+    while lane * size < length {
+        let run = (lanes >> lane).trailing_ones() as u64;
+        if run == 0 {
+            lane += 1;
+            continue;
+        }
+        let (from, to) = (lane * size, ((lane + run) * size).min(data.len() as u64));
+        event.log(
+            STORE,
+            stack,
+            held.region.place(address + from),
+            flags,
+            &data[from as usize..to as usize],
+        );
+        wrote = true;
+        lane += run;
+    }
+    if !wrote && flags & STORE_LOCKED != 0 {
+        event.log(FENCE, stack, 0, FENCE_LOCKED, &[]);
+    }
+    held.lines.release(event.session);
+    1
+}
+
+/// The pieces of a range, each in one line; a range that is no longer than a line is one piece. Last first if `backward`.
+fn pieces(to: u64, length: u64, backward: bool) -> impl Iterator<Item = (u64, usize)> {
+    let (mut start, mut end) = (0, length);
+    std::iter::from_fn(move || {
+        let piece = if start >= end {
+            return None;
+        } else if length <= pm::LINE {
+            (0, length)
+        } else if backward {
+            let from = ((to + end - 1) / pm::LINE * pm::LINE).saturating_sub(to).max(start);
+            (from, end - from)
+        } else {
+            (start, (pm::LINE - (to + start) % pm::LINE).min(end - start))
+        };
+        if backward {
+            end = piece.0;
+        } else {
+            start = piece.0 + piece.1;
+        }
+        if length <= pm::LINE {
+            (start, end) = (0, 0);
+        }
+        Some((piece.0, piece.1 as usize))
+    })
+}
+
+/// Writes a range piece by piece; `read` fills in what each is to hold. It is called outside of the event: it may fault.
+fn write_range(
+    to: u64,
+    length: u64,
+    backward: bool,
+    (slot, rbp): (*const u64, u64),
+    read: impl Fn(u64, &mut [u8]),
+) -> u64 {
+    let mut stack = None;
+    for (at, size) in pieces(to, length, backward) {
+        let mut bytes = [0u8; pm::LINE as usize];
+        let bytes = &mut bytes[..size];
+        read(at, bytes);
+        let Some(mut event) = Event::enter() else { return 0 };
+        let Some(region) = event.region(to, length) else {
+            return 0;
+        };
+        let stack = *stack.get_or_insert_with(|| event.logger.stack_of_call(slot, rbp));
+        if !event.write(&region, to + at, bytes, stack) {
+            return 0;
+        }
+    }
+    1
+}
+
+pub extern "C" fn copy(to: u64, from: u64, length: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+    let backward = to.wrapping_sub(from) < length;
+    write_range(to, length, backward, (slot, rbp), |at, bytes| {
+        // SAFETY: what the program asked to be read; if it must not, the fault is its own, and nothing is held.
+        unsafe { std::ptr::copy_nonoverlapping((from + at) as *const u8, bytes.as_mut_ptr(), bytes.len()) }
+    })
+}
+
+pub extern "C" fn fill(to: u64, byte: u64, length: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+    write_range(to, length, false, (slot, rbp), |_, bytes| bytes.fill(byte as u8))
+}
+
+pub extern "C" fn flush(address: u64, kind: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+    let Some(mut event) = Event::enter() else { return 0 };
+    let region = event.region(address, 1).or_else(|| pm::find(address));
+    let Some(region) = region else {
+        // Of no consequence for PM, like the breakpoint that the instruction has.
+        return 1;
+    };
+    let stack = event.logger.stack_of_call(slot, rbp);
+    let place = region.place(address);
+    let lines = Lines::lock(event.session, place, 1, event.logger.os_id);
+    event.log(FLUSH, stack, place, kind as u8, &[]);
+    lines.release(event.session);
+    1
+}
+
+/// The locked addition by which the record gets its place orders the thread's stores and loads as the fence would.
+pub extern "C" fn fence(kind: u64, _: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+    let Some(mut event) = Event::enter() else { return 0 };
+    let stack = event.logger.stack_of_call(slot, rbp);
+    event.log(FENCE, stack, 0, kind as u8, &[]);
+    1
+}
+
+/// A fault between `begin` and `end` (the file has become shorter): the hook is over, and the program gets the fault at the
+/// address that it knows.
+pub fn abandon(info: &siginfo_t, uc: &mut ucontext_t) -> Option<Fault> {
+    let state = &threads::current().in_hook;
+    if !state.is_set() {
+        return None;
+    }
+    let (session, held) = (log::session()?, log::logger().hooks.held.take()?);
+    held.lines.release(session);
+    if let Some(mask) = state.leave_with_mask() {
+        *crate::signals::mask_of(uc) = mask;
+    }
+    // SAFETY: both signals that this is called for carry an address.
+    let address = unsafe { info.si_addr() as u64 };
+    let mut fault = Fault::segv(address.wrapping_sub_signed(held.region.delta), info.si_code);
+    fault.signal = info.si_signo;
+    Some(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+
+    #[test]
+    fn pieces_cover_the_range_and_stay_in_their_lines() {
+        for to in 0..130u64 {
+            for length in 0..200u64 {
+                for backward in [false, true] {
+                    let mut all: Vec<(u64, usize)> = pieces(to, length, backward).collect();
+                    if backward {
+                        all.reverse();
+                    }
+                    let mut next = 0;
+                    for (at, size) in all {
+                        assert_eq!(at, next);
+                        next = at + size as u64;
+                        assert!(length <= 64 || (to + at) / 64 == (to + next - 1) / 64);
+                    }
+                    assert_eq!(next, length, "{to} {length} {backward}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What code built by `crashproof cc` calls instead of faulting. `crashproof_wire::hooks` has the list and the convention.
+//!
+//! An event is what it is in [`crate::handler`], by the same steps: the locks of the lines, the change on the alias, the
+//! record, the locks released. What is left out is what makes a fault slow: the signal, the decoding, and the
+//! unwinding of a call stack that was unwound before ([`stacks`]).
+//!
+//! Architecture invariant: a hook does all of its event or declines it; whoever is declined executes the original instruction, which is
+//! recorded by [`crate::handler`]. Hooks allocate nothing and make no system call, but for what a thread needs once.
+
+mod entry;
+mod events;
+pub mod signals;
+mod stacks;
+
+pub use events::abandon;
+pub use signals::InHook;
+
+use crate::pm::Region;
+use crashproof_code::modules::Module;
+use crashproof_wire::hooks as wire;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// What a thread keeps for its hooks.
+pub struct Memory {
+    pub stacks: stacks::KnownStacks,
+    /// The consumer's position when this thread last looked.
+    pub ring_head: u64,
+    /// How often this thread waited for room in the ring.
+    pub waits: u32,
+    /// The last region, and the version of the table that it is from.
+    region: Option<(u64, Region)>,
+    /// Between `begin` and `end`.
+    held: Option<events::Held>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory {
+            stacks: stacks::KnownStacks::default(),
+            ring_head: 0,
+            waits: 0,
+            region: None,
+            held: None,
+        }
+    }
+}
+
+/// Fills in the slot of a module that was built by `crashproof cc`.
+pub fn install(module: &Module) {
+    const NAME: &[u8] = b"crashproof\0";
+    const _: () = assert!(NAME.len() == wire::NOTE_NAME.len() + 1);
+    // SAFETY: the loader has the module mapped.
+    let Some(note) = (unsafe { module.note(NAME, wire::VERSION) }) else {
+        return;
+    };
+    let Some(distance) = note.first_chunk() else { return };
+    let slot = (note.as_ptr() as u64).wrapping_add_signed(i64::from_le_bytes(*distance));
+    if !module.range.contains(&(slot as usize)) || !slot.is_multiple_of(8) {
+        return;
+    }
+    // SAFETY: a word of the module's own writable data, which only its gates read.
+    let slot = unsafe { AtomicPtr::from_ptr(slot as *mut *mut wire::Hooks) };
+    slot.store((&raw const entry::HOOKS).cast_mut(), Ordering::Release);
+}

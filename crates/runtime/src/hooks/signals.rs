@@ -1,0 +1,74 @@
+//! Between the moment at which a hook takes the first line lock and the moment at which its record is committed, no handler of
+//! the program's may run in its thread: the handler's own events would wait for the locks for ever, and might never return.
+//! The fault path blocks all signals by being a signal handler itself. A hook would need two system calls for that,
+//! so it sets a flag instead, and the few signals that arrive meanwhile are put off: the runtime's
+//! wrapper around the program's handlers sends the signal again, with everything blocked in the interrupted code, and the hook
+//! restores the mask when it is done.
+//!
+//! A signal whose default action ends the process does so at once, as SIGKILL does in any code: the recorder knows how
+//! to go on behind a record that a dead process has not finished.
+
+use crate::{sys, threads};
+use libc::{siginfo_t, ucontext_t};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
+
+/// A thread's.
+#[derive(Default)]
+pub struct InHook {
+    flag: AtomicBool,
+    deferred: AtomicBool,
+    /// What the hook restores: the mask of the code that the first deferred signal interrupted.
+    mask: AtomicU64,
+}
+
+impl InHook {
+    #[inline]
+    pub fn enter(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub fn leave(&self) {
+        if let Some(mask) = self.leave_with_mask() {
+            // Whatever was put off is delivered here.
+            sys::set_mask(mask);
+        }
+    }
+
+    /// As `leave`; the mask, if there is one, is for the caller to restore.
+    #[inline]
+    pub fn leave_with_mask(&self) -> Option<u64> {
+        compiler_fence(Ordering::SeqCst);
+        self.flag.store(false, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        // From here on no signal is put off; one that was has set this before.
+        self.deferred.load(Ordering::Relaxed).then(|| {
+            self.deferred.store(false, Ordering::Relaxed);
+            self.mask.load(Ordering::Relaxed)
+        })
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+}
+
+/// For the wrapper around the program's handlers. True: a hook was interrupted, and the signal comes again when it is done.
+pub fn defer(signal: i32, info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+    let state = &threads::current().in_hook;
+    if !state.is_set() {
+        return false;
+    }
+    sys::set_mask(!sys::OURS);
+    let (process, thread) = (sys::getpid() as u64, sys::gettid() as u64);
+    let arguments = [process, thread, signal as u64, &raw const *info as u64, 0, 0];
+    // SAFETY: a signal that this thread has just been sent, to itself. It stays pending: all are blocked.
+    let _ = unsafe { sys::syscall(libc::SYS_rt_tgsigqueueinfo, arguments) };
+    let interrupted = crate::signals::mask_of(uc);
+    // Of several signals that arrived at once, the last to get here interrupted the hook itself.
+    state.mask.store(*interrupted, Ordering::Relaxed);
+    *interrupted |= !sys::OURS;
+    state.deferred.store(true, Ordering::Relaxed);
+    true
+}
