@@ -12,6 +12,7 @@ pub mod driver;
 pub mod embed;
 mod error;
 
-// The hooks in the optimised code.
+/// The hooks in the optimised code.
+pub mod instrument;
 
 pub use error::CompileError;

@@ -1,0 +1,162 @@
+//! Stores and atomics.
+
+use crashproof_sites::SiteKind;
+use crashproof_wire::hooks::{Hook, what};
+use crashproof_wire::record::{STORE_LOCKED, STORE_NONTEMPORAL};
+use llvm_sys::LLVMAtomicOrdering::LLVMAtomicOrderingSequentiallyConsistent;
+use llvm_sys::{LLVMAtomicRMWBinOp, LLVMTypeKind};
+
+use super::Pass;
+use super::ir::{Type, Value};
+
+/// No single instruction writes more.
+const WIDEST: u64 = 64;
+
+impl Pass<'_> {
+    pub(super) fn store(&mut self, store: Value) {
+        let (value, pointer) = (store.operand(0), store.operand(1));
+        if value.ty().is_scalable() || !self.may_be_pm(pointer) {
+            return;
+        }
+        let size = self.ir.store_size(value.ty());
+        let (kind, flags) = if self.ir.is_nontemporal(store) && has_nontemporal_form(value.ty(), size) {
+            (SiteKind::NontemporalStore, STORE_NONTEMPORAL)
+        } else if store.ordering() == LLVMAtomicOrderingSequentiallyConsistent {
+            // An exchange, which is locked.
+            (SiteKind::Atomic, STORE_LOCKED)
+        } else {
+            (SiteKind::Store, 0)
+        };
+        if flags & STORE_LOCKED != 0 || !fits_a_register(value.ty(), size) {
+            self.bracketed(store, 1, size, kind, flags, |pass, _| pass.ir.i64(1));
+            return;
+        }
+        let site = self.site(kind, store, Some((pointer, Some(size))));
+        let parts = self.set_apart(store);
+        self.check(&parts, pointer, |_, is_view| is_view);
+        let pointer = self.recompute(pointer);
+        let arguments = [
+            self.ir.as_i64(pointer),
+            self.ir.as_i64(value),
+            self.ir.i64(what(size, flags)),
+        ];
+        let done = self.event(site, Hook::Store, &arguments);
+        self.finish(&parts, done);
+    }
+
+    pub(super) fn read_modify_write(&mut self, instruction: Value) {
+        let (pointer, value) = (instruction.operand(0), instruction.operand(1));
+        if !self.may_be_pm(pointer) || changes_nothing(instruction.read_modify_write_operation(), value) {
+            return;
+        }
+        let size = self.ir.store_size(value.ty());
+        self.bracketed(instruction, 0, size, SiteKind::Atomic, STORE_LOCKED, |pass, _| {
+            pass.ir.i64(1)
+        });
+    }
+
+    pub(super) fn compare_and_exchange(&mut self, instruction: Value) {
+        if !self.may_be_pm(instruction.operand(0)) {
+            return;
+        }
+        let size = self.ir.store_size(instruction.operand(1).ty());
+        self.bracketed(instruction, 0, size, SiteKind::Atomic, STORE_LOCKED, |pass, clone| {
+            let exchanged = pass.ir.extract(clone, 1);
+            pass.ir.as_i64(exchanged)
+        });
+    }
+
+    /// `llvm.masked.store(value, pointer, alignment, mask)`
+    pub(super) fn masked_store(&mut self, call: Value) {
+        let Some((lanes, element)) = call.operand(0).ty().vector() else {
+            return;
+        };
+        let size = self.ir.store_size(element);
+        if self.may_be_pm(call.operand(1)) && lanes <= 64 {
+            self.bracketed_elements(call, 1, (size, lanes.into()), SiteKind::Store, 0, |pass, _| {
+                pass.ir.as_i64(call.operand(3))
+            });
+        }
+    }
+
+    fn bracketed(
+        &mut self,
+        instruction: Value,
+        pointer: u32,
+        size: u64,
+        kind: SiteKind,
+        flags: u8,
+        lanes: impl FnOnce(&Self, Value) -> Value,
+    ) {
+        self.bracketed_elements(instruction, pointer, (size, 1), kind, flags, lanes);
+    }
+
+    /// Executes a copy of the instruction, whose operand `pointer` says where it writes, on the alias, between two hooks. `lanes` gives a bit
+    /// for each of the elements (size, number): whether the copy wrote it.
+    fn bracketed_elements(
+        &mut self,
+        instruction: Value,
+        pointer: u32,
+        (size, number): (u64, u64),
+        kind: SiteKind,
+        flags: u8,
+        lanes: impl FnOnce(&Self, Value) -> Value,
+    ) {
+        let (at, length) = (instruction.operand(pointer), size * number);
+        if length == 0 || length > WIDEST {
+            return;
+        }
+        let site = self.site(kind, instruction, Some((at, Some(length))));
+        let parts = self.set_apart(instruction);
+        self.check(&parts, at, |_, is_view| is_view);
+        let at = self.recompute(at);
+        let (address, size_in_bytes) = (self.ir.as_i64(at), self.ir.i64(length));
+        let delta = self.ir.call_preserving(Hook::Begin.gate(), &[address, size_in_bytes]);
+        let on_alias = self.ir.block_at_end(parts.head.function());
+        let declined = self.ir.equal(delta, self.ir.i64(0));
+        self.ir.branch_if(declined, parts.original, on_alias);
+
+        self.ir.build_in(on_alias, parts.location);
+        let alias = self.ir.offset_pointer(at, delta);
+        let copy = self.ir.clone_here(instruction);
+        copy.set_operand(pointer, alias);
+        let lanes = lanes(self, copy);
+        let arguments = [address, size_in_bytes, self.ir.i64(what(size, flags)), lanes];
+        self.event(site, Hook::End, &arguments);
+        self.ir.branch(parts.tail);
+        self.ir.join(instruction, parts.original, (copy, on_alias), parts.tail);
+    }
+}
+
+/// A scalar that one `mov` stores.
+fn fits_a_register(ty: Type, size: u64) -> bool {
+    match ty.kind() {
+        LLVMTypeKind::LLVMIntegerTypeKind => [1, 2, 4, 8].contains(&size) && (ty.bits().is_power_of_two()),
+        LLVMTypeKind::LLVMPointerTypeKind
+        | LLVMTypeKind::LLVMHalfTypeKind
+        | LLVMTypeKind::LLVMBFloatTypeKind
+        | LLVMTypeKind::LLVMFloatTypeKind
+        | LLVMTypeKind::LLVMDoubleTypeKind => true,
+        _ => false,
+    }
+}
+
+/// Of what is marked as non-temporal, code generation makes ordinary stores where the processor has no such form.
+fn has_nontemporal_form(ty: Type, size: u64) -> bool {
+    match ty.kind() {
+        LLVMTypeKind::LLVMIntegerTypeKind | LLVMTypeKind::LLVMPointerTypeKind => size >= 4,
+        LLVMTypeKind::LLVMVectorTypeKind => size >= 8,
+        _ => false,
+    }
+}
+
+/// Code generation makes a fence and a load of it, not a store.
+fn changes_nothing(operation: LLVMAtomicRMWBinOp, value: Value) -> bool {
+    use LLVMAtomicRMWBinOp::*;
+    let (zero, ones) = value.is_zero_or_all_ones();
+    match operation {
+        LLVMAtomicRMWBinOpAdd | LLVMAtomicRMWBinOpSub | LLVMAtomicRMWBinOpOr | LLVMAtomicRMWBinOpXor => zero,
+        LLVMAtomicRMWBinOpAnd => ones,
+        _ => false,
+    }
+}
