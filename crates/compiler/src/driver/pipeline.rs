@@ -16,6 +16,7 @@ use super::{clang, steps};
 use crate::CompileError;
 use crate::embed::{self, Form};
 use crate::frontend::FrontEnd;
+use crate::instrument;
 
 pub struct Compilation<'a> {
     pub job: &'a Job,
@@ -59,6 +60,7 @@ impl Compilation<'_> {
         let context = Context::create();
         let module = self.read(&context, optimised)?;
         table.source = self.source(&module);
+        table.sites = instrument::instrument(&module, &front_end, table.object);
         (table.types, table.calls) = front_end.finish();
         let form = match makes {
             Makes::Assembly => Form::Text,

@@ -40,12 +40,11 @@ use inkwell::module::Module;
 use ir::{Block, DebugLocation, Ir, Value};
 use llvm_sys::LLVMOpcode;
 
-/// What a store at this source position, of this size and at this constant offset from its base, writes to, and the positions of
-/// further stores that the optimiser must have merged into it.
-pub type Lookup<'a> = dyn Fn(&Location, Option<u64>, Option<i64>) -> (Target, Vec<Location>) + 'a;
+use crate::frontend::FrontEnd;
 
-/// Instruments the module and returns its sites, in the order of the numbers that `.crashproof.pc` has them under.
-pub fn instrument(module: &Module, lookup: &Lookup, object: u64) -> Vec<Site> {
+/// Instruments the module and returns its sites, in the order of the numbers that `.crashproof.pc` has them under. `front_end` is that of the
+/// same source.
+pub fn instrument(module: &Module, front_end: &FrontEnd, object: u64) -> Vec<Site> {
     // SAFETY: the module outlives this function, and nothing of it is returned.
     let ir = unsafe { Ir::new(module.as_mut_ptr()) };
     let target = ir.target();
@@ -55,7 +54,7 @@ pub fn instrument(module: &Module, lookup: &Lookup, object: u64) -> Vec<Site> {
     let functions: Vec<Value> = ir.functions().filter(|function| function.has_ordinary_code()).collect();
     let mut pass = Pass {
         ir,
-        lookup,
+        front_end,
         object,
         sites: Vec::new(),
     };
@@ -70,7 +69,7 @@ pub fn instrument(module: &Module, lookup: &Lookup, object: u64) -> Vec<Site> {
 
 struct Pass<'a> {
     ir: Ir,
-    lookup: &'a Lookup<'a>,
+    front_end: &'a FrontEnd,
     object: u64,
     sites: Vec<Site>,
 }
@@ -176,8 +175,17 @@ impl Pass<'_> {
     fn site(&self, kind: SiteKind, instruction: Value, written: Option<(Value, Option<u64>)>) -> Site {
         let location = position::inlining_chain(&self.ir, instruction.debug_location());
         let (target, merged) = match (written, location.first()) {
-            (Some((pointer, size)), Some(innermost)) => (self.lookup)(innermost, size, self.offset(pointer)),
-            _ => Default::default(),
+            (
+                Some((pointer, size)),
+                Some(Location {
+                    function, line, column, ..
+                }),
+            ) => (
+                self.front_end
+                    .target(function, *line, *column, size, self.offset(pointer)),
+                self.front_end.merged(function, *line, *column, size),
+            ),
+            _ => (Target::Unknown, Vec::new()),
         };
         Site {
             kind,
