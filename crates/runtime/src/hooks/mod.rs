@@ -21,6 +21,7 @@ use crashproof_wire::hooks as wire;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// What a thread keeps for its hooks.
+#[derive(Default)]
 pub struct Memory {
     pub stacks: stacks::KnownStacks,
     /// The consumer's position when this thread last looked.
@@ -31,18 +32,6 @@ pub struct Memory {
     region: Option<(u64, Region)>,
     /// Between `begin` and `end`.
     held: Option<events::Held>,
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Memory {
-            stacks: stacks::KnownStacks::default(),
-            ring_head: 0,
-            waits: 0,
-            region: None,
-            held: None,
-        }
-    }
 }
 
 /// Fills in the slot of a module that was built by `crashproof cc`.
