@@ -24,6 +24,7 @@ pub enum StrategyKind {
     Exhaustive,
     Dpor,
     Random,
+    Representative,
 }
 
 impl StrategyKind {
@@ -34,7 +35,13 @@ impl StrategyKind {
             StrategyKind::Exhaustive => "exhaustive",
             StrategyKind::Dpor => "dpor",
             StrategyKind::Random => "random",
+            StrategyKind::Representative => "representative",
         }
+    }
+
+    /// Whether it leaves out states that the recovery cannot tell apart, by what it reads.
+    pub fn prunes(self) -> bool {
+        matches!(self, StrategyKind::Dpor | StrategyKind::Representative)
     }
 }
 
@@ -46,6 +53,8 @@ pub struct CampaignOptions {
     /// Stores within a line persist in any order (the pessimistic model of pmreorder).
     pub reorder_in_line: bool,
     pub strategy: StrategyKind,
+    /// Of `representative`: behaviours of two objects, too.
+    pub joint: bool,
     /// Of `random`.
     pub seed: u64,
     /// Crash points begin with the first event that has this function in its call path, and end with the first event after

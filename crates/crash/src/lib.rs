@@ -12,6 +12,7 @@ mod hash;
 mod image;
 mod journal;
 mod reads;
+mod representative;
 mod runner;
 mod stage;
 mod state;

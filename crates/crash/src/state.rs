@@ -376,6 +376,47 @@ impl UncertainLine {
         }
     }
 
+    /// Whether it persists in the order of the line's stores.
+    pub fn is_ordered(&self, store: &Store<Pending>) -> bool {
+        !store.nontemporal && !self.reorder
+    }
+
+    /// The option in which so many of the ordered stores have persisted, and these of the unordered ones. None if it was left
+    /// out.
+    pub fn option_of(&self, ordered: usize, unordered: impl Fn(usize, &Store<Pending>) -> bool) -> Option<u64> {
+        let mut passed = 0;
+        let mut content = self.base;
+        let mut chosen = 0u64;
+        for (index, store) in self.line.stores().iter().enumerate() {
+            let persisted = if self.is_ordered(store) {
+                passed += 1;
+                passed <= ordered
+            } else {
+                unordered(index, store)
+            };
+            if persisted {
+                write_store(&mut content, store);
+                chosen |= 1u64.checked_shl(index as u32).unwrap_or(0);
+            }
+        }
+        match &self.options {
+            Options::Independent { stores, .. } => {
+                let bits = stores.iter().enumerate();
+                Some(bits.fold(0, |option, (bit, &store)| option | (chosen >> store & 1) << bit))
+            }
+            Options::Listed(list) => {
+                let change = hash::change(self.at, &self.base, &content);
+                if self.index.is_empty() {
+                    list.iter()
+                        .position(|option| option.change == change)
+                        .map(|at| at as u64)
+                } else {
+                    self.index.get(&change).map(|&at| u64::from(at))
+                }
+            }
+        }
+    }
+
     pub fn content(&self, option: u64) -> Content {
         match &self.options {
             Options::Listed(list) => list[option as usize].content,
@@ -405,7 +446,7 @@ impl UncertainLine {
     fn chosen(&self, choice: Choice) -> impl Iterator<Item = (&Store<Pending>, bool)> {
         let (mut ordered, mut unordered) = (0, 0);
         self.line.stores().iter().map(move |store| {
-            let persisted = if store.nontemporal || self.reorder {
+            let persisted = if !self.is_ordered(store) {
                 unordered += 1;
                 choice.unordered >> (unordered - 1).min(TOLD_APART) & 1 != 0
             } else {

@@ -214,6 +214,27 @@ pub struct Stats {
     pub seconds: f64,
     /// The budget ended it before all states were tested.
     pub cut_short: bool,
+    /// Of the strategy `representative`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behaviours: Option<Behaviours>,
+}
+
+/// What the strategy `representative` found in the trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Behaviours {
+    /// Update behaviours of one object.
+    pub single: u64,
+    /// Of two objects that are unordered with each other, or linked.
+    pub joint: u64,
+    /// Behaviours that no other represents, of one object and of two.
+    pub single_groups: u64,
+    pub joint_groups: u64,
+    /// Not taken for behaviours: too many updates.
+    pub too_large: u64,
+    /// Crash states of the representatives, saturating; what two of them have is counted twice.
+    pub states_planned: u64,
+    /// Points at which a behaviour has more states than the strategy tests.
+    pub points_in_part: u64,
 }
 
 /// What `--json` writes and every other rendering starts from.

@@ -10,7 +10,7 @@ use annotate_snippets::{AnnotationKind, Element, Group as Block, Level, Origin, 
 use crate::group::{Group, groups};
 use crate::source::Sources;
 use crate::stack::{describe, innermost_position, trimmed};
-use crate::{Crash, Finding, Frame, Kind, Report, Severity, Stats, crash};
+use crate::{Behaviours, Crash, Finding, Frame, Kind, Report, Severity, Stats, crash};
 
 /// Call paths shown for one place; the rest are counted.
 const MAX_PATHS: usize = 3;
@@ -409,6 +409,9 @@ impl Terminal<'_> {
         if let Some(stats) = &report.stats {
             let causes = groups.iter().filter(|group| group.first().crash.is_some()).count();
             let _ = write!(title, "\n{}", tested(stats, causes as u64));
+            if let Some(behaviours) = &stats.behaviours {
+                let _ = write!(title, "\n{}", represented(behaviours));
+            }
         }
         self.renderer.render(&[Block::with_title(
             level.with_name("crashproof").primary_title(plain(&title)),
@@ -555,15 +558,41 @@ fn tested(stats: &Stats, causes: u64) -> String {
     }
     if stats.cut_short {
         text += "; stopped before all were tested";
-        let left = stats
-            .states_total
-            .saturating_sub(stats.states_tested.saturating_add(stats.states_pruned));
+        let total = stats
+            .behaviours
+            .map_or(stats.states_total, |behaviours| behaviours.states_planned);
+        let left = total.saturating_sub(stats.states_tested.saturating_add(stats.states_pruned));
         // The total saturates: then nobody wants to read it.
-        if left > 0 && stats.states_total < u64::MAX {
+        if left > 0 && total < u64::MAX {
             let _ = write!(text, ", {} left", number(left));
         }
     }
     text
+}
+
+/// "12 of 3,456 update behaviours (1,000 of two objects) stand for all; ..."
+fn represented(behaviours: &Behaviours) -> String {
+    let mut text = format!(
+        "{} of {}",
+        number(behaviours.single_groups + behaviours.joint_groups),
+        plural(behaviours.single + behaviours.joint, "update behaviour"),
+    );
+    if behaviours.joint > 0 {
+        let _ = write!(text, " ({} of two objects)", number(behaviours.joint));
+    }
+    text += " stand for all";
+    if behaviours.too_large > 0 {
+        let _ = write!(
+            text,
+            ", {} are too large to be tested as one",
+            number(behaviours.too_large)
+        );
+    }
+    if behaviours.points_in_part > 0 {
+        let points = plural(behaviours.points_in_part, "crash point");
+        let _ = write!(text, ", at {points} in part");
+    }
+    text + "; not covered: bugs between objects that are neither unordered nor linked (--strategy dpor)"
 }
 
 fn end(report: &Report) -> String {

@@ -58,6 +58,10 @@ pub struct CrashArguments {
     #[arg(long, value_name = "STRATEGY", default_value = "dpor", help_heading = STATES)]
     pub strategy: Strategy,
 
+    /// Of the strategy `representative`: only behaviours of one object, as Squint has them
+    #[arg(long, help_heading = STATES)]
+    pub no_joint: bool,
+
     /// Where the strategy `random` starts
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = STATES)]
     pub seed: u64,
@@ -180,6 +184,8 @@ const NOT_WITH_REPLAY: [&str; 10] = [
 pub enum Strategy {
     /// One state at each distinct store: all before it has persisted, nothing after. Seconds
     Prefix,
+    /// The states of a few update behaviours, each of which stands for many that are alike
+    Representative,
     /// Every state that the hardware allows
     Exhaustive,
     /// Every state but those that the recovery cannot tell apart; the same verdicts as exhaustive

@@ -48,6 +48,12 @@ fn test(case: &Case, variant: Variant) -> Result<(), String> {
     if all != pruned {
         return Err(format!("exhaustive finds {all:?}\nand dpor {pruned:?}"));
     }
+    let representative = crash::crash(case, &program, "representative")?;
+    judge::judge(case, &representative).map_err(|error| format!("representative: {error}"))?;
+    let represented = judge::verdicts(case, &representative);
+    if represented != pruned {
+        return Err(format!("dpor finds {pruned:?}\nand representative {represented:?}"));
+    }
     if case.is_fixed() {
         let prefix = crash::crash(case, &program, "prefix")?;
         judge::judge(case, &prefix).map_err(|error| format!("prefix: {error}"))?;

@@ -345,6 +345,7 @@ fn options(save: Option<PathBuf>) -> CampaignOptions {
         tear: true,
         reorder_in_line: false,
         strategy: StrategyKind::Exhaustive,
+        joint: true,
         seed: 0,
         from: None,
         until: None,

@@ -10,22 +10,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crashproof_report::{Finding, Stats};
+use crashproof_report::{Behaviours, Finding, Stats};
 use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::StackId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::campaign::{CampaignOptions, Outcome, Progress, Recovered, StrategyKind, judge};
+use crate::campaign::{CampaignOptions, Outcome, Progress, Recovered, judge};
 use crate::cursor::{Cursor, Stops};
 use crate::error::CrashError;
 use crate::executor::{Executor, Explainer, Failure, Verdict};
 use crate::journal::{Journal, Record};
 use crate::reads::{Next, Tree, UnitHash};
 use crate::stage::Stage;
-use crate::state::{CrashPoint, State};
+use crate::state::{CrashPoint, Product, State};
 use crate::strategy::{PassEnd, Strategy, Walk, Work, strategy};
 use crate::survey::{Surveyed, count_stops, survey};
-use walk::{Walked, Walker};
+use walk::{Among, Walked, Walker};
 
 /// States kept in [`Outcome::recovered`], in all and of one call path.
 const MAX_RECOVERED: usize = 128;
@@ -70,8 +70,8 @@ struct Shared<'a> {
     warnings: Mutex<Vec<String>>,
 }
 
-/// A crash point: its event, and how much of the event was done.
-type PointKey = (u64, u16);
+/// A crash point: its event, and how much of the event was done; and which part of the work there, if a strategy has several.
+type PointKey = (u64, u16, u64);
 
 /// States that came up, or are alike to one that did in all that the recovery reads.
 #[derive(Default)]
@@ -190,9 +190,9 @@ pub(crate) fn run(
 ) -> Result<Outcome, CrashError> {
     let start = Instant::now();
     let surveyed = survey(trace, options)?;
-    let strategy = strategy(options, surveyed.largest, executors.len());
+    let strategy = strategy(trace, options, &surveyed, executors.len())?;
     let planned = match strategy.stops() {
-        Stops::CrashPoints => surveyed.survey.states,
+        Stops::CrashPoints => strategy.planned().unwrap_or(surveyed.survey.states),
         stops => count_stops(trace, &surveyed.contents, options, stops)?,
     };
     let (journal, records) = match &options.journal {
@@ -218,8 +218,8 @@ pub(crate) fn run(
         findings: AtomicU64::new(0),
         unrepeated: AtomicU64::new(0),
         coverage: Mutex::default(),
-        prunes: AtomicBool::new(options.strategy == StrategyKind::Dpor),
-        compared: AtomicBool::new(options.strategy != StrategyKind::Dpor),
+        prunes: AtomicBool::new(options.strategy.prunes()),
+        compared: AtomicBool::new(!options.strategy.prunes()),
         tree: Mutex::default(),
         unfinished: AtomicU64::new(0),
         journal,
@@ -276,10 +276,20 @@ fn outcome(shared: &Shared<'_>, findings: Vec<Finding>) -> Outcome {
             states_failed: shared.failed.load(Ordering::Relaxed),
             seconds: shared.start.elapsed().as_secs_f64(),
             cut_short: shared.cut_short.load(Ordering::Relaxed),
+            behaviours: behaviours_of(shared),
         },
         warnings,
         recovered,
     }
+}
+
+fn behaviours_of(shared: &Shared<'_>) -> Option<Behaviours> {
+    let behaviours = shared.strategy.behaviours()?;
+    let points_in_part = lock(&shared.coverage).unfinished.len() as u64;
+    Some(Behaviours {
+        points_in_part,
+        ..behaviours
+    })
 }
 
 /// If its thread panics, the others need not go on.
@@ -447,10 +457,15 @@ fn work(
                 point: &point,
                 stage: Stage::new(executor, &point),
                 failures,
+                failed: false,
             };
             while next < end {
-                let work = shared.strategy.work(pass, &point, next - passed);
-                if !worker.part(work)? {
+                let part = next - passed;
+                let goes_on = worker.part(shared.strategy.work(pass, &point, part), part)?;
+                if std::mem::take(&mut worker.failed) {
+                    shared.strategy.failed(&point.head, part);
+                }
+                if !goes_on {
                     return Ok(());
                 }
                 next = claimed.fetch_add(1, Ordering::Relaxed);
@@ -472,15 +487,31 @@ struct Worker<'a> {
     point: &'a CrashPoint,
     stage: Stage<'a>,
     failures: &'a Sender<Failure>,
+    /// A state of the part at work fails.
+    failed: bool,
 }
 
 impl Worker<'_> {
     /// Whether to go on.
-    fn part(&mut self, work: Work<'_>) -> Result<bool, CrashError> {
+    fn part(&mut self, work: Work<'_>, part: u64) -> Result<bool, CrashError> {
         let (states, once) = match work {
             Work::States(states) => (states, false),
             Work::Once(states) => (states, true),
-            Work::Walk(walk) => return self.walk(walk),
+            Work::Walk(walk) => {
+                let products = self.point.products();
+                let among = |product: Product<'_>| {
+                    let mut among = vec![Among::Range(0..0); self.point.lines.len()];
+                    product
+                        .digits()
+                        .for_each(|(line, range)| among[line] = Among::Range(range));
+                    among
+                };
+                return self.walk(walk, 0, products.map(among));
+            }
+            Work::Among(walk, options) => {
+                let among = options.into_iter().map(Among::List).collect();
+                return self.walk(walk, part, std::iter::once(among));
+            }
         };
         for state in states {
             if matches!(self.test(&state)?, Tested::Stopped) {
@@ -498,7 +529,10 @@ impl Worker<'_> {
         if self.shared.is_over() {
             return Ok(Tested::Stopped);
         }
-        if self.shared.prunes.load(Ordering::Relaxed) && self.lookup(state).is_some() {
+        if self.shared.prunes.load(Ordering::Relaxed)
+            && let Some(verdict) = self.lookup(state)
+        {
+            self.failed |= verdict == Verdict::Fails;
             return Ok(Tested::Known);
         }
         let hash = self.point.state_hash(state);
@@ -535,6 +569,7 @@ impl Worker<'_> {
                     .stop_pruning("the same state, run twice, ended in different ways or was read at different places");
             }
         }
+        self.failed |= verdict == Verdict::Fails;
         let touched = run.touched.take().map(|units| self.contents_of(&units, state));
         if let Some(touched) = &touched {
             self.shared.learn(self.point.context, touched, verdict);
@@ -596,9 +631,7 @@ impl Worker<'_> {
                 state: hash,
                 context: self.point.context,
                 verdict,
-                touched: touched
-                    .filter(|_| shared.options.strategy == StrategyKind::Dpor)
-                    .map(Into::into),
+                touched: touched.filter(|_| shared.options.strategy.prunes()).map(Into::into),
                 failure: failure.clone(),
                 recovered,
             })?;
@@ -625,20 +658,16 @@ impl Worker<'_> {
     }
 
     /// Goes over all states that the recovery can tell apart. Whether the campaign goes on.
-    fn walk(&mut self, walk: Walk) -> Result<bool, CrashError> {
-        let key = (self.point.head.seq, self.point.head.within);
+    fn walk(&mut self, walk: Walk, part: u64, products: impl Iterator<Item = Vec<Among>>) -> Result<bool, CrashError> {
+        let key = (self.point.head.seq, self.point.head.within, part);
         if lock(&self.shared.coverage).finished.contains(&key) {
             return Ok(true);
         }
         let pruned = self.shared.prunes.load(Ordering::Relaxed);
         let mut walker = Walker::new(walk);
         let mut complete = true;
-        for product in self.point.products() {
-            let mut ranges = vec![0..0; self.point.lines.len()];
-            for (line, range) in product.digits() {
-                ranges[line] = range;
-            }
-            match walker.product(self, ranges)? {
+        for among in products {
+            match walker.product(self, among)? {
                 Walked::All => {}
                 Walked::InPart => {
                     complete = false;

@@ -30,26 +30,49 @@ struct Branch {
     count: u128,
 }
 
+/// Options of a line.
+#[derive(Clone, Debug)]
+pub(super) enum Among {
+    Range(Range<u64>),
+    List(Vec<u64>),
+}
+
+impl Among {
+    fn count(&self) -> u64 {
+        match self {
+            Among::Range(range) => range.end - range.start,
+            Among::List(list) => list.len() as u64,
+        }
+    }
+
+    fn nth(&self, number: u64) -> u64 {
+        match self {
+            Among::Range(range) => range.start + number,
+            Among::List(list) => list[number as usize],
+        }
+    }
+}
+
 /// The choices of a point's lines.
 struct Choices {
-    ranges: Vec<Range<u64>>,
+    among: Vec<Among>,
     fixed: Vec<Option<u64>>,
 }
 
 impl Choices {
-    fn new(ranges: Vec<Range<u64>>) -> Choices {
-        let fixed = ranges
+    fn new(among: Vec<Among>) -> Choices {
+        let fixed = among
             .iter()
-            .map(|range| (range.end - range.start == 1).then_some(range.start));
+            .map(|options| (options.count() == 1).then(|| options.nth(0)));
         Choices {
             fixed: fixed.collect(),
-            ranges,
+            among,
         }
     }
 
     fn count(&self, lines: impl Iterator<Item = usize>) -> u128 {
         lines
-            .map(|line| (self.ranges[line].end - self.ranges[line].start) as u128)
+            .map(|line| self.among[line].count() as u128)
             .fold(1, u128::saturating_mul)
     }
 
@@ -59,9 +82,9 @@ impl Choices {
 
     fn fix(&mut self, lines: &[usize], mut number: u128) {
         for &line in lines {
-            let range = &self.ranges[line];
-            let count = (range.end - range.start) as u128;
-            self.fixed[line] = Some(range.start + (number % count) as u64);
+            let options = &self.among[line];
+            let count = options.count() as u128;
+            self.fixed[line] = Some(options.nth((number % count) as u64));
             number /= count;
         }
     }
@@ -71,7 +94,7 @@ impl Choices {
     }
 
     fn option(&self, line: usize) -> u64 {
-        self.fixed[line].unwrap_or(self.ranges[line].start)
+        self.fixed[line].unwrap_or_else(|| self.among[line].nth(0))
     }
 
     /// A state of these choices.
@@ -97,9 +120,9 @@ impl Walker {
         }
     }
 
-    /// Goes over all states in which each line has an option of its range.
-    pub fn product(&mut self, worker: &mut Worker<'_>, ranges: Vec<Range<u64>>) -> Result<Walked, CrashError> {
-        let mut choices = Choices::new(ranges);
+    /// Goes over all states in which each line has one of its options.
+    pub fn product(&mut self, worker: &mut Worker<'_>, among: Vec<Among>) -> Result<Walked, CrashError> {
+        let mut choices = Choices::new(among);
         let mut branches: Vec<Branch> = Vec::new();
         loop {
             let at = branches.last().map(|branch| branch.at);

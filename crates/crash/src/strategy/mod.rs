@@ -9,17 +9,23 @@ mod dpor;
 mod exhaustive;
 mod prefix;
 mod random;
+mod representative;
 
 use std::ops::Range;
+use std::path::Path;
 
 pub(crate) use dpor::Dpor;
 pub(crate) use exhaustive::Exhaustive;
 pub(crate) use prefix::Prefix;
 pub(crate) use random::Random;
+pub(crate) use representative::Representative;
 
 use crate::campaign::{CampaignOptions, StrategyKind};
 use crate::cursor::Stops;
+use crate::error::CrashError;
 use crate::state::{CrashPoint, PointHead, State};
+use crate::survey::Surveyed;
+use crashproof_report as report;
 
 /// What a worker has claimed.
 pub(crate) enum Work<'p> {
@@ -29,6 +35,8 @@ pub(crate) enum Work<'p> {
     Once(Box<dyn Iterator<Item = State> + 'p>),
     /// All states of the point that the recovery can tell apart, as far as so many runs go.
     Walk(Walk),
+    /// Those in which each line has one of its options here.
+    Among(Walk, Vec<Vec<u64>>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,18 +67,37 @@ pub(crate) trait Strategy: Send + Sync {
     fn parts(&self, pass: u32, head: &PointHead) -> u64;
 
     fn work<'p>(&self, pass: u32, point: &'p CrashPoint, part: u64) -> Work<'p>;
+
+    /// States that it will test, if these are not all that are allowed.
+    fn planned(&self) -> Option<u128> {
+        None
+    }
+
+    fn behaviours(&self) -> Option<report::Behaviours> {
+        None
+    }
+
+    /// A state of this part of the pass failed.
+    fn failed(&self, _head: &PointHead, _part: u64) {}
 }
 
-/// `representative` takes its place here when there is a program to look into.
-pub(crate) fn strategy(options: &CampaignOptions, largest: u128, workers: usize) -> Box<dyn Strategy> {
-    match options.strategy {
+pub(crate) fn strategy(
+    trace: &Path,
+    options: &CampaignOptions,
+    surveyed: &Surveyed,
+    workers: usize,
+) -> Result<Box<dyn Strategy>, CrashError> {
+    Ok(match options.strategy {
         StrategyKind::Prefix => Box::new(Prefix),
-        StrategyKind::Exhaustive => Box::new(Exhaustive { largest }),
+        StrategyKind::Exhaustive => Box::new(Exhaustive {
+            largest: surveyed.largest,
+        }),
         StrategyKind::Dpor => Box::new(Dpor {
             workers: workers as u64,
         }),
         StrategyKind::Random => Box::new(Random::new(options)),
-    }
+        StrategyKind::Representative => Box::new(Representative::open(trace, &surveyed.contents, options)?),
+    })
 }
 
 /// Passes over the states that most bugs show in.

@@ -576,6 +576,7 @@ pub fn options(strategy: StrategyKind) -> CampaignOptions {
         tear: true,
         reorder_in_line: false,
         strategy,
+        joint: true,
         seed: 1,
         from: None,
         until: None,

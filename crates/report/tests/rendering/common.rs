@@ -261,6 +261,7 @@ pub fn stats() -> Stats {
         states_failed: 3_469,
         seconds: 3.2,
         cut_short: false,
+        behaviours: None,
     }
 }
 

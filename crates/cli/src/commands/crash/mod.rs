@@ -272,9 +272,9 @@ impl Test<'_> {
     }
 
     fn executor(&self, survey: &Survey, strategy: StrategyKind) -> std::result::Result<SandboxExecutor, SandboxError> {
-        let track = match strategy {
-            StrategyKind::Dpor => Track::Reads,
-            _ => Track::Writes,
+        let track = match strategy.prunes() {
+            true => Track::Reads,
+            false => Track::Writes,
         };
         let limits = self.plan.limits(self.arguments);
         let mut options = sandbox::options(self.plan, survey, limits, track, self.arguments.no_server);

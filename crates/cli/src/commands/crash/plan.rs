@@ -98,11 +98,13 @@ impl Plan {
             tear: !arguments.no_tear,
             reorder_in_line: arguments.reorder_in_line,
             strategy: match arguments.strategy {
+                Strategy::Representative => StrategyKind::Representative,
                 Strategy::Prefix => StrategyKind::Prefix,
                 Strategy::Exhaustive => StrategyKind::Exhaustive,
                 Strategy::Dpor => StrategyKind::Dpor,
                 Strategy::Random => StrategyKind::Random,
             },
+            joint: !arguments.no_joint,
             seed: arguments.seed,
             from: arguments.from.clone(),
             until: arguments.until.clone(),

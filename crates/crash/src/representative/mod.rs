@@ -1,0 +1,115 @@
+//! Representative testing (Squint, dissertation chapter 4): only the crash states of a few update behaviours are tested, each of
+//! which stands for many that are alike.
+//!
+//! [`order`] replays the persistence graph (§4.4.2), [`epochs`] cuts it into update behaviours (§4.4.3) and finds joint ones
+//! (ours), [`shape`] and [`groups`] put them under their representatives (§4.4.4), [`choices`] says which crash states
+//! of a behaviour are tested (§4.4.5). What an update is about is behind [`subject`].
+//!
+//! What it may miss: a bug that shows only in a state that no representative has (§4.4.6): one between objects that are neither
+//! unordered nor linked, one that depends on values rather than on which fields are updated in which order. It never
+//! reports wrongly: every state is one that the model allows.
+
+mod calls;
+pub(crate) mod choices;
+mod epochs;
+mod groups;
+mod order;
+mod shape;
+mod subject;
+
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+
+use crate::campaign::CampaignOptions;
+use crate::error::CrashError;
+use choices::Tested;
+use epochs::{Class, Counts, Epoch, EpochId, Epochs, Member};
+pub(crate) use groups::Group;
+use shape::NEVER;
+
+/// The update behaviours of a trace, and their groups.
+pub(crate) struct Behaviours {
+    epochs: FxHashMap<EpochId, Epoch>,
+    classes: Vec<Class>,
+    pub groups: Vec<Group>,
+    /// Crash points, in order.
+    points: Vec<u64>,
+    pub counts: Counts,
+}
+
+/// Where a behaviour is crashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum At {
+    /// Just before this event.
+    Event(u64),
+    /// At the end of the run.
+    End,
+}
+
+pub(crate) fn behaviours(trace: &Path, options: &CampaignOptions) -> Result<Behaviours, CrashError> {
+    let mut calls = calls::Calls::default();
+    let mut epochs = Epochs::new(&mut calls, options.joint);
+    order::replay(trace, options, &mut epochs)?;
+    epochs.finish();
+    let Epochs {
+        epochs,
+        found: classes,
+        points,
+        counts,
+        ..
+    } = epochs;
+    let groups = groups::group(&classes, &epochs);
+    Ok(Behaviours {
+        epochs,
+        classes,
+        groups,
+        points,
+        counts,
+    })
+}
+
+impl Behaviours {
+    /// The behaviours of a group that were kept, its representative first.
+    pub fn members(&self, group: &Group) -> impl Iterator<Item = &Member> {
+        group.classes.iter().flat_map(|&class| &self.classes[class].members)
+    }
+
+    pub fn tested(&self, member: &Member) -> Tested {
+        let mut seqs: Vec<u64> = self.nodes(member).map(|node| node.seq).collect();
+        seqs.sort_unstable();
+        seqs.dedup();
+        Tested { seqs }
+    }
+
+    fn nodes(&self, member: &Member) -> impl Iterator<Item = &shape::Node> {
+        member
+            .epochs
+            .iter()
+            .filter_map(|id| self.epochs.get(id))
+            .flat_map(|epoch| &epoch.nodes)
+    }
+
+    /// Crash points of a behaviour: just before each event that makes one of its stores persistent. Any combination of
+    /// its stores that is possible at another point of its span is possible at one of these. Of stores that stay
+    /// uncertain after the last is issued, there are points ever further on, and the end: something else may come
+    /// to depend on them meanwhile.
+    pub fn points(&self, member: &Member) -> Vec<At> {
+        let (mut points, mut last) = (Vec::new(), 0);
+        for node in self.nodes(member) {
+            last = last.max(node.seq);
+            points.push(node.persistent_at);
+        }
+        points.sort_unstable();
+        points.dedup();
+        if let Some(&until) = points.last() {
+            let after = self.points.partition_point(|&point| point <= last);
+            let later = (0..).map_while(|step| self.points.get(after + (1usize << step) - 1));
+            points.extend(later.take_while(|&&point| point < until).copied().collect::<Vec<_>>());
+        }
+        points.sort_unstable();
+        points.dedup();
+        let at = |point| if point == NEVER { At::End } else { At::Event(point) };
+        points.into_iter().map(at).collect()
+    }
+}

@@ -1,0 +1,153 @@
+//! What of a behaviour counts when it is compared with others: which field each store updates (the k-th store to a field
+//! is the k-th of another behaviour), and which must persist before which (dissertation §4.4.4).
+
+use crashproof_model::LineAddress;
+use crashproof_trace::{PmAddress, StackId};
+use rustc_hash::FxHashMap;
+
+use crate::hash::{mix, pair};
+
+/// Never, as far as the trace says.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// A store as a behaviour keeps it.
+#[allow(dead_code, reason = "`crashproof explain` shows it, which lands next")]
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// Of its event; nodes of one event are in the order of the list.
+    pub seq: u64,
+    /// The event that made it guaranteed persistent: there is a crash point just before it.
+    pub persistent_at: u64,
+    pub at: PmAddress,
+    pub len: u32,
+    pub line: Option<LineAddress>,
+    pub in_line_order: bool,
+    pub field: u64,
+    pub stack: StackId,
+    /// Where in the source, or in the code.
+    pub site: u64,
+}
+
+/// Whether `a` must persist before `b`, which was issued after it.
+pub(crate) fn before(a: &Node, b: &Node) -> bool {
+    a.persistent_at <= b.seq || a.in_line_order && b.in_line_order && a.line == b.line
+}
+
+/// A node, and which update of a behaviour it is, whatever the instance.
+pub(crate) struct Labelled<'a> {
+    pub label: u64,
+    /// Position in issue order.
+    pub index: usize,
+    pub node: &'a Node,
+}
+
+/// Of one epoch, or of two that are tested together: (type, nodes), the nodes in issue order.
+pub(crate) struct Shape<'a> {
+    /// In the order of their labels.
+    pub nodes: Vec<Labelled<'a>>,
+    /// Of the types.
+    pub ty: u64,
+    /// Labels as a set of bits: what is not in it is not in the shape.
+    signature: u64,
+}
+
+impl<'a> Shape<'a> {
+    pub fn new(parts: &[(u32, &'a [Node])]) -> Shape<'a> {
+        // Which comes first must not depend on the instance: by type, else by time.
+        let mut sides: Vec<usize> = (0..parts.len()).collect();
+        sides.sort_by_key(|&side| (parts[side].0, parts[side].1.first().map(|node| node.seq)));
+        let mut all: Vec<(u64, usize, &'a Node)> = Vec::new();
+        let mut ty = parts.len() as u64;
+        for (rank, &side) in sides.iter().enumerate() {
+            let (part_type, nodes) = parts[side];
+            ty = mix(ty ^ u64::from(part_type).wrapping_add(0x9e37_79b9));
+            let key = mix(u64::from(part_type) << 8 | rank as u64);
+            let mut counts: FxHashMap<u64, u64> = FxHashMap::default();
+            for node in nodes {
+                let count = counts.entry(node.field).or_default();
+                all.push((mix(mix(key ^ node.field).wrapping_add(*count)), rank, node));
+                *count += 1;
+            }
+        }
+        all.sort_by_key(|&(_, rank, node)| (node.seq, rank));
+        let mut nodes: Vec<Labelled<'a>> = all
+            .into_iter()
+            .enumerate()
+            .map(|(index, (label, _, node))| Labelled { label, index, node })
+            .collect();
+        nodes.sort_by_key(|node| node.label);
+        let signature = nodes.iter().fold(0, |set, node| set | 1 << (node.label % 64));
+        Shape { nodes, ty, signature }
+    }
+
+    fn edge(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (&self.nodes[a], &self.nodes[b]);
+        a.index < b.index && before(a.node, b.node)
+    }
+
+    pub fn edges(&self) -> usize {
+        let count = self.nodes.len();
+        let pairs = (0..count).flat_map(|a| (0..count).map(move |b| (a, b)));
+        pairs.filter(|&(a, b)| self.edge(a, b)).count()
+    }
+
+    /// Equal for shapes with the same updates and the same edges.
+    pub fn hash(&self) -> u128 {
+        let mut order: Vec<&Labelled<'_>> = self.nodes.iter().collect();
+        order.sort_by_key(|node| node.index);
+        let mut persistent: Vec<&Labelled<'_>> = order.clone();
+        persistent.sort_by_key(|node| node.node.persistent_at);
+        let mut persistent = persistent.into_iter().peekable();
+        // What is persistent by now; under eADR that may be nodes yet to come, of the same event.
+        let mut sum = 0u128;
+        let mut lines: FxHashMap<LineAddress, Vec<&Labelled<'_>>> = FxHashMap::default();
+        let mut total = pair(self.ty, self.nodes.len() as u64);
+        for node in order {
+            while let Some(earlier) =
+                persistent.next_if(|a| a.node.persistent_at <= node.node.seq && a.index < node.index)
+            {
+                sum = sum.wrapping_add(pair(1, earlier.label));
+            }
+            let mut predecessors = sum;
+            if let (Some(line), true) = (node.node.line, node.node.in_line_order) {
+                let line = lines.entry(line).or_default();
+                line.retain(|a| a.node.persistent_at > node.node.seq);
+                for earlier in line.iter() {
+                    predecessors = predecessors.wrapping_add(pair(1, earlier.label));
+                }
+                line.push(node);
+            }
+            let low = mix(predecessors as u64 ^ mix((predecessors >> 64) as u64));
+            total = total.wrapping_add(pair(node.label, low));
+        }
+        total
+    }
+
+    /// Where the nodes of another shape are in this one, if it has all of them.
+    fn find(&self, other: &Shape<'_>) -> Option<Vec<usize>> {
+        let mut places = Vec::with_capacity(other.nodes.len());
+        let mut at = 0;
+        for node in &other.nodes {
+            while self.nodes.get(at)?.label < node.label {
+                at += 1;
+            }
+            if self.nodes[at].label != node.label {
+                return None;
+            }
+            places.push(at);
+            at += 1;
+        }
+        Some(places)
+    }
+
+    /// Has all updates of the other, and among these no edge that the other has not.
+    pub fn represents(&self, other: &Shape<'_>) -> bool {
+        if self.ty != other.ty || other.signature & !self.signature != 0 || other.nodes.len() > self.nodes.len() {
+            return false;
+        }
+        let Some(places) = self.find(other) else {
+            return false;
+        };
+        (0..places.len()).all(|a| (0..places.len()).all(|b| !self.edge(places[a], places[b]) || other.edge(a, b)))
+    }
+}
