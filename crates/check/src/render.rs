@@ -9,6 +9,7 @@ use crashproof_trace::{Header, ProgramEnd, StackId, Tables};
 use crate::config::{Analysis, Config, Rule};
 use crate::findings::{Detail, RawFinding, Relation};
 use crate::pass::Outcome;
+use crashproof_sites::Typing;
 use crashproof_stacks::{Entry, Stacks, Symbolized, file_name, is_c_runtime};
 
 pub struct Context<'a> {
@@ -28,6 +29,7 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
         threads,
     } = outcome;
     let unseen_fences = unseen_fences(context, threads);
+    let mut typing = Typing::new();
     let mut findings = Vec::new();
     for finding in raw.iter() {
         // One mistake, one finding: the transaction's says more.
@@ -47,6 +49,7 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
             entry.as_ref(),
             unseen_fences,
             &mut stacks,
+            &mut typing,
             context,
         ));
     }
@@ -101,6 +104,7 @@ fn put_into_words(
     entry: Option<&Entry>,
     unseen_fences: bool,
     stacks: &mut Stacks,
+    typing: &mut Typing,
     context: &Context,
 ) -> Finding {
     let Symbolized { frames, approximate } = stacks.symbolize(raw.stack, context.tables);
@@ -148,7 +152,7 @@ fn put_into_words(
             kind,
             stack: symbolize(stack),
         }),
-        approximate: index.is_some_and(|index| approximate[index]),
+        approximate: index.is_some_and(|index| approximate[index]) || typing.is_merged(context.tables, raw.stack),
         related: raw
             .related
             .into_iter()

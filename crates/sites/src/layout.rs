@@ -82,7 +82,7 @@ fn path(types: &[TypeInfo], ty: TypeIndex, offset: u64, size: u64, depth: usize)
             let inner = field.ty.filter(|_| depth > 0).and_then(|inner| {
                 let element = types.get(inner as usize)?.size;
                 let within = offset.checked_sub(field.offset)?.checked_rem(element)?;
-                (within + size <= element && (within, size) != (0, element))
+                (within.checked_add(size)? <= element && (within, size) != (0, element))
                     .then(|| path(types, inner, within, size, depth - 1))?
             });
             let array = if field.elements.is_some() { "[]" } else { "" };

@@ -12,6 +12,8 @@ pub mod layout;
 mod reader;
 pub mod section;
 mod table;
+#[cfg(test)]
+mod tests;
 mod typing;
 
 pub use functions::destination;

@@ -159,6 +159,11 @@ impl Typing {
         types
     }
 
+    /// Whether the store is one that the compiler made of several source lines, so that its position is only one of them.
+    pub fn is_merged(&mut self, tables: &Tables, stack: StackId) -> bool {
+        self.resolver.is_merged(stack, tables)
+    }
+
     pub fn type_name(&self, ty: TypeId) -> &str {
         self.types.get(ty.0 as usize).map_or("?", |(name, _)| name)
     }

@@ -147,6 +147,19 @@ impl Resolver {
         found.finish()
     }
 
+    /// Whether the innermost instruction is one store made of several of the source.
+    pub fn is_merged(&mut self, stack: StackId, tables: &Tables) -> bool {
+        let Some(&frame) = tables.frames(stack).first() else {
+            return false;
+        };
+        let innermost = self.source_frames(frame, false, tables);
+        let site = innermost.first().and_then(|source| {
+            let module = source.module.as_deref()?;
+            Some(!site(module, frame.address, source)?.1.merged.is_empty())
+        });
+        site.unwrap_or(false)
+    }
+
     /// Of one code address, innermost first; at least one.
     fn source_frames(&mut self, frame: Frame, is_return_address: bool, tables: &Tables) -> Vec<SourceFrame> {
         let module = frame.module.and_then(|id| self.module(id, tables));
@@ -302,7 +315,10 @@ impl Found {
             Target::Unknown => return false,
             Target::Argument(outer) => {
                 self.argument = Some(Argument {
-                    offset: outer.offset.zip(wanted.offset).map(|(outer, inner)| outer + inner),
+                    offset: outer
+                        .offset
+                        .zip(wanted.offset)
+                        .map(|(outer, inner)| outer.wrapping_add(inner)),
                     ..outer
                 });
             }
@@ -330,7 +346,10 @@ impl Found {
                     }
                 }
                 self.argument = place.argument.map(|outer| Argument {
-                    offset: outer.offset.zip(wanted.offset).map(|(outer, inner)| outer + inner),
+                    offset: outer
+                        .offset
+                        .zip(wanted.offset)
+                        .map(|(outer, inner)| outer.wrapping_add(inner)),
                     ..outer
                 });
             }
@@ -363,7 +382,7 @@ fn moved(types: &[TypeInfo], place: &Place, offset: Option<i64>, size: Option<u6
     };
     let within = |level: &Level, offset: i64| {
         let info = &types[level.ty as usize];
-        u64::try_from(level.offset as i64 + offset)
+        u64::try_from((level.offset as i64).wrapping_add(offset))
             .ok()
             .filter(|&at| at.saturating_add(size.unwrap_or(1)) <= info.size || is_open_ended(info))
     };
@@ -386,7 +405,7 @@ fn moved(types: &[TypeInfo], place: &Place, offset: Option<i64>, size: Option<u6
         && whole > 0
     {
         // Beyond the object: a later element of an array.
-        let at = (level.offset as i64 + offset).rem_euclid(whole as i64) as u64;
+        let at = (level.offset as i64).wrapping_add(offset).rem_euclid(whole as i64) as u64;
         let nested = layout::nest(types, level.ty, at, size);
         levels.extend(nested.into_iter().rev().map(Level::from));
     }
@@ -405,5 +424,5 @@ fn array_behind(types: &[TypeInfo], level: &Level) -> u64 {
         .find(|field| {
             field.elements.is_some() && field.offset <= level.offset && level.offset - field.offset < field.size
         })
-        .map_or(0, |field| field.offset + field.size - level.offset)
+        .map_or(0, |field| field.size - (level.offset - field.offset))
 }
