@@ -22,16 +22,4 @@ pub enum CompileError {
     },
     #[error("the bitcode that clang made of {source_file} cannot be read: {reason}; is CRASHPROOF_CLANG a clang 19?")]
     Bitcode { source_file: String, reason: String },
-    /// A mistake of ours, found by LLVM's verifier before it becomes wrong code.
-    #[error(
-        "instrumenting {source_file} made invalid code: {reason}; please report this, and meanwhile compile this file with clang-19"
-    )]
-    Invalid { source_file: String, reason: String },
-    /// A construct that the instrumentation cannot translate.
-    #[error("cannot instrument {what} in {function}: {reason}")]
-    Instrument {
-        what: &'static str,
-        function: String,
-        reason: String,
-    },
 }

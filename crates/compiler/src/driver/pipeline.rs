@@ -12,11 +12,11 @@ use inkwell::context::Context;
 use inkwell::module::Module;
 
 use super::jobs::{Job, Makes};
-use super::{clang, steps};
+use super::{clang, say, steps};
 use crate::CompileError;
 use crate::embed::{self, Form};
 use crate::frontend::FrontEnd;
-use crate::instrument;
+use crate::instrument::instrument;
 
 pub struct Compilation<'a> {
     pub job: &'a Job,
@@ -58,21 +58,28 @@ impl Compilation<'_> {
         let mut table = self.table(front)?;
         let front_end = FrontEnd::read(&self.read(&Context::create(), front)?);
         let context = Context::create();
-        let module = self.read(&context, optimised)?;
+        let mut module = self.read(&context, optimised)?;
         table.source = self.source(&module);
-        table.sites = instrument::instrument(&module, &front_end, table.object);
+        table.sites = instrument(&module, &front_end, table.object);
+        if let Err(reason) = module.verify() {
+            say(
+                "warning",
+                &format!(
+                    "{}: instrumented, it would be invalid code; please report this. It is compiled without, and recorded by faults as \
+                     unmodified code is. LLVM says: {}",
+                    table.source,
+                    reason.to_string().trim_end()
+                ),
+            );
+            module = self.read(&context, optimised)?;
+            table.sites.clear();
+        }
         (table.types, table.calls) = front_end.finish();
         let form = match makes {
             Makes::Assembly => Form::Text,
             Makes::Object | Makes::Bitcode => Form::File,
         };
         embed::embed(&module, front, &table, &self.scratch, form)?;
-        if let Err(reason) = module.verify() {
-            return Err(CompileError::Invalid {
-                source_file: table.source,
-                reason: reason.to_string(),
-            });
-        }
         if module.write_bitcode_to_path(output) {
             return Ok(());
         }
