@@ -31,6 +31,7 @@ pub fn write(path: &Path, events: u64, random: bool) {
         let file = writer.file(&PmFile {
             path: "/nowhere/pool".into(),
             size: FILE_BYTES,
+            created: false,
         })?;
         let (thread, process) = (ThreadId(0), ProcessId(0));
         let start = EventKind::ProcessStart {

@@ -54,6 +54,7 @@ fn generate(path: &std::path::Path, pattern: &str, events: u64) -> Result<(), Bo
     let file = writer.file(&PmFile {
         path: "/pm/pool".into(),
         size,
+        created: false,
     })?;
     let mut stacks = Vec::new();
     for address in 1..1000 {

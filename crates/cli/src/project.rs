@@ -269,7 +269,10 @@ mod tests {
         assert_eq!(crash.time.unwrap().0.as_secs(), 5400);
         assert_eq!((crash.max_states, crash.jobs), (Some(10), Some(3)));
         assert_eq!(crash.timeout.unwrap().0.as_secs(), 5);
-        assert_eq!((crash.memory, crash.disk), (Size(64 << 20), Size(1500 << 10)));
+        assert_eq!(
+            (crash.memory, crash.disk),
+            (Some(Size(64 << 20)), Some(Size(1500 << 10)))
+        );
         assert_eq!(crash.save, Path::new("crashes"));
         assert_eq!(crash.config.as_deref(), Some(Path::new("other.toml")));
         assert_eq!(crash.recording.client_requests, Switch::On);

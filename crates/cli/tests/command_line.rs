@@ -78,6 +78,7 @@ impl Made {
         let file = writer.file(&PmFile {
             path: "/mnt/pm/pool".into(),
             size: 4096,
+            created: false,
         })?;
         let at = |offset| PmAddress { file, offset };
         let (thread, process, none) = (ThreadId(0), ProcessId(0), StackId(0));

@@ -57,6 +57,7 @@ fn a_recovery_is_run_and_recorded_in_a_sandbox() {
         no_server: false,
         compare: false,
         hidden: Vec::new(),
+        capture: crashproof_sandbox::DEFAULT_CAPTURE,
     })
     .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(*worker.how(), How::Parked);

@@ -61,8 +61,6 @@ pub struct CampaignOptions {
     /// that which has the other.
     pub from: Option<String>,
     pub until: Option<String>,
-    /// Paths of PM files that the program made: they are not there before it first maps them.
-    pub created: Vec<String>,
     pub time: Option<Duration>,
     pub max_states: Option<u64>,
     /// What recovery must print to stdout.
@@ -197,7 +195,7 @@ pub fn make_image(
         until: None,
         ..options.clone()
     };
-    let surveyed = crate::survey::contents(trace, &whole)?;
+    let surveyed = crate::survey::contents(trace)?;
     let mut cursor = Cursor::open(trace, &surveyed, &whole, Stops::CrashPoints, executor)?;
     cursor.go_to(point, executor)?;
     let output = cursor.output().to_vec();

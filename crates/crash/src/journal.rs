@@ -136,9 +136,6 @@ fn key(trace: &Path, options: &CampaignOptions) -> io::Result<u128> {
     ]);
     hash.bytes(options.strategy.name().as_bytes());
     hash.bytes(options.expect_output.as_deref().unwrap_or_default());
-    for path in &options.created {
-        hash.bytes(path.as_bytes());
-    }
     Ok(hash.0)
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Surveyed {
 }
 
 pub(crate) fn survey(trace: &Path, options: &CampaignOptions) -> Result<Surveyed, CrashError> {
-    let (contents, mut survey) = look(trace, options)?;
+    let (contents, mut survey) = look(trace)?;
     let mut image = SparseImage::default();
     let mut cursor = Cursor::open(trace, &contents, options, Stops::CrashPoints, &mut image)?;
     let mut fine = FxHashSet::default();
@@ -85,12 +85,12 @@ pub(crate) fn count_stops(
 }
 
 /// What a replay starts from.
-pub(crate) fn contents(trace: &Path, options: &CampaignOptions) -> Result<Contents, CrashError> {
-    Ok(look(trace, options)?.0)
+pub(crate) fn contents(trace: &Path) -> Result<Contents, CrashError> {
+    Ok(look(trace)?.0)
 }
 
 /// Files and mappings, in one pass without the model.
-fn look(trace: &Path, options: &CampaignOptions) -> Result<(Contents, Survey), CrashError> {
+fn look(trace: &Path) -> Result<(Contents, Survey), CrashError> {
     let mut reader = TraceReader::open(trace)?;
     let mut survey = Survey::default();
     let mut max_sizes: Vec<u64> = Vec::new();
@@ -148,7 +148,7 @@ fn look(trace: &Path, options: &CampaignOptions) -> Result<(Contents, Survey), C
             path: file.path.clone(),
             size: file.size,
             max_size: file.size.max(max_sizes.get(index).copied().unwrap_or(0)),
-            present: !options.created.contains(&file.path),
+            present: !file.created,
         });
     }
     survey.warnings.extend(

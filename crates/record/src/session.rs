@@ -37,6 +37,22 @@ pub struct SessionOptions {
     pub locked_rmw: bool,
 }
 
+/// The time, in nanoseconds since 1970, such that whatever is made from now on has a later birth time, and nothing that was
+/// made before. That of a file is the kernel's coarse clock, or (since Linux 6.13) a finer one that may be ahead of it.
+fn tick() -> u64 {
+    let clock = |clock| {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the call fills in the time that it is given.
+        unsafe { libc::clock_gettime(clock, &mut time) };
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    let now = clock(libc::CLOCK_REALTIME);
+    while clock(libc::CLOCK_REALTIME_COARSE) <= now {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    now
+}
+
 /// A mapped session; unmapped and removed on drop.
 pub struct SessionFile {
     map: NonNull<Session>,
@@ -75,6 +91,7 @@ impl SessionFile {
         header.options.pattern_count = options.pm.len() as u32;
         header.options.patterns[..patterns.len()].copy_from_slice(&patterns);
         header.recorder_pid = std::process::id();
+        header.started = tick();
         header.version = wire::VERSION;
         header.magic = wire::MAGIC;
         Ok(session)

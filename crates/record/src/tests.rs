@@ -212,7 +212,8 @@ fn file(session: &Session, file: u32, path: &Path) {
         .u32(file)
         .u64(status.len())
         .u64(dev)
-        .u64(status.ino());
+        .u64(status.ino())
+        .u32(0);
     publish(
         session,
         wire::FILE,

@@ -329,6 +329,7 @@ impl Translator {
         let size = reader.u64()?;
         let dev = reader.u64()?;
         let ino = reader.u64()?;
+        let created = reader.u32()? != 0;
         let path = String::from_utf8_lossy(reader.bytes()?).into_owned();
         if raw >= MAX_RAW_ID || self.file_id(raw).is_some() {
             return None;
@@ -339,6 +340,7 @@ impl Translator {
         self.files[raw as usize] = Some(self.output.file(&PmFile {
             path: path.clone(),
             size,
+            created,
         }));
         self.images.add(raw, size, dev, ino, path);
         Some(())

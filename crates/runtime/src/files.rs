@@ -75,19 +75,23 @@ fn known_fd(fd: c_int) -> Option<(u32, Identity)> {
     Some((known(&identity)?, identity))
 }
 
+/// Gives a file an id and announces it. `files_lock` is held.
+fn add(session: &'static Session, identity: &Identity, path: &[u8]) -> Option<u32> {
+    let id = session.next_file.load(Ordering::Relaxed);
+    let slot = session.files.get(id as usize)?;
+    slot.dev.store(identity.dev, Ordering::Relaxed);
+    slot.ino.store(identity.ino, Ordering::Relaxed);
+    slot.born.store(identity.born, Ordering::Relaxed);
+    session.next_file.store(id + 1, Ordering::Release);
+    let created = identity.born > session.started;
+    log::file(id, identity.size, identity.dev, identity.ino, created, path);
+    Some(id)
+}
+
 /// The file's id; a new file, or one that nobody had mapped any more, is announced with its content.
 fn register(session: &'static Session, fd: c_int, identity: &Identity, path: &[u8]) -> Option<u32> {
     crate::spin::acquire(&session.files_lock, sys::gettid());
-    let id = known(identity).or_else(|| {
-        let id = session.next_file.load(Ordering::Relaxed);
-        let slot = session.files.get(id as usize)?;
-        slot.dev.store(identity.dev, Ordering::Relaxed);
-        slot.ino.store(identity.ino, Ordering::Relaxed);
-        slot.born.store(identity.born, Ordering::Relaxed);
-        session.next_file.store(id + 1, Ordering::Release);
-        log::file(id, identity.size, identity.dev, identity.ino, path);
-        Some(id)
-    });
+    let id = known(identity).or_else(|| add(session, identity, path));
     match id {
         Some(id) if session.files[id as usize].mappings.fetch_add(1, Ordering::AcqRel) == 0 => {
             announce_content(id, fd, identity)
@@ -96,6 +100,31 @@ fn register(session: &'static Session, fd: c_int, identity: &Identity, path: &[u
         None => log::incomplete(INCOMPLETE_LIMIT, b"more PM files than the recorder can follow"),
     }
     crate::spin::release(&session.files_lock);
+    id
+}
+
+/// The id of a file that nobody has mapped, and in whose place a PM file is going to be put: what it holds is needed for a
+/// crash before that, and is gone after it. `None`: there is none.
+fn register_replaced((directory, path): (c_int, *const c_char)) -> Option<u32> {
+    let session = log::session()?;
+    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: the program's NUL-terminated path.
+    let fd = unsafe { sys::syscall(libc::SYS_openat, [directory as u64, path as u64, flags as u64, 0, 0, 0]) }.ok()?;
+    let fd = fd as c_int;
+    let mut buffer = [0; 4096];
+    let regular = identity_of_fd(fd).filter(|found| found.mode & libc::S_IFMT == libc::S_IFREG);
+    let id = regular.and_then(|identity| {
+        let path = path_of_fd(fd, &mut buffer)?;
+        crate::spin::acquire(&session.files_lock, sys::gettid());
+        let id = add(session, &identity, path);
+        if let Some(id) = id {
+            announce_content(id, fd, &identity);
+        }
+        crate::spin::release(&session.files_lock);
+        id
+    });
+    // SAFETY: a descriptor of ours. The process has no locks on a file that it has not opened.
+    let _ = unsafe { sys::syscall(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]) };
     id
 }
 
@@ -719,7 +748,11 @@ fn resolved(directory: c_int, path: *const c_char, buffer: &mut [u8; 4096]) -> O
 /// A rename of a PM file, or of another file over it (which unlinks it).
 fn renaming(paths: [(c_int, *const c_char); 2], call: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
     sys::without_signals(|| {
-        let [moved, replaced] = paths.map(|(d, p)| identity(d, p, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i)));
+        let [moved, mut replaced] =
+            paths.map(|(d, p)| identity(d, p, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i)));
+        if moved.is_some() && replaced.is_none() {
+            replaced = register_replaced(paths[1]);
+        }
         let result = call()?;
         let stack = if moved.or(replaced).is_some() {
             log::stack_here()

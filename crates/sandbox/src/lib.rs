@@ -24,7 +24,7 @@ mod worker;
 
 pub use crashproof_wire::recovery::parse_unit;
 pub use error::{BuildError, SandboxError};
-pub use options::{Command, Limits, Mapping, Options, PmFile, Track};
+pub use options::{Command, DEFAULT_CAPTURE, Limits, Mapping, Options, PmFile, Track};
 pub use run::{Ended, How, Run};
 pub use supervisor::supervise;
 pub use worker::{Worker, available};

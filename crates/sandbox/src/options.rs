@@ -6,6 +6,9 @@ use std::time::Duration;
 
 pub use crashproof_wire::recovery::Mapping;
 
+/// Enough of what a command prints, for those who only want to show it.
+pub const DEFAULT_CAPTURE: u64 = 64 << 10;
+
 /// A command of the user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -66,4 +69,6 @@ pub struct Options {
     pub compare: bool,
     /// Files of the user's that are not there for the recovery, unless a PM file is put in their place.
     pub hidden: Vec<PathBuf>,
+    /// What is kept of what a command prints to stdout or stderr, in bytes.
+    pub capture: u64,
 }

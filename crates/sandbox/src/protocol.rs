@@ -51,6 +51,8 @@ pub enum CommandLine {
 pub enum Request {
     /// Puts the PM file under its path, or away. `Some`: the reply has a new, empty file's descriptor.
     Place { file: usize, path: Option<OsString> },
+    /// Takes away a file of the user's, in the sandbox.
+    Hide { path: OsString },
     /// So many bytes are now allowed for all files.
     Allow { disk: u64 },
     /// Starts the fork servers that are wanted and not there.
@@ -74,7 +76,7 @@ pub enum Reply {
     Failed(BuildError),
     /// The sandbox is there. Descriptors: [`Control`].
     Built,
-    /// For `Place`, `Allow`.
+    /// For `Place`, `Hide`, `Allow`.
     Done,
     Parked {
         recover: Option<Parked>,

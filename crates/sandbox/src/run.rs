@@ -15,7 +15,7 @@ pub struct Ended {
     pub status: Option<i32>,
     pub signal: Option<i32>,
     pub timed_out: bool,
-    /// The first 64 KiB of each.
+    /// The first bytes of each, as many as [`Options::capture`](crate::Options::capture) says.
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
 }

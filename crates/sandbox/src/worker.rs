@@ -25,8 +25,6 @@ use crate::recovery::Shared;
 use crate::run::{Ended, How, Run};
 use crate::session::Session;
 
-/// What is kept of what a command prints.
-const CAPTURE: u64 = 64 << 10;
 /// So often everything is compared, although the runtime watches.
 const COMPARE_EVERY: Duration = Duration::from_secs(3);
 /// Of large images less often: so that it takes no more than this part of the time.
@@ -438,7 +436,7 @@ impl Worker {
             if len == 0 {
                 return Ok(Vec::new());
             }
-            let mut bytes = vec![0; len.min(CAPTURE) as usize];
+            let mut bytes = vec![0; len.min(self.options.capture) as usize];
             file.read_exact_at(&mut bytes, 0)?;
             file.set_len(0)?;
             Ok(bytes)
@@ -521,18 +519,13 @@ impl Worker {
         Ok(())
     }
 
-    /// A file that is put somewhere and taken away again leaves nothing there, not even what the user has there.
     fn hide(&mut self) -> Result<(), SandboxError> {
-        let Some(place) = self.places.first().cloned() else {
-            return Ok(());
-        };
-        for path in self.options.hidden.clone() {
-            self.places[0] = Some(path);
-            self.put(0)?;
-            self.places[0] = None;
-            self.put(0)?;
+        for path in &self.options.hidden {
+            let path = path.clone().into_os_string();
+            self.sandbox
+                .session
+                .request(&Request::Hide { path }, None, "hiding a file")?;
         }
-        self.places[0] = place;
         Ok(())
     }
 

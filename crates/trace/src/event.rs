@@ -99,6 +99,9 @@ pub struct PmFile {
     pub path: String,
     /// Size when first mapped.
     pub size: u64,
+    /// The recorded program made it: it was not there before. False also where the trace does not say (format version 1, file
+    /// systems that do not know when a file was made).
+    pub created: bool,
 }
 
 /// One event, borrowed from the reader's block buffer.

@@ -8,7 +8,9 @@ use crate::event::{FileId, StackId, ThreadId};
 
 /// The first byte is not ASCII, so that no text file is taken for a trace.
 pub const MAGIC: [u8; 8] = *b"\x93crashpf";
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The oldest version that can be read. Version 1 does not say which files the program made.
+pub const OLDEST_VERSION: u32 = 1;
 /// Magic, version, length of the body, checksum of the body.
 pub const FIXED_HEADER: usize = 20;
 /// More than the kernel lets a command line have.
@@ -93,6 +95,9 @@ pub const STORE_HAS_FLAGS: u8 = 0x80;
 pub const STORE_NONTEMPORAL: u8 = 1;
 pub const STORE_LOCKED: u8 = 2;
 pub const STORE_SYSCALL: u8 = 4;
+
+/// A bit of a file's flags: the program made it.
+pub const FILE_CREATED: u8 = 1;
 
 /// What the previous records of the block said, against which the next one is coded.
 #[derive(Clone, Copy, Debug, Default)]

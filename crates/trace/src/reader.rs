@@ -32,10 +32,10 @@ pub enum ReadError {
     )]
     NotATrace { path: PathBuf },
     #[error(
-        "the trace {} has format version {found}, and this crashproof reads version {}; use the crashproof that recorded \
+        "the trace {} has format version {found}, and this crashproof reads versions {} to {}; use the crashproof that recorded \
          it, or record it again",
         path.display(),
-        format::VERSION
+        format::OLDEST_VERSION, format::VERSION
     )]
     Version { path: PathBuf, found: u32 },
     #[error(
@@ -86,6 +86,8 @@ pub struct TraceReader {
     source: Box<dyn Read + Send>,
     len: u64,
     header: Header,
+    /// Of the format.
+    version: u32,
     /// Bytes read from `source`.
     position: u64,
     packed: Vec<u8>,
@@ -126,12 +128,13 @@ impl TraceReader {
         len: u64,
     ) -> Result<TraceReader, ReadError> {
         let path = path.as_ref().to_path_buf();
-        let (header, position) = read_header(&path, &mut source)?;
+        let (header, version, position) = read_header(&path, &mut source)?;
         Ok(TraceReader {
             path,
             source,
             len,
             header,
+            version,
             position,
             packed: Vec::new(),
             block: Vec::new(),
@@ -379,10 +382,10 @@ impl TraceReader {
             }
             tag::FILE => {
                 let path = input.text(format::MAX_TEXT)?.into();
-                self.tables.define_file(PmFile {
-                    path,
-                    size: take_size(&mut input, 0)?,
-                })?;
+                let size = take_size(&mut input, 0)?;
+                let flags = if self.version > 1 { input.byte()? } else { 0 };
+                let created = flags & format::FILE_CREATED != 0;
+                self.tables.define_file(PmFile { path, size, created })?;
             }
             tag::INCOMPLETE => {
                 let reason = match input.byte()? {
@@ -444,8 +447,8 @@ fn fill(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(n)
 }
 
-/// The header, and the offset where it ends.
-fn read_header(path: &Path, source: &mut dyn Read) -> Result<(Header, u64), ReadError> {
+/// The header, the version of the format, and the offset where the header ends.
+fn read_header(path: &Path, source: &mut dyn Read) -> Result<(Header, u32, u64), ReadError> {
     let failed = |offset, source| ReadError::Read {
         path: path.into(),
         offset,
@@ -464,7 +467,7 @@ fn read_header(path: &Path, source: &mut dyn Read) -> Result<(Header, u64), Read
     }
     let u32_at = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
     let found = u32_at(8);
-    if found != format::VERSION {
+    if !(format::OLDEST_VERSION..=format::VERSION).contains(&found) {
         return Err(ReadError::Version {
             path: path.into(),
             found,
@@ -491,7 +494,7 @@ fn read_header(path: &Path, source: &mut dyn Read) -> Result<(Header, u64), Read
         return Err(damaged(path, n as u64, 0, "the checksum of the header is wrong"));
     }
     let header = format::decode_header(&body).map_err(|what| damaged(path, n as u64, 0, what))?;
-    Ok((header, end))
+    Ok((header, found, end))
 }
 
 /// A length that does not lead out of the range of file offsets.

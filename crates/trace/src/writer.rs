@@ -215,6 +215,7 @@ impl TraceWriter {
         self.raw.push(tag::FILE);
         put_text(&mut self.raw, &file.path);
         put_varint(&mut self.raw, size);
+        self.raw.push(if file.created { format::FILE_CREATED } else { 0 });
         self.close_full_block()?;
         Ok(id)
     }

@@ -13,6 +13,29 @@ fn open_error(path: &Path) -> String {
     TraceReader::open(path).err().expect("an error").to_string()
 }
 
+/// Recorded by the crashproof that wrote version 1.
+#[test]
+fn traces_of_version_1_can_be_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version-1.trace");
+    let mut reader = TraceReader::open(path).unwrap();
+    let mut stored = Vec::new();
+    while let Some(item) = reader.next().unwrap() {
+        if let Item::Event(event) = item
+            && let EventKind::Store { data, .. } = event.kind
+        {
+            stored.push(data.to_vec());
+        }
+    }
+    assert_eq!(stored, [[42, 0, 0, 0, 0, 0, 0, 0]]);
+    let pool = PmFile {
+        path: "/mnt/pmem/pool".into(),
+        size: 4096,
+        created: false,
+    };
+    assert_eq!(reader.tables().files, [pool]);
+    assert!(reader.incomplete().is_empty());
+}
+
 #[test]
 fn errors_name_the_file_and_the_remedy() {
     let directory = TempDir::new().unwrap();
@@ -31,7 +54,7 @@ fn errors_name_the_file_and_the_remedy() {
     let mut bytes = common::small_trace();
     bytes[8] = 99;
     std::fs::write(&path, &bytes).unwrap();
-    assert!(open_error(&path).contains("has format version 99, and this crashproof reads version 1"));
+    assert!(open_error(&path).contains("has format version 99, and this crashproof reads versions 1 to 2"));
 
     bytes = common::small_trace();
     let in_block = format::encode_header(&header()).unwrap().len() as u64;
@@ -122,6 +145,7 @@ fn a_full_disk_leaves_a_trace_that_says_so() {
         .file(&PmFile {
             path: "/mnt/pmem/pool".into(),
             size: 1 << 30,
+            created: false,
         })
         .unwrap();
     let mut random = 1u64;

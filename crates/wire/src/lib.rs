@@ -17,7 +17,7 @@ pub mod record;
 pub mod recovery;
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CRSHPRF\0");
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Names the session file in the environment of the program under test.
 pub const SESSION_ENV: &str = "CRASHPROOF_SESSION";
 
@@ -88,6 +88,8 @@ pub struct Session {
     pub magic: u64,
     pub version: u32,
     pub recorder_pid: u32,
+    /// When the recording began, in nanoseconds since 1970: a file that was born later was made by the program.
+    pub started: u64,
     /// Slots reserved so far, by all producers.
     pub tail: Padded<AtomicU64>,
     /// Slots consumed so far, by the recorder. A producer may fill slot `p` once `p < head + RING_SLOTS`.

@@ -16,7 +16,8 @@ pub const PROCESS_START: u8 = 5;
 pub const THREAD_START: u8 = 6;
 /// address_space u32, load bias u64, start u64, end u64, locked read-modify-writes found u32, build id (bytes), path (bytes)
 pub const MODULE: u8 = 7;
-/// file u32, size u64, dev u64, ino u64, path (bytes). Announced once by the process that first maps it.
+/// file u32, size u64, dev u64, ino u64, created u32 (1: after [`Session::started`](crate::Session)), path (bytes). Announced
+/// once by the process that first maps it, or is about to replace it by a PM file.
 pub const FILE: u8 = 8;
 /// thread u32, stack u64, file u32, address u64, offset u64, len u64, protection u32
 pub const MAP: u8 = 9;

@@ -78,6 +78,7 @@ impl TraceBuilder {
             .file(&PmFile {
                 path: "/pm/pool".into(),
                 size: POOL_SIZE,
+                created: false,
             })
             .unwrap();
         let mut builder = TraceBuilder {

@@ -109,13 +109,13 @@ pub struct CrashArguments {
     #[arg(long, value_name = "TIME", help_heading = LIMITS)]
     pub timeout: Option<Time>,
 
-    /// Memory of one recovery process
-    #[arg(long, value_name = "SIZE", default_value_t = Size(2 << 30), help_heading = LIMITS)]
-    pub memory: Size,
+    /// Memory of one recovery process [default: 2G]
+    #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
+    pub memory: Option<Size>,
 
-    /// What one recovery may write to files
-    #[arg(long, value_name = "SIZE", default_value_t = Size(1 << 30), help_heading = LIMITS)]
-    pub disk: Size,
+    /// What one recovery may write to files [default: 1G]
+    #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
+    pub disk: Option<Size>,
 
     /// Go on with the same test where it was interrupted
     #[arg(long, help_heading = LIMITS)]

@@ -209,11 +209,19 @@ enum Change {
     },
 }
 
+/// A file as it is when it is first mapped.
+#[derive(Clone)]
+struct InitialFile {
+    name: String,
+    content: Vec<u8>,
+    /// The program made it: it is not there before it is mapped.
+    created: bool,
+}
+
 #[derive(Default)]
 struct Machine {
     model: Model,
-    /// Name and initial content.
-    files: Vec<(String, Vec<u8>)>,
+    files: Vec<InitialFile>,
     changes: Vec<Change>,
     /// Flushed and not yet fenced: the thread, the line, and how many changes there were.
     pending: Vec<(u32, (usize, u64), usize)>,
@@ -227,12 +235,20 @@ fn enumerate(trace: &Path, model: Model) -> Result<BTreeSet<Image>, String> {
         files: initial_files(trace)?,
         ..Machine::default()
     };
+    let initial = machine.image(&BTreeSet::new());
     let mut reader = TraceReader::open(trace).map_err(|error| error.to_string())?;
     while let Some(item) = reader.next().map_err(|error| error.to_string())? {
         if let Item::Event(event) = item {
             machine.step(event.thread.0, event.kind);
-            machine.add_images(&mut images)?;
+            if !machine.changes.is_empty() {
+                machine.add_images(&mut images)?;
+            }
         }
+    }
+    // Before the program makes its first file nothing is crashed; recovery runs on that in any case.
+    let made = |file: usize| machine.files[file].created;
+    if !matches!(machine.changes.first(), Some(Change::Rename { file, .. }) if made(*file)) {
+        images.insert(initial);
     }
     let incomplete = reader.incomplete();
     if !incomplete.is_empty() {
@@ -242,16 +258,20 @@ fn enumerate(trace: &Path, model: Model) -> Result<BTreeSet<Image>, String> {
 }
 
 /// All PM files, as they are when they are first mapped, by their ids.
-fn initial_files(trace: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
+fn initial_files(trace: &Path) -> Result<Vec<InitialFile>, String> {
     let mut reader = TraceReader::open(trace).map_err(|error| error.to_string())?;
-    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut files: Vec<InitialFile> = Vec::new();
     while let Some((item, tables)) = reader.next_with_tables().map_err(|error| error.to_string())? {
         while let Some(file) = tables.file(FileId(files.len() as u32)) {
-            files.push((file_name(&file.path), vec![0; file.size as usize]));
+            files.push(InitialFile {
+                name: file_name(&file.path),
+                content: vec![0; file.size as usize],
+                created: file.created,
+            });
         }
         if let Item::Initial { at, data } = item {
             let start = at.offset as usize;
-            files[at.file.index()].1[start..start + data.len()].copy_from_slice(data);
+            files[at.file.index()].content[start..start + data.len()].copy_from_slice(data);
         }
     }
     Ok(files)
@@ -295,8 +315,15 @@ impl Machine {
                 file: file.index(),
                 name: path.map(file_name),
             }),
-            EventKind::Map { .. }
-            | EventKind::Unmap { .. }
+            EventKind::Map { file, .. } => {
+                let file = file.index();
+                let mapped = |change: &Change| matches!(change, Change::Rename { file: other, .. } if *other == file);
+                if self.files[file].created && !self.changes.iter().any(mapped) {
+                    let name = Some(self.files[file].name.clone());
+                    self.changes.push(Change::Rename { file, name });
+                }
+            }
+            EventKind::Unmap { .. }
             | EventKind::Call { .. }
             | EventKind::Request { .. }
             | EventKind::ThreadStart { .. }
@@ -403,17 +430,18 @@ impl Machine {
 
     fn image(&self, persisted: &BTreeSet<usize>) -> Image {
         let mut files = self.files.clone();
-        let mut names: Vec<Option<String>> = files.iter().map(|(name, _)| Some(name.clone())).collect();
+        let name = |file: &InitialFile| (!file.created).then(|| file.name.clone());
+        let mut names: Vec<Option<String>> = files.iter().map(name).collect();
         for (index, change) in self.changes.iter().enumerate() {
             match change {
                 Change::Store(store) if store.guaranteed || persisted.contains(&index) => {
-                    let content = &mut files[store.file].1;
+                    let content = &mut files[store.file].content;
                     let start = (store.offset as usize).min(content.len());
                     let end = (start + store.data.len()).min(content.len());
                     content[start..end].copy_from_slice(&store.data[..end - start]);
                 }
                 Change::Store(_) => {}
-                Change::Resize { file, size } => files[*file].1.resize(*size, 0),
+                Change::Resize { file, size } => files[*file].content.resize(*size, 0),
                 // What had the name is gone at the same moment.
                 Change::Rename { file, name } => {
                     names
@@ -424,7 +452,7 @@ impl Machine {
                 }
             }
         }
-        let contents = files.into_iter().map(|(_, content)| content);
+        let contents = files.into_iter().map(|file| file.content);
         let there = names
             .into_iter()
             .zip(contents)

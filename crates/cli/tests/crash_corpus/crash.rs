@@ -21,7 +21,7 @@ pub struct Crashed {
     pub exit: Option<i32>,
 }
 
-/// With one worker: the programs are tested beside each other.
+/// With one worker, unless the case asks for more: the programs are tested beside each other.
 pub fn crash(case: &Case, program: &Path, strategy: &str) -> Result<Crashed, String> {
     let folder = program.with_file_name("");
     let _ = std::fs::remove_file(folder.join("pm"));
@@ -31,7 +31,10 @@ pub fn crash(case: &Case, program: &Path, strategy: &str) -> Result<Crashed, Str
 
     // Paths from the program's own folder, so that no command needs quotes.
     let mut command = support::crashproof();
-    command.args(["crash", "--strategy", strategy, "--jobs", "1", "--json", "report.json"]);
+    command.args(["crash", "--strategy", strategy, "--json", "report.json"]);
+    if !case.directives.crash.iter().any(|word| word == "--jobs") {
+        command.args(["--jobs", "1"]);
+    }
     command.args(["--recover", "./program recover pm"]);
     if case.directives.setup {
         command.args(["--setup", "./program setup pm"]);

@@ -194,7 +194,7 @@ impl Laboratory {
         let mut lab = Laboratory {
             trace: trace.to_owned(),
             options: options.clone(),
-            contents: contents(trace, options)?,
+            contents: contents(trace)?,
             reach: Reach::default(),
             executor,
             reader: TraceReader::open(trace)?,

@@ -43,6 +43,10 @@ pub struct Words {
     pub check: Option<String>,
     /// Of one run.
     pub timeout: Duration,
+    /// Limits of one run, in bytes, and all paths that PM files had in the recorded one: for a replay.
+    pub memory: u64,
+    pub disk: u64,
+    pub paths: Vec<String>,
     /// 1: the program is crashed; 2: its recovery.
     pub depth: u32,
 }

@@ -37,6 +37,14 @@ pub struct SavedCrash {
     pub folder: PathBuf,
     /// What one of them may take, in milliseconds.
     pub timeout_ms: u64,
+    /// Of one of them, and what they may write to files; bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<u64>,
+    /// All paths that PM files had while the program ran: where none of `files` is, nothing was.
+    #[serde(default)]
+    pub paths: Vec<String>,
     /// The file in the folder of the crash with what the recovery must print.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect_output: Option<String>,
@@ -172,6 +180,9 @@ pub fn save(
         check: words.check.clone(),
         folder: std::env::current_dir().map_err(at(Path::new(".")))?,
         timeout_ms: words.timeout.as_millis().try_into().unwrap_or(u64::MAX),
+        memory: Some(words.memory),
+        disk: Some(words.disk),
+        paths: words.paths.clone(),
         expect_output: lab.expected().map(|_| EXPECTED.to_owned()),
         files,
         output: OUTPUT.to_owned(),

@@ -133,8 +133,9 @@ impl Case {
                 locked_sites: 0,
             })
             .unwrap();
-        let path = "/pm/pool".into();
-        writer.file(&PmFile { path, size: SIZE }).unwrap();
+        let (path, created) = ("/pm/pool".into(), false);
+        let size = SIZE;
+        writer.file(&PmFile { path, size, created }).unwrap();
         let stack = |writer: &mut TraceWriter, address: u64| {
             let module = Some(module);
             writer.stack(&[Frame { module, address }]).unwrap()
@@ -207,6 +208,9 @@ impl Case {
     fn investigator(&self) -> Investigator {
         let words = Words {
             timeout: std::time::Duration::from_secs(1),
+            memory: 1 << 30,
+            disk: 1 << 20,
+            paths: Vec::new(),
             recover: "./app --verify pool".into(),
             check: None,
             depth: 1,
@@ -349,7 +353,6 @@ fn options(save: Option<PathBuf>) -> CampaignOptions {
         seed: 0,
         from: None,
         until: None,
-        created: Vec::new(),
         time: None,
         max_states: None,
         expect_output: None,

@@ -138,6 +138,7 @@ pub fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
         .file(&PmFile {
             path: PATH.into(),
             size: SIZE,
+            created: false,
         })
         .unwrap();
     writer.initial(PmAddress { file, offset: 0 }, initial).unwrap();
@@ -580,7 +581,6 @@ pub fn options(strategy: StrategyKind) -> CampaignOptions {
         seed: 1,
         from: None,
         until: None,
-        created: Vec::new(),
         time: None,
         max_states: None,
         expect_output: None,

@@ -162,6 +162,7 @@ impl Supervisor {
                     descriptor = file;
                     Reply::Done
                 }),
+                Request::Hide { path } => self.hide(Path::new(&path)).map(|()| Reply::Done),
                 Request::Allow { disk } => root::allow(disk).map(|()| Reply::Done),
                 Request::Park { recover, check } => self.park(recover, check, worker),
                 Request::Run { alone, time } => self.run(alone, time, worker).map(Reply::Ran),
@@ -230,6 +231,29 @@ impl Supervisor {
             inode: upper.st_ino,
         });
         Ok(created.into())
+    }
+
+    /// Takes a file of the user's away. From now on that is how things are.
+    fn hide(&mut self, path: &Path) -> Result<(), BuildError> {
+        let removed = (|| {
+            let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+            let parent = path.parent().unwrap_or(Path::new("/"));
+            let folder = sys::open_in_root(self.new_root.as_fd(), parent, libc::O_RDONLY | libc::O_DIRECTORY)?;
+            match sys::stat_at(folder.as_fd(), name)? {
+                Some(_) => sys::remove_at(folder.as_fd(), name),
+                None => Ok(()),
+            }
+        })();
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(BuildError::PmFile {
+                path: path.into(),
+                errno: errno(&error),
+            }),
+            _ => {
+                self.layers.iter_mut().for_each(Layer::settle);
+                Ok(())
+            }
+        }
     }
 
     /// Opens a folder of the commands' root, which is made if it is not there.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crashproof_sandbox::{Command, Limits, Options, PmFile, Run, Track, Worker};
+use crashproof_sandbox::{Command, DEFAULT_CAPTURE, Limits, Options, PmFile, Run, Track, Worker};
 
 pub const SIZE: u64 = 1 << 20;
 
@@ -51,6 +51,7 @@ impl Place {
             no_server: false,
             compare: false,
             hidden: Vec::new(),
+            capture: DEFAULT_CAPTURE,
         }
     }
 

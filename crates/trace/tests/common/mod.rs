@@ -110,6 +110,7 @@ pub fn writer(disk: &Disk) -> TraceWriter {
             .file(&PmFile {
                 path: format!("/mnt/pmem/{name}"),
                 size: 1 << 20,
+                created: name == "other",
             })
             .unwrap();
     }

@@ -36,7 +36,6 @@ pub fn crash_recoveries(
         test,
         program,
         options,
-        survey,
         folder,
         executor: test.executor(survey, crashproof_crash::StrategyKind::Exhaustive)?,
         seen: BTreeSet::new(),
@@ -53,7 +52,6 @@ pub fn crash_recoveries(
         };
         crashed += 1;
         let options = CampaignOptions {
-            created: recorder.created(&trace)?,
             save: options
                 .save
                 .as_ref()
@@ -103,7 +101,6 @@ struct Recorder<'a> {
     test: &'a Test<'a>,
     program: &'a Path,
     options: &'a CampaignOptions,
-    survey: &'a Survey,
     folder: &'a Path,
     executor: SandboxExecutor,
     /// What the recoveries did that were crashed.
@@ -171,15 +168,6 @@ impl Recorder<'_> {
             Command::Shell(text) => words.extend(["/bin/sh".into(), "-c".into(), text.clone()]),
         }
         Command::Direct(words)
-    }
-
-    /// PM files that the recovery made: nobody else knows them.
-    fn created(&self, trace: &Path) -> Result<Vec<String>, Error> {
-        let mut reader = TraceReader::open(trace)?;
-        while reader.next_with_tables()?.is_some() {}
-        let known = |path: &String| self.survey.files.iter().any(|file| file.path == *path) || Path::new(path).exists();
-        let files = reader.tables().files.iter().map(|file| file.path.clone());
-        Ok(files.filter(|path| !known(path)).collect())
     }
 }
 

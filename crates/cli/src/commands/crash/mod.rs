@@ -98,12 +98,9 @@ pub fn report(arguments: &CrashArguments) -> std::result::Result<(Exit, Report),
         terminal::error(&"interrupted before anything was tested");
         Exit::Failed.now();
     });
-    let created = trace::obtain(arguments, &state, || plan.look_for_programs())?;
+    trace::obtain(arguments, &state, || plan.look_for_programs())?;
     let trace = state.trace();
-    let options = CampaignOptions {
-        created,
-        ..plan.campaign(arguments, &state.journal())
-    };
+    let options = plan.campaign(arguments, &state.journal());
     let (program, trace_summary) = trace::summary(&trace)?;
     if trace_summary.stores == 0 {
         let incomplete = trace_summary.incomplete;
@@ -250,10 +247,14 @@ impl Test<'_> {
             executor.worker.set_time_limit(limit);
             executors.push(Box::new(executor));
         }
+        let limits = self.plan.limits(self.arguments);
         let words = Words {
             recover: shell::show(&self.plan.recover),
             check: self.plan.check.as_ref().map(shell::show),
             timeout: limit,
+            memory: limits.memory,
+            disk: limits.disk,
+            paths: survey.paths.clone(),
             depth,
         };
         // Explaining needs no reads.

@@ -13,6 +13,9 @@ use crashproof_sandbox::{Command, Limits};
 use crate::arguments::{CrashArguments, Strategy};
 use crate::{project, runtime, shell};
 
+/// Limits of one recovery, in bytes.
+pub const DEFAULT_MEMORY: u64 = 2 << 30;
+pub const DEFAULT_DISK: u64 = 1 << 30;
 /// For recoveries on undisturbed images, when no limit is given: long enough for any that is of use.
 const UNDISTURBED_LIMIT: Duration = Duration::from_secs(120);
 
@@ -91,7 +94,6 @@ impl Plan {
         self.check.as_ref().map_or(Ok(()), |check| executable("--check", check))
     }
 
-    /// Which files the program made is not known yet.
     pub fn campaign(&self, arguments: &CrashArguments, journal: &Path) -> CampaignOptions {
         CampaignOptions {
             model: arguments.model.into(),
@@ -108,7 +110,6 @@ impl Plan {
             seed: arguments.seed,
             from: arguments.from.clone(),
             until: arguments.until.clone(),
-            created: Vec::new(),
             time: arguments.time.map(|time| time.0),
             max_states: arguments.max_states,
             expect_output: self.expect_output.clone(),
@@ -121,8 +122,8 @@ impl Plan {
     pub fn limits(&self, arguments: &CrashArguments) -> Limits {
         Limits {
             time: arguments.timeout.map_or(UNDISTURBED_LIMIT, |time| time.0),
-            memory: arguments.memory.0,
-            disk: arguments.disk.0,
+            memory: arguments.memory.map_or(DEFAULT_MEMORY, |size| size.0),
+            disk: arguments.disk.map_or(DEFAULT_DISK, |size| size.0),
         }
     }
 

@@ -7,10 +7,12 @@ use std::time::Duration;
 use crashproof_crash::explain::{SavedCrash, load};
 use crashproof_sandbox::{Ended, Limits, Options, PmFile, Track, Worker};
 
+use super::plan::{DEFAULT_DISK, DEFAULT_MEMORY};
 use super::sandbox;
 use crate::arguments::CrashArguments;
 use crate::commands::Result;
 use crate::exit::Exit;
+use crate::units::Size;
 use crate::{runtime, shell, terminal};
 
 /// Copied at once.
@@ -76,8 +78,8 @@ pub fn run(folder: &Path, arguments: &CrashArguments) -> Result {
             time: arguments
                 .timeout
                 .map_or(Duration::from_millis(saved.timeout_ms), |time| time.0),
-            memory: arguments.memory.0,
-            disk: arguments.disk.0,
+            memory: chosen(arguments.memory, saved.memory, DEFAULT_MEMORY),
+            disk: chosen(arguments.disk, saved.disk, DEFAULT_DISK),
         },
         track: Track::Writes,
         fine: Vec::new(),
@@ -88,7 +90,8 @@ pub fn run(folder: &Path, arguments: &CrashArguments) -> Result {
         // One run is not worth a server.
         no_server: true,
         compare: false,
-        hidden: Vec::new(),
+        hidden: sandbox::leftovers(&saved.paths),
+        capture: sandbox::capture(expected.as_deref()),
     })?;
     for (index, image) in images.into_iter().enumerate() {
         fill(&mut worker, index, image).map_err(|source| ReplayError::Read {
@@ -108,6 +111,11 @@ pub fn run(folder: &Path, arguments: &CrashArguments) -> Result {
         terminal::note(&"its output is not the expected one");
     }
     Ok(verdict(&saved, run.recovery.succeeded() && checked && as_expected))
+}
+
+/// As asked for now, else as it was when the crash was found.
+fn chosen(asked: Option<Size>, saved: Option<u64>, default: u64) -> u64 {
+    asked.map(|size| size.0).or(saved).unwrap_or(default)
 }
 
 fn fill(worker: &mut Worker, index: usize, mut image: std::fs::File) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crashproof_crash::{Executor, ExecutorError, Survey};
-use crashproof_sandbox::{Limits, Options, PmFile, Run, SandboxError, Track, Worker};
+use crashproof_sandbox::{DEFAULT_CAPTURE, Limits, Options, PmFile, Run, SandboxError, Track, Worker};
 
 use super::plan::Plan;
 
@@ -34,14 +34,23 @@ pub fn options(plan: &Plan, survey: &Survey, limits: Limits, track: Track, no_se
         supervisor: plan.supervisor.clone(),
         no_server,
         compare: false,
-        hidden: leftovers(survey),
+        hidden: leftovers(&survey.paths),
+        capture: capture(plan.expect_output.as_deref()),
     }
 }
 
+/// Enough to see that an output is not the expected one.
+pub fn capture(expected: Option<&[u8]>) -> u64 {
+    let expected = expected.map_or(0, |expected| expected.len() as u64 + 1);
+    expected.max(DEFAULT_CAPTURE)
+}
+
 /// What the recording left where a file is not to be yet.
-fn leftovers(survey: &Survey) -> Vec<PathBuf> {
-    let paths = survey.paths.iter().map(PathBuf::from);
-    paths.filter(|path| path.symlink_metadata().is_ok()).collect()
+pub fn leftovers(paths: &[String]) -> Vec<PathBuf> {
+    let paths = paths.iter().map(PathBuf::from);
+    paths
+        .filter(|path| path.symlink_metadata().is_ok_and(|found| !found.is_dir()))
+        .collect()
 }
 
 /// What the user has set stays.

@@ -104,11 +104,6 @@ impl State {
         self.folder.join(UNFINISHED)
     }
 
-    /// Paths of the PM files that the recorded program made.
-    pub fn created(&self) -> PathBuf {
-        self.folder.join(CREATED)
-    }
-
     pub fn journal(&self) -> PathBuf {
         self.folder.join(JOURNAL)
     }
@@ -129,7 +124,7 @@ impl State {
     }
 
     fn clear(&self) {
-        for name in [TRACE, UNFINISHED, CREATED, JOURNAL] {
+        for name in [TRACE, UNFINISHED, JOURNAL] {
             let _ = std::fs::remove_file(self.folder.join(name));
         }
         let _ = std::fs::remove_dir_all(self.folder.join(RECOVERIES));
@@ -152,7 +147,6 @@ impl Drop for State {
 
 const TRACE: &str = "trace";
 const UNFINISHED: &str = "trace.unfinished";
-const CREATED: &str = "created";
 const JOURNAL: &str = "journal";
 const RECOVERIES: &str = "recoveries";
 const LOCK: &str = "lock";
