@@ -193,7 +193,7 @@ fn proc_fd_path(fd: c_int, name: &mut [u8; 32]) {
     }
 }
 
-fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
+pub fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
     let mut name = [0u8; 32];
     proc_fd_path(fd, &mut name);
     // SAFETY: NUL-terminated path, and room for the result less its final NUL.

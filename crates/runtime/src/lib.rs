@@ -71,6 +71,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
         locks::init();
         syscalls::resolve();
         watch::server::resolve();
+        watch::opens::resolve();
         if record {
             start_recording();
         } else {

@@ -113,6 +113,8 @@ pub mod server {
     pub const CANNOT_THREADS: u64 = 1;
     /// A constructor opened or mapped a PM file.
     pub const CANNOT_PM_OPEN: u64 = 2;
+    /// A constructor opened something that runs would share.
+    pub const CANNOT_DESCRIPTORS: u64 = 3;
 
     pub const fn word(tag: u8, rest: u64) -> u64 {
         tag as u64 | rest << 8

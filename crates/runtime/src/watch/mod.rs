@@ -8,6 +8,8 @@
 //! - [`fault`]: the first touch faults, is noted, and the page gets what the program asked for;
 //! - [`pages`]: what was noted of each page;
 //! - [`calls`]: system calls that use closed pages, or read a PM file by its descriptor;
+//! - [`opens`]: files that are opened to be read in ways that cannot be watched, or before `main`;
+//! - [`descriptors`]: what constructors opened;
 //! - [`server`]: the process parked at `main` from which each recovery is forked.
 //!
 //! Invariant: a page never has more protection than its notes allow, and may have less; the fault of a page that has less
@@ -17,8 +19,10 @@
 //! [`Recovery::unwatched`] says. Not seen, and not said there: a mapping made by a `syscall` instruction of the program's own.
 
 pub mod calls;
+mod descriptors;
 pub mod fault;
 pub mod maps;
+pub mod opens;
 mod pages;
 pub mod server;
 

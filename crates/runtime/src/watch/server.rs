@@ -1,21 +1,19 @@
 //! The fork server: the recovery program, parked where it would enter `main`, forks a copy of itself for each crash state.
 //! What a copy inherits is what every process would have done up to `main`: loading, relocation, constructors. (AFL's idea:
 //! Zalewski, "Fuzzing random programs without execve()", 2014.) Parking would be wrong where that depends on the crash state,
-//! or cannot be copied: a constructor has opened a PM file or started a thread. Then the server says so, and a process is
+//! or cannot be copied: a constructor has opened a PM file, or something that runs would share, or started a thread. Then the server says so, and a process is
 //! started for each state instead.
 
-use super::{calls, maps, recovery};
+use super::{calls, descriptors, maps, opens, recovery};
 use crate::real::Next;
 use crate::{pm, signals, sys};
 use crashproof_wire::recovery::{Recovery, SERVER_ENV, TRACK_READS, server};
-use libc::{FILE, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use libc::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// The descriptor on which the server speaks; -1 in a process that is none.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static MAIN: AtomicUsize = AtomicUsize::new(0);
-/// A PM file was opened before `main`.
-static PM_OPENED: AtomicBool = AtomicBool::new(false);
 
 /// The server's socket, in the server.
 pub fn parked() -> Option<c_int> {
@@ -44,6 +42,7 @@ pub fn prepare(descriptor: &[u8]) {
     };
     close(given);
     SOCKET.store(socket as c_int, Ordering::Relaxed);
+    descriptors::remember_inherited();
 }
 
 fn close(fd: c_int) {
@@ -85,7 +84,7 @@ extern "C-unwind" fn park(count: c_int, arguments: *mut *mut c_char, environment
         name[..SERVER_ENV.len()].copy_from_slice(SERVER_ENV.as_bytes());
         // SAFETY: a NUL-terminated name. The array that `environment` points to is changed in place.
         unsafe { libc::unsetenv(name.as_ptr().cast()) };
-        match hindrance(recovery) {
+        match hindrance(recovery, socket) {
             Some(reason) => {
                 send(socket, server::CANNOT, reason);
                 while receive(socket).is_some() {}
@@ -113,6 +112,7 @@ fn serve(recovery: &Recovery, socket: c_int) {
             sys::without_signals(crashproof_instruction::init);
         }
         sys::without_signals(calls::adopt_ranges);
+        descriptors::put_back_positions();
         // SAFETY: libc's own fork, so that the program's fork handlers run.
         match unsafe { libc::fork() } {
             0 => {
@@ -153,14 +153,16 @@ fn end() -> ! {
 }
 
 /// Why the program cannot be parked here.
-fn hindrance(recovery: &Recovery) -> Option<u64> {
-    let mut pm_open = PM_OPENED.load(Ordering::Relaxed);
+fn hindrance(recovery: &Recovery, socket: c_int) -> Option<u64> {
+    let mut pm_open = opens::pm_opened();
     pm::for_each(|_| pm_open = true);
     sys::for_each_descriptor(|fd| pm_open |= maps::file_of(recovery, fd).is_some());
     if pm_open {
         Some(server::CANNOT_PM_OPEN)
+    } else if sys::threads() > 1 {
+        Some(server::CANNOT_THREADS)
     } else {
-        (sys::threads() > 1).then_some(server::CANNOT_THREADS)
+        (!descriptors::can_be_shared(socket)).then_some(server::CANNOT_DESCRIPTORS)
     }
 }
 
@@ -190,87 +192,7 @@ fn receive(socket: c_int) -> Option<(u8, u64)> {
     Some(server::parse(u64::from_le_bytes(word)))
 }
 
-// --- Interposed: what opens a file before `main` ------------------------------------------------------------------------
-
-/// The program has opened a file.
-fn opened(fd: c_int) -> c_int {
-    if fd >= 0
-        && parked().is_some()
-        && let Some(recovery) = recovery()
-        && maps::file_of(recovery, fd).is_some()
-    {
-        PM_OPENED.store(true, Ordering::Relaxed);
-    }
-    fd
-}
-
-type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, libc::mode_t) -> c_int;
-type Openat = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, libc::mode_t) -> c_int;
-type Fopen = unsafe extern "C-unwind" fn(*const c_char, *const c_char) -> *mut FILE;
-
-// SAFETY: each with the type that libc's headers declare; a variable argument is passed like another.
-static NEXT_OPEN: Next<Open> = unsafe { Next::new(c"open") };
-static NEXT_OPENAT: Next<Openat> = unsafe { Next::new(c"openat") };
-static NEXT_FOPEN: Next<Fopen> = unsafe { Next::new(c"fopen") };
-
-/// Looks up libc's functions.
+/// Looks up libc's function.
 pub fn resolve() {
-    use crate::real::Resolve;
-    let all: [&dyn Resolve; 4] = [&NEXT_START_MAIN, &NEXT_OPEN, &NEXT_OPENAT, &NEXT_FOPEN];
-    all.iter().for_each(|next| next.resolve());
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: the program's call.
-    opened(unsafe { NEXT_OPEN.get()(path, flags, mode) })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: the same function on a 64-bit system.
-    unsafe { open(path, flags, mode) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: the program's call.
-    opened(unsafe { NEXT_OPENAT.get()(directory, path, flags, mode) })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: the same function on a 64-bit system.
-    unsafe { openat(directory, path, flags, mode) }
-}
-
-/// What `open` is in a program that was compiled with `_FORTIFY_SOURCE`.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the program's call; no file is created, so that there is no mode.
-    unsafe { open(path, flags, 0) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: as above.
-    unsafe { open(path, flags, 0) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the program's call.
-    unsafe {
-        let file = NEXT_FOPEN.get()(path, mode);
-        if !file.is_null() && parked().is_some() {
-            opened(libc::fileno(file));
-        }
-        file
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the same function on a 64-bit system.
-    unsafe { fopen(path, mode) }
+    crate::real::Resolve::resolve(&NEXT_START_MAIN);
 }

@@ -72,6 +72,9 @@ impl Server {
             Ok(Some((word::READY, _))) => return Ok(server),
             Ok(Some((word::CANNOT, word::CANNOT_THREADS))) => "it has several threads before `main`",
             Ok(Some((word::CANNOT, word::CANNOT_PM_OPEN))) => "it opens a PM file before `main`",
+            Ok(Some((word::CANNOT, word::CANNOT_DESCRIPTORS))) => {
+                "it opens a file to write to, a pipe or a socket before `main`, which all runs would share"
+            }
             Ok(None) => "it does not come to `main`",
             Ok(Some(_)) => "the runtime in it cannot park it at `main`",
             Err(_) => {

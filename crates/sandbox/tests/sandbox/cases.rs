@@ -25,6 +25,7 @@ pub fn all() -> Vec<Case> {
         what_is_changed_outside_is_put_back,
         folders_of_the_user_are_put_back,
         reads_are_told,
+        runs_do_not_share_what_a_constructor_opened,
         the_checker_sees_what_the_recovery_left,
         output_is_captured,
         the_program_s_output_is_there,
@@ -304,6 +305,38 @@ fn reads_are_told() {
     });
     options.recover = place.shell("read", "0");
     assert_eq!(run(&mut start(&options)).touched, None);
+    // libc maps the file by itself, the kernel reads closed pages.
+    for unseen in ["read-stream", "read-memory"] {
+        options.recover = place.recovery(unseen, "0");
+        both_ways(&options, |worker, _| {
+            let run = run(worker);
+            assert!(run.recovery.succeeded(), "{unseen}: {run:?}");
+            assert_eq!(run.touched, None, "{unseen}");
+        });
+    }
+}
+
+fn runs_do_not_share_what_a_constructor_opened() {
+    let place = Place::new();
+    let input = place.path("input");
+    std::fs::write(&input, "abcdefgh").unwrap();
+    let input = input.to_str().unwrap();
+    for (mode, parked) in [
+        ("opened-file", true),
+        ("opened-to-write", false),
+        ("opened-pipe", false),
+        ("opened-memory", false),
+    ] {
+        let mut worker = start(&place.options(place.recovery(mode, input)));
+        match worker.how() {
+            How::Parked => assert!(parked, "{mode}"),
+            How::Started(reason) => assert!(!parked && reason.contains("would share"), "{mode}: {reason}"),
+        }
+        for _ in 0..3 {
+            let run = run(&mut worker);
+            assert_eq!(run.recovery.stdout, b"abcd", "{mode}: {run:?}");
+        }
+    }
 }
 
 fn the_checker_sees_what_the_recovery_left() {

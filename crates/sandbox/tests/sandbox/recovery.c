@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,25 @@ static void daemonise(void) {
         _exit(0);
     }
     wait(NULL);
+}
+
+/* What a constructor opened, for the modes that begin with "opened-". */
+static int opened = -1;
+
+__attribute__((constructor)) static void before_main(int argc, char **argv) {
+    if (argc < 4)
+        return;
+    if (strcmp(argv[1], "opened-file") == 0)
+        opened = open(argv[3], O_RDONLY);
+    if (strcmp(argv[1], "opened-to-write") == 0)
+        opened = open(argv[3], O_RDWR);
+    if (strcmp(argv[1], "opened-pipe") == 0) {
+        int ends[2];
+        if (pipe(ends) == 0 && write(ends[1], "abcd", 4) == 4)
+            opened = ends[0];
+    }
+    if (strcmp(argv[1], "opened-memory") == 0)
+        opened = open("/proc/self/mem", O_RDONLY);
 }
 
 int main(int argc, char **argv) {
@@ -113,9 +133,29 @@ int main(int argc, char **argv) {
         }
         return 0;
     }
+    if (strncmp(mode, "opened-", 7) == 0) {
+        char next[5] = "abcd";
+        if (MODE("opened-memory")) {
+            if (pread(opened, next, 4, (off_t)(uintptr_t)"abcd") != 4)
+                return 1;
+        } else if (read(opened, next, 4) != 4) {
+            return 1;
+        }
+        fputs(next, stdout);
+        return 0;
+    }
+    if (MODE("read-stream")) {
+        FILE *file = fopen(path, "rm");
+        return !file || fgetc(file) == EOF;
+    }
     if (MODE("missing"))
         return access(path, F_OK) == 0;
     map(path);
+    if (MODE("read-memory")) {
+        char byte;
+        int memory = open("/proc/self/mem", O_RDONLY);
+        return memory < 0 || pread(memory, &byte, 1, (off_t)(uintptr_t)pm) != 1;
+    }
     /* From here on: the first byte counts the runs that were not undone. */
     if (pm[0] != 0) {
         fprintf(stderr, "the image was not restored: %d\n", pm[0]);

@@ -1,0 +1,33 @@
+// setup: yes
+// The flag may persist before the data.
+// Recovery reads the file by the mode `m` of fopen: what it looks at cannot be watched.
+#include "../app.h"
+
+struct record {
+    uint64_t valid;
+    _Alignas(LINE) uint64_t data;
+};
+
+static void write_record(struct record *record) {
+    record->data = 7; //~ crash-order
+    PM_BARRIER();
+    record->valid = 1; //~ persisted
+    pm_persist(record, sizeof *record);
+}
+
+static void setup(const char *path) {
+    pm_map(path, PAGE);
+}
+
+static void run(const char *path) {
+    write_record((struct record *)pm_map(path, PAGE));
+}
+
+static void recover(const char *path) {
+    struct record record;
+    FILE *file = fopen(path, "rm");
+    REQUIRE(file && fread(&record, sizeof record, 1, file) == 1, "cannot read it");
+    REQUIRE(!record.valid || record.data == 7, "a valid record holds %lu", record.data);
+}
+
+APP(setup, run, recover, NULL)
