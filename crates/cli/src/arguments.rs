@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(crash.strategy, Strategy::Dpor);
         assert_eq!(crash.recording.client_requests, Switch::Off);
         assert_eq!(crash.time.unwrap().0.as_secs(), 5400);
-        assert_eq!((crash.disk, crash.memory), (Some(units::Size(5 << 20)), None));
+        assert_eq!((crash.disk, crash.memory), (Some(crate::units::Size(5 << 20)), None));
     }
 
     #[test]

@@ -31,6 +31,11 @@ pub fn watch() -> &'static AtomicBool {
     &STOP
 }
 
+/// Ctrl-C came to somebody else.
+pub fn request() {
+    STOP.store(true, Ordering::Relaxed);
+}
+
 pub fn requested() -> bool {
     STOP.load(Ordering::Relaxed)
 }

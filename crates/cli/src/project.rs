@@ -16,6 +16,8 @@ use crate::shell;
 use crate::units::{Size, Time};
 
 pub const DEFAULT_FILE: &str = "crashproof.toml";
+/// Where crash tests save failing images.
+pub const DEFAULT_SAVE: &str = "crashproof-crashes";
 
 /// The file that is named, or the one in the current folder if there is one.
 pub fn load(path: Option<&Path>) -> Result<Config<Test>, ConfigError> {
@@ -130,8 +132,22 @@ impl Test {
         line.program(&self.program)
     }
 
-    /// `crash` and what follows it; none if the test has no recovery.
-    pub fn crash_command(&self, config: &Path) -> Option<Vec<OsString>> {
+    /// Where failing images go: a folder of the test's own.
+    fn save(&self, number: usize) -> String {
+        if let Some(save) = &self.save {
+            return save.clone();
+        }
+        let plain = |c: char| c.is_alphanumeric() || "-_.+".contains(c);
+        let name = self
+            .name
+            .as_ref()
+            .filter(|name| name.chars().all(plain) && !name.starts_with('.'));
+        let folder = name.cloned().unwrap_or_else(|| format!("test-{number}"));
+        format!("{DEFAULT_SAVE}/{folder}")
+    }
+
+    /// `crash` and what follows it, for the test of this number; none if it has no recovery.
+    pub fn crash_command(&self, config: &Path, number: usize) -> Option<Vec<OsString>> {
         let recover = self.recover.as_ref()?;
         let mut line = Line::new("crash", config);
         line.option("--recover", Some(recover));
@@ -153,7 +169,7 @@ impl Test {
         line.option("--memory", self.memory);
         line.option("--disk", self.disk);
         line.switch("--no-server", self.no_server);
-        line.option("--save", self.save.as_ref());
+        line.option("--save", Some(self.save(number)));
         self.recording(&mut line);
         Some(line.program(&self.program))
     }
@@ -253,7 +269,7 @@ mod tests {
         let test = &config.tests[0];
         let line =
             |command: Vec<OsString>| Arguments::parse_from([vec!["crashproof".into()], command].concat()).command;
-        let Command::Crash(crash) = line(test.crash_command(Path::new("other.toml")).unwrap()) else {
+        let Command::Crash(crash) = line(test.crash_command(Path::new("other.toml"), 1).unwrap()) else {
             panic!("not crash");
         };
         assert_eq!(crash.command, ["./app", "--load", "my pool"]);
@@ -287,7 +303,7 @@ mod tests {
     fn little_is_enough() {
         let config = parse("[[test]]\nprogram = [\"./app\", \"a b\"]\n").unwrap();
         assert_eq!(config.tests[0].title(), "./app 'a b'");
-        assert_eq!(config.tests[0].crash_command(Path::new(DEFAULT_FILE)), None);
+        assert_eq!(config.tests[0].crash_command(Path::new(DEFAULT_FILE), 1), None);
     }
 
     #[test]

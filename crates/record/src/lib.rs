@@ -5,12 +5,13 @@
 //! holds everything (`verify`, `image`).
 //!
 //! Architecture invariant: knows what records mean for the trace, not what findings are; never stops the program, not
-//! when the disk is full either. `unsafe` only where it touches shared memory and system calls.
+//! when the disk is full either (unless it is asked to take it along when it is killed: `keeper`). `unsafe` only where it touches shared memory and system calls.
 
 mod drain;
 mod error;
 pub mod executable;
 mod image;
+mod keeper;
 mod output;
 mod pattern;
 mod ring;
@@ -38,6 +39,7 @@ use signals::Signals;
 use verify::Images;
 
 pub use error::RecordError;
+pub use keeper::keep;
 
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
@@ -53,6 +55,8 @@ pub struct RecordOptions {
     pub locked_rmw: bool,
     /// The shared object to preload.
     pub runtime: PathBuf,
+    /// The program, and all that it has started, ends if the recorder is killed.
+    pub kept: bool,
 }
 
 /// A recording that was made.
@@ -104,6 +108,9 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         if std::env::var_os(variable).is_none() {
             command.env(variable, value);
         }
+    }
+    if options.kept {
+        keep(&mut command);
     }
     let mut child = match command.spawn() {
         Ok(child) => child,

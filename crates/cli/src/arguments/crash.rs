@@ -134,7 +134,7 @@ pub struct CrashArguments {
     pub sarif: Option<PathBuf>,
 
     /// Save failing crash images here, one folder for each finding
-    #[arg(long, value_name = "DIR", default_value = "crashproof-crashes", help_heading = RESULTS)]
+    #[arg(long, value_name = "DIR", default_value = crate::project::DEFAULT_SAVE, help_heading = RESULTS)]
     pub save: PathBuf,
 
     /// Run the recovery on a saved crash image, with its output shown

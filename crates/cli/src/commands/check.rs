@@ -1,5 +1,7 @@
 //! `crashproof check`.
 
+use std::path::Path;
+
 use crashproof_check::CheckOptions;
 use crashproof_report::Report;
 use crashproof_trace::TraceReader;
@@ -7,16 +9,17 @@ use crashproof_trace::TraceReader;
 use super::{Result, outcome};
 use crate::arguments::{CheckArguments, Model};
 use crate::progress::Progress;
-use crate::project;
+use crate::{interrupt, project};
 
 pub fn run(arguments: &CheckArguments) -> Result {
-    let report = report(arguments)?;
+    let report = report(arguments, false)?;
     outcome::show(&report);
     outcome::write_machine_readable(&report, arguments.json.as_deref(), arguments.sarif.as_deref())?;
     Ok(outcome::verdict(&report))
 }
 
-pub fn report(arguments: &CheckArguments) -> std::result::Result<Report, Box<dyn std::error::Error>> {
+/// `kept`: the program does not outlive us.
+pub fn report(arguments: &CheckArguments, kept: bool) -> std::result::Result<Report, Box<dyn std::error::Error>> {
     // What is wrong with the configuration is said before the program runs, not after.
     let options = CheckOptions {
         model: arguments.model.into(),
@@ -24,7 +27,7 @@ pub fn report(arguments: &CheckArguments) -> std::result::Result<Report, Box<dyn
     };
     match &arguments.trace {
         Some(trace) => check(TraceReader::open(trace)?, &options),
-        None => check(record(arguments)?, &options),
+        None => check(record(arguments, kept)?, &options),
     }
 }
 
@@ -38,18 +41,18 @@ impl From<Model> for crashproof_check::Model {
 }
 
 /// Runs the program and opens its trace.
-fn record(arguments: &CheckArguments) -> std::result::Result<TraceReader, Box<dyn std::error::Error>> {
+fn record(arguments: &CheckArguments, kept: bool) -> std::result::Result<TraceReader, Box<dyn std::error::Error>> {
+    let record = |path: &Path| -> std::result::Result<TraceReader, Box<dyn std::error::Error>> {
+        let recorded = super::record::record(&arguments.command, path, &arguments.recording, kept)?;
+        if recorded.end.interrupted {
+            interrupt::request();
+        }
+        Ok(TraceReader::open(path)?)
+    };
     match &arguments.keep_trace {
-        Some(path) => {
-            super::record::record(&arguments.command, path, &arguments.recording)?;
-            Ok(TraceReader::open(path)?)
-        }
-        None => {
-            // Its name goes away as soon as it is open: a check that is interrupted leaves nothing behind.
-            let trace = outcome::temporary_trace()?;
-            super::record::record(&arguments.command, &trace, &arguments.recording)?;
-            Ok(TraceReader::open(&trace)?)
-        }
+        Some(path) => record(path),
+        // Its name goes away as soon as it is open: a check that is interrupted leaves nothing behind.
+        None => record(&outcome::temporary_trace()?),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::{runtime, terminal};
 
 pub fn run(arguments: &RecordArguments) -> Result {
-    let recorded = record(&arguments.command, &arguments.output, &arguments.recording)?;
+    let recorded = record(&arguments.command, &arguments.output, &arguments.recording, false)?;
     for incomplete in &recorded.incomplete {
         terminal::warning(&format_args!("the trace is incomplete: {}", incomplete.detail));
     }
@@ -22,11 +22,12 @@ pub fn run(arguments: &RecordArguments) -> Result {
     })
 }
 
-/// Runs the program and writes its trace.
+/// Runs the program and writes its trace. `kept`: the program does not outlive us.
 pub fn record(
     command: &[OsString],
     output: &Path,
     options: &RecordingOptions,
+    kept: bool,
 ) -> std::result::Result<Recorded, Box<dyn std::error::Error>> {
     Ok(crashproof_record::record(&RecordOptions {
         command: command.to_vec(),
@@ -35,5 +36,6 @@ pub fn record(
         client_requests: options.client_requests == Switch::On,
         locked_rmw: options.locked_rmw,
         runtime: runtime::find()?,
+        kept,
     })?)
 }

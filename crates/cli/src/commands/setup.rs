@@ -13,12 +13,13 @@ pub enum SetupError {
 
 /// Runs it by the shell to its end. What it prints goes to stderr: stdout belongs to `--json -` and to the program.
 pub fn run(command: &str) -> Result<(), SetupError> {
-    let status = Command::new("/bin/sh")
+    let mut shell = Command::new("/bin/sh");
+    shell
         .args(["-c", command])
         .stdin(Stdio::null())
-        .stdout(std::io::stderr())
-        .status();
-    let status = status.map_err(|source| SetupError::Start {
+        .stdout(std::io::stderr());
+    crashproof_record::keep(&mut shell);
+    let status = shell.status().map_err(|source| SetupError::Start {
         command: command.to_owned(),
         source,
     })?;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
 use crashproof_check::Config;
@@ -54,26 +55,62 @@ struct Tested {
     crash: Option<Value>,
 }
 
-/// What came of each command.
+/// What came of the commands so far.
 struct Steps {
     lines: Vec<String>,
     worst: Exit,
+    tests: Vec<Tested>,
+    json: Option<PathBuf>,
+}
+
+/// A stop may come while a command runs, from another thread.
+type Shared = Arc<Mutex<Steps>>;
+
+fn lock(steps: &Shared) -> MutexGuard<'_, Steps> {
+    steps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Steps {
-    fn run(&mut self, test: &Test, command: Vec<OsString>) -> Option<Report> {
-        let what = command[0].to_string_lossy().into_owned();
-        let (exit, report) = match report(test, command) {
-            Ok((exit, report)) => (exit, Some(report)),
-            Err(error) => {
-                terminal::error(&error);
-                (Exit::Failed, None)
-            }
-        };
-        self.lines.push(line(&what, &test.title(), exit, report.as_ref()));
+    fn add(&mut self, what: &str, test: &Test, exit: Exit, report: Option<&Report>) {
+        self.lines.push(line(what, &test.title(), exit, report));
         self.worst = worse(self.worst, exit);
-        report
     }
+
+    /// Shows the summary and writes the JSON; the exit status of all.
+    fn conclude(&mut self) -> Result {
+        terminal::print(&format!("\n{}\n", self.lines.join("\n")));
+        if let Some(path) = &self.json {
+            let summary = Summary {
+                version: 1,
+                tests: std::mem::take(&mut self.tests),
+            };
+            outcome::write("JSON", path, &(serde_json::to_string_pretty(&summary)? + "\n"))?;
+        }
+        Ok(self.worst)
+    }
+}
+
+fn step(steps: &Shared, test: &Test, command: Vec<OsString>) -> Option<Report> {
+    let what = command[0].to_string_lossy().into_owned();
+    let stopped = {
+        let (steps, test, what) = (Arc::clone(steps), test.clone(), what.clone());
+        move || {
+            let mut steps = lock(&steps);
+            steps.add(&what, &test, Exit::Failed, None);
+            if let Err(error) = steps.conclude() {
+                terminal::error(&error);
+            }
+        }
+    };
+    let (exit, report) = match report(test, command, stopped) {
+        Ok((exit, report)) => (exit, Some(report)),
+        Err(error) => {
+            terminal::error(&error);
+            (Exit::Failed, None)
+        }
+    };
+    lock(steps).add(&what, test, exit, report.as_ref());
+    report
 }
 
 pub fn run(arguments: &TestArguments) -> Result {
@@ -82,42 +119,50 @@ pub fn run(arguments: &TestArguments) -> Result {
         return Err(TestError::NoFile { path: path.clone() }.into());
     }
     let config: Config<Test> = Config::load(path)?;
-    let mut steps = Steps {
+    let chosen = select(&config.tests, arguments)?;
+    let steps = Arc::new(Mutex::new(Steps {
         lines: Vec::new(),
         worst: Exit::Clean,
-    };
-    let mut tests = Vec::new();
-    for test in select(&config.tests, arguments)? {
-        let check = steps.run(test, test.check_command(path));
-        let interrupted = check
-            .as_ref()
-            .is_some_and(|report| report.program.signal == Some(libc::SIGINT));
-        let crash = match test.crash_command(path) {
-            Some(command) if !interrupted => steps.run(test, command),
-            _ => None,
-        };
-        tests.push(Tested {
+        tests: Vec::new(),
+        json: arguments.json.clone(),
+    }));
+    interrupt::watch();
+    for (number, test) in chosen {
+        let check = step(&steps, test, test.check_command(path));
+        lock(&steps).tests.push(Tested {
             name: test.title(),
             check: check.as_ref().map(as_written).transpose()?,
-            crash: crash.as_ref().map(as_written).transpose()?,
+            crash: None,
         });
-        if interrupted || interrupt::requested() {
+        if interrupt::requested() {
+            break;
+        }
+        let Some(command) = test.crash_command(path, number) else {
+            continue;
+        };
+        let crash = step(&steps, test, command);
+        if let Some(tested) = lock(&steps).tests.last_mut() {
+            tested.crash = crash.as_ref().map(as_written).transpose()?;
+        }
+        if interrupt::requested() {
             break;
         }
     }
-    terminal::print(&format!("\n{}\n", steps.lines.join("\n")));
-    if let Some(path) = &arguments.json {
-        let summary = Summary { version: 1, tests };
-        outcome::write("JSON", path, &(serde_json::to_string_pretty(&summary)? + "\n"))?;
-    }
-    Ok(steps.worst)
+    let mut steps = lock(&steps);
+    let worst = steps.conclude()?;
+    // What was not run may hold anything.
+    Ok(match worst {
+        Exit::Clean if interrupt::requested() => Exit::Failed,
+        worst => worst,
+    })
 }
 
 fn as_written(report: &Report) -> serde_json::Result<Value> {
     serde_json::from_str(&to_json(report)?)
 }
 
-fn select<'a>(tests: &'a [Test], arguments: &TestArguments) -> std::result::Result<Vec<&'a Test>, TestError> {
+/// The tests to run, with their numbers, counted from 1.
+fn select<'a>(tests: &'a [Test], arguments: &TestArguments) -> std::result::Result<Vec<(usize, &'a Test)>, TestError> {
     let path = arguments.config.clone();
     if tests.is_empty() {
         return Err(TestError::NoTests { path });
@@ -137,14 +182,18 @@ fn select<'a>(tests: &'a [Test], arguments: &TestArguments) -> std::result::Resu
             names,
         });
     }
-    let chosen = |test: &&Test| {
+    let chosen = |test: &Test| {
         arguments.names.is_empty() || test.name.as_ref().is_some_and(|name| arguments.names.contains(name))
     };
-    Ok(tests.iter().filter(chosen).collect())
+    Ok((1..).zip(tests).filter(|(_, test)| chosen(test)).collect())
 }
 
 /// Runs one of the two commands and shows what came of it.
-fn report(test: &Test, step: Vec<OsString>) -> std::result::Result<(Exit, Report), Box<dyn std::error::Error>> {
+fn report(
+    test: &Test,
+    step: Vec<OsString>,
+    stopped: impl FnOnce() + Send + 'static,
+) -> std::result::Result<(Exit, Report), Box<dyn std::error::Error>> {
     let line = shell_words::join(step.iter().map(|word| word.to_string_lossy()));
     match Arguments::try_parse_from([vec!["crashproof".into()], step].concat())?.command {
         Command::Check(arguments) => {
@@ -153,13 +202,13 @@ fn report(test: &Test, step: Vec<OsString>) -> std::result::Result<(Exit, Report
                 setup::run(command)?;
             }
             terminal::command(&format!("crashproof {line}"));
-            let report = check::report(&arguments)?;
+            let report = check::report(&arguments, true)?;
             outcome::show(&report);
             Ok((outcome::verdict(&report), report))
         }
         Command::Crash(arguments) => {
             terminal::command(&format!("crashproof {line}"));
-            crash::report(&arguments)
+            crash::report(&arguments, stopped)
         }
         other => unreachable!("a test is a check or a crash test, not {other:?}"),
     }

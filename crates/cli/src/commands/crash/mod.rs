@@ -79,13 +79,16 @@ pub fn run(arguments: &CrashArguments) -> Result {
     if let Some(folder) = &arguments.replay {
         return replay::run(folder, arguments);
     }
-    let (exit, report) = report(arguments)?;
+    let (exit, report) = report(arguments, || ())?;
     outcome::write_machine_readable(&report, arguments.json.as_deref(), arguments.sarif.as_deref())?;
     Ok(exit)
 }
 
-/// The whole test; the report has been shown.
-pub fn report(arguments: &CrashArguments) -> std::result::Result<(Exit, Report), Box<dyn std::error::Error>> {
+/// The whole test; the report has been shown. `stopped` is called if Ctrl-C ends the process before there is one.
+pub fn report(
+    arguments: &CrashArguments,
+    stopped: impl FnOnce() + Send + 'static,
+) -> std::result::Result<(Exit, Report), Box<dyn std::error::Error>> {
     let plan = Plan::new(arguments)?;
     let stop = interrupt::watch();
     let state = State::open(&plan.identity(arguments), arguments.resume)?;
@@ -96,9 +99,15 @@ pub fn report(arguments: &CrashArguments) -> std::result::Result<(Exit, Report),
             let _ = std::fs::remove_dir_all(folder);
         }
         terminal::error(&"interrupted before anything was tested");
+        stopped();
         Exit::Failed.now();
     });
     trace::obtain(arguments, &state, || plan.look_for_programs())?;
+    let programs = plan.programs(arguments);
+    match arguments.resume {
+        true => state.compare(&programs)?,
+        false => state.remember(&programs)?,
+    }
     let trace = state.trace();
     let options = plan.campaign(arguments, &state.journal());
     let (program, trace_summary) = trace::summary(&trace)?;

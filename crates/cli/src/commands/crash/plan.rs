@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use crashproof_check::Config;
 use crashproof_crash::{CampaignOptions, StrategyKind};
 use crashproof_sandbox::{Command, Limits};
 
+use super::state::{Programs, Stamp};
 use crate::arguments::{CrashArguments, Strategy};
 use crate::{project, runtime, shell};
 
@@ -127,14 +129,35 @@ impl Plan {
         }
     }
 
-    /// The recovery and the checker, and which programs they are: one that was built anew is another.
-    fn commands(&self) -> String {
-        let mut text = String::new();
-        for command in [Some(&self.recover), self.check.as_ref()] {
-            let program = command.and_then(program).and_then(find);
-            let _ = writeln!(text, "{command:?} {:?}", program.as_deref().map(stamp));
+    /// Everything that the test runs, as far as its command lines name it: the recorded program, recovery and checker, and for
+    /// a shell or an interpreter the programs among its words.
+    pub fn programs(&self, arguments: &CrashArguments) -> Programs {
+        let mut programs = Programs::new();
+        let mut add = |word: &OsStr, first: bool| {
+            let named = find(word).filter(|path| first || is_program(path));
+            // A script is named to its interpreter by its path.
+            let script = Some(PathBuf::from(word)).filter(|path| !first && path.is_file() && is_program(path));
+            for path in [named, script].into_iter().flatten() {
+                if let Some(stamp) = stamp(&path) {
+                    programs.insert(path, stamp);
+                }
+            }
+        };
+        if let Some(program) = arguments.command.first() {
+            add(program, true);
         }
-        text
+        for command in [Some(&self.recover), self.check.as_ref()].into_iter().flatten() {
+            match command {
+                Command::Direct(words) => words.iter().enumerate().for_each(|(at, word)| add(word, at == 0)),
+                Command::Shell(text) => {
+                    let text = text.to_string_lossy();
+                    let separates = |c: char| c.is_whitespace() || "|&;<>()$`\"'{}=".contains(c);
+                    let words = text.split(separates).filter(|word| !word.is_empty());
+                    words.for_each(|word| add(OsStr::new(word), false));
+                }
+            }
+        }
+        programs
     }
 
     /// What is tested: a test with the same text may go on where another was interrupted. What only says how long, how fast
@@ -161,15 +184,14 @@ impl Plan {
         let limits = (arguments.timeout, arguments.memory, arguments.disk);
         let _ = writeln!(
             text,
-            "commands {}options {options:?}\nlimits {limits:?}",
-            self.commands()
+            "commands {:?} {:?}\noptions {options:?}\nlimits {limits:?}",
+            self.recover, self.check
         );
         text
     }
 }
 
-/// Changes when a file is written anew.
-fn stamp(path: &Path) -> Option<(u64, u64, i64, i64)> {
+fn stamp(path: &Path) -> Option<Stamp> {
     let metadata = path.metadata().ok()?;
     Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
 }
@@ -190,6 +212,13 @@ fn find(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&folders)
         .map(|folder| folder.join(program))
         .find(|path| is_executable(path))
+}
+
+/// Something that can be executed, also by naming it to an interpreter; PM files are not.
+fn is_program(path: &Path) -> bool {
+    let mut start = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    is_executable(path) || read.is_ok() && (start == *b"\x7fELF" || start.starts_with(b"#!"))
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -2,6 +2,7 @@
 //! folder of their own below `$XDG_STATE_HOME/crashproof/crash` (or `~/.local/state`), named after what is tested. The
 //! folder is there while a test runs, stays if it is interrupted, also by SIGKILL, and goes when the test is done.
 
+use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::hash::Hasher;
 use std::io;
@@ -17,6 +18,11 @@ pub enum StateError {
         folder.display()
     )]
     Nothing { folder: PathBuf },
+    #[error(
+        "{} has changed since the interrupted test began, so what was tested does not count any more: start without --resume",
+        program.display()
+    )]
+    Rebuilt { program: PathBuf },
     #[error("the same test is still running (it holds {}); wait for it, or stop it", folder.display())]
     Running { folder: PathBuf },
     #[error("cannot use {} for the state of the test: {source}; set XDG_STATE_HOME to a folder that can be written to", folder.display())]
@@ -24,6 +30,11 @@ pub enum StateError {
     #[error("cannot make a temporary folder in {}: {source}; set TMPDIR", folder.display())]
     Temporary { folder: PathBuf, source: io::Error },
 }
+
+/// Changes when a file is written anew: its inode, size and time.
+pub type Stamp = (u64, u64, i64, i64);
+/// The programs that a test runs.
+pub type Programs = BTreeMap<PathBuf, Stamp>;
 
 pub struct State {
     folder: PathBuf,
@@ -43,6 +54,7 @@ impl State {
             return State::temporary();
         };
         let folder = root.join(name(identity));
+        remove_abandoned(&root);
         if resume && !folder.join(TRACE).exists() {
             return Err(StateError::Nothing { folder });
         }
@@ -108,6 +120,33 @@ impl State {
         self.folder.join(JOURNAL)
     }
 
+    /// Remembers which programs the test runs, for who resumes it.
+    pub fn remember(&self, programs: &Programs) -> Result<(), StateError> {
+        let folder = &self.folder;
+        let unusable = |source| StateError::Unusable {
+            folder: folder.clone(),
+            source,
+        };
+        let text = serde_json::to_string(programs).map_err(io::Error::other);
+        text.and_then(|text| std::fs::write(folder.join(PROGRAMS), text))
+            .map_err(unusable)
+    }
+
+    /// That they are still the same.
+    pub fn compare(&self, programs: &Programs) -> Result<(), StateError> {
+        let known = std::fs::read(self.folder.join(PROGRAMS)).unwrap_or_default();
+        let known: Programs = serde_json::from_slice(&known).unwrap_or_default();
+        match programs
+            .iter()
+            .find(|(program, stamp)| known.get(*program) != Some(stamp))
+        {
+            Some((program, _)) => Err(StateError::Rebuilt {
+                program: program.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// An empty folder for traces of recoveries.
     pub fn recoveries(&self) -> Result<PathBuf, StateError> {
         let folder = self.folder.join(RECOVERIES);
@@ -124,7 +163,7 @@ impl State {
     }
 
     fn clear(&self) {
-        for name in [TRACE, UNFINISHED, JOURNAL] {
+        for name in [TRACE, UNFINISHED, PROGRAMS, JOURNAL] {
             let _ = std::fs::remove_file(self.folder.join(name));
         }
         let _ = std::fs::remove_dir_all(self.folder.join(RECOVERIES));
@@ -147,6 +186,7 @@ impl Drop for State {
 
 const TRACE: &str = "trace";
 const UNFINISHED: &str = "trace.unfinished";
+const PROGRAMS: &str = "programs";
 const JOURNAL: &str = "journal";
 const RECOVERIES: &str = "recoveries";
 const LOCK: &str = "lock";
@@ -171,11 +211,33 @@ fn name(identity: &str) -> String {
     format!("{:016x}{:016x}", half(0), half(1))
 }
 
+/// Removes what tests left that were killed before there was anything to resume.
+fn remove_abandoned(root: &Path) {
+    let Ok(folders) = std::fs::read_dir(root) else { return };
+    for folder in folders.flatten().map(|folder| folder.path()) {
+        let nothing = |folder: &Path| folder.join(TRACE).symlink_metadata().is_err();
+        if !nothing(&folder) {
+            continue;
+        }
+        // Without a lock nobody has begun to use it, or it is none of ours.
+        let Ok(lock) = File::open(folder.join(LOCK)) else {
+            continue;
+        };
+        if lock.try_lock().is_ok() && nothing(&folder) {
+            let _ = std::fs::remove_dir_all(&folder);
+        }
+    }
+}
+
 /// The folder's lock; none if another has it. The kernel gives it back when its holder ends, however it does.
 fn acquire(folder: &Path) -> io::Result<Option<File>> {
     std::fs::create_dir_all(folder)?;
     let path = folder.join(LOCK);
-    let file = File::create(&path)?;
+    let file = match File::create(&path) {
+        // Somebody took it for abandoned.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return acquire(folder),
+        other => other?,
+    };
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Ok(None),
