@@ -45,6 +45,9 @@ impl StrategyKind {
     }
 }
 
+/// When the time is up, failures that are waiting are explained for this much longer, or a quarter of the budget.
+const GRACE: Duration = Duration::from_secs(10);
+
 #[derive(Clone, Debug)]
 pub struct CampaignOptions {
     pub model: Model,
@@ -70,6 +73,13 @@ pub struct CampaignOptions {
     pub journal: Option<PathBuf>,
     /// Failing images go here, one folder for each finding.
     pub save: Option<PathBuf>,
+}
+
+impl CampaignOptions {
+    /// How long after the beginning a failure may still be explained.
+    pub fn time_to_explain(&self) -> Option<Duration> {
+        self.time.map(|time| time + GRACE.max(time / 4))
+    }
 }
 
 /// What a trace holds for a crash test; all that is needed to make executors.
@@ -116,6 +126,10 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     pub stats: Stats,
     pub warnings: Vec<String>,
+    /// The recovery could not be run any more, or what was tested not be noted: the test ended there, and a warning says why.
+    pub broken: bool,
+    /// States that failed and that no finding tells of.
+    pub unexplained: u64,
     /// Some of the states that recovered, and in which the recovery wrote to the image: a crash of the recovery itself can
     /// be tested from them. At most 128, and 16 of one call path.
     pub recovered: Vec<Recovered>,
@@ -169,7 +183,8 @@ pub fn baseline(trace: &Path, options: &CampaignOptions, executor: &mut dyn Exec
 }
 
 /// Tests crash states of the trace: one thread for each executor, and one for the explainer, which must have an executor of
-/// its own. Ends early when `stop` is set or the budget is used up, and says so in [`Stats::cut_short`].
+/// its own. Ends early when `stop` is set or the budget is used up, and says so in [`Stats::cut_short`]. An error ends it, too;
+/// if anything has been tested by then, that is the outcome all the same, and it is [`Outcome::broken`].
 pub fn run(
     trace: &Path,
     options: &CampaignOptions,

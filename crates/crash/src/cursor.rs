@@ -127,6 +127,8 @@ pub(crate) struct Cursor<'a> {
     /// The next stop is after a file operation.
     file_operation: bool,
     seen_stacks: FxHashSet<(StackId, StackId)>,
+    /// Points so far that have states of their own.
+    points: u64,
     head: Option<PointHead>,
     /// Lines of which some contents were left out.
     pub capped: FxHashSet<LineAddress>,
@@ -165,6 +167,7 @@ impl<'a> Cursor<'a> {
             ended: false,
             file_operation: false,
             seen_stacks: FxHashSet::default(),
+            points: 0,
             head: None,
             capped: FxHashSet::default(),
         };
@@ -728,9 +731,12 @@ impl<'a> Cursor<'a> {
         self.started = true;
         let after_stack = self.after.map_or(StackId(0), |after| after.stack);
         let new_stack = self.stops == Stops::CrashPoints && self.seen_stacks.insert((stack, after_stack));
+        let number = self.points;
+        self.points += (states > 0) as u64;
         self.head.insert(PointHead {
             seq,
             within,
+            number,
             after: self.after,
             new_stack,
             states,

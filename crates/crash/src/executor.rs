@@ -26,10 +26,16 @@ pub trait Executor: Send {
     fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError>;
 }
 
-/// The sandbox is broken, not the recovery.
+/// Why an executor ran nothing.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ExecutorError(pub Box<dyn std::error::Error + Send + Sync>);
+pub enum ExecutorError {
+    /// It is to run no more: the time is up, or the user stopped the test.
+    #[error("the test ends")]
+    Ends,
+    /// The sandbox is broken, not the recovery.
+    #[error("{0}")]
+    Broken(Box<dyn std::error::Error + Send + Sync>),
+}
 
 /// A piece of a store of the trace: what persists at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -65,10 +71,18 @@ pub struct Failure {
 /// Finds out why states fail. Has an executor, and the thread, of its own.
 pub trait Explainer: Send {
     /// Whether the failure has a cause that none before it had.
-    fn explain(&mut self, failure: Failure) -> Result<bool, CrashError>;
+    fn explain(&mut self, failure: &Failure) -> Result<bool, CrashError>;
 
-    /// One finding for each cause.
-    fn finish(&mut self) -> Result<Vec<Finding>, CrashError>;
+    /// A failure that cannot be explained any more, because the test ends. It is told of all the same.
+    fn leave(&mut self, failure: Failure);
+
+    /// One finding for each cause, and one for what was left unexplained.
+    fn finish(&mut self) -> Vec<Finding>;
+
+    /// Failing states that no finding tells of.
+    fn unexplained(&self) -> u64 {
+        0
+    }
 
     /// What the user should know of the explanations as a whole.
     fn warnings(&self) -> Vec<String> {

@@ -3,7 +3,8 @@
 //!
 //! A file that only grows: a header with a key (of the trace's content and of the options that decide what a state is and
 //! how it is judged; the commands are the caller's to keep apart), then records, each with its length and checksum. What a killed campaign wrote last may be torn: the
-//! file is cut there. Records are written with plain write(2), at least every 50 ms while there are any.
+//! file is cut there. Entries are written with plain write(2): after 50 ms with the next entry, and by whoever has the time to
+//! flush ([`Journal::flush`]).
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -20,12 +21,21 @@ use crate::executor::{Failure, StoreId, Verdict};
 use crate::hash::{mix, pair};
 use crate::reads::UnitHash;
 
-const MAGIC: &[u8; 8] = b"CRSHJRN1";
+const MAGIC: &[u8; 8] = b"CRSHJRN2";
 const HEADER: u64 = 24;
-/// A record is written no later than so long after the one before it.
+/// Entries of so long are written together.
 const BATCH: Duration = Duration::from_millis(50);
 /// No record is larger; a length beyond it is damage.
 const MAX_RECORD: u32 = 64 << 20;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    Tested(Box<Record>),
+    /// No state is left out any more by what the recovery reads.
+    PruningEnded {
+        why: String,
+    },
+}
 
 /// A state that was tested.
 #[derive(Clone, Debug)]
@@ -49,7 +59,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Begins a journal, or goes on with one: then gives what is in it.
-    pub fn open(path: &Path, trace: &Path, options: &CampaignOptions) -> Result<(Journal, Vec<Record>), CrashError> {
+    pub fn open(path: &Path, trace: &Path, options: &CampaignOptions) -> Result<(Journal, Vec<Entry>), CrashError> {
         let fail = |what| {
             move |source| CrashError::Journal {
                 path: path.into(),
@@ -69,13 +79,13 @@ impl Journal {
         file.read_to_end(&mut content).map_err(fail("read"))?;
         let mut header = MAGIC.to_vec();
         header.extend(key.to_le_bytes());
-        let mut records = Vec::new();
+        let mut entries = Vec::new();
         let end = if content.len() < HEADER as usize && header.starts_with(&content) {
             file.seek(SeekFrom::Start(0)).map_err(fail("write"))?;
             file.write_all(&header).map_err(fail("write"))?;
             HEADER
         } else if content.starts_with(&header) {
-            HEADER + read_records(&content[HEADER as usize..], &mut records) as u64
+            HEADER + read_entries(&content[HEADER as usize..], &mut entries) as u64
         } else {
             return Err(CrashError::JournalOfAnother { path: path.into() });
         };
@@ -87,13 +97,13 @@ impl Journal {
             buffer: Vec::new(),
             written: Instant::now(),
         };
-        Ok((journal, records))
+        Ok((journal, entries))
     }
 
-    pub fn append(&mut self, record: &Record) -> Result<(), CrashError> {
+    pub fn append(&mut self, entry: &Entry) -> Result<(), CrashError> {
         let start = self.buffer.len();
         self.buffer.extend([0; 8]);
-        put_record(&mut self.buffer, record);
+        put_entry(&mut self.buffer, entry);
         let body = &self.buffer[start + 8..];
         let (len, checksum) = (body.len() as u32, crc32fast::hash(body));
         self.buffer[start..start + 4].copy_from_slice(&len.to_le_bytes());
@@ -105,6 +115,9 @@ impl Journal {
     }
 
     pub fn flush(&mut self) -> Result<(), CrashError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
         let written = self.file.write_all(&self.buffer);
         self.buffer.clear();
         self.written = Instant::now();
@@ -157,8 +170,8 @@ impl Fold {
     }
 }
 
-/// How many bytes whole records take.
-fn read_records(content: &[u8], records: &mut Vec<Record>) -> usize {
+/// How many bytes whole entries take.
+fn read_entries(content: &[u8], entries: &mut Vec<Entry>) -> usize {
     let mut input = Input(content);
     loop {
         let good = content.len() - input.0.len();
@@ -166,14 +179,37 @@ fn read_records(content: &[u8], records: &mut Vec<Record>) -> usize {
             return good;
         };
         let body = input.take(len as usize).filter(|_| len <= MAX_RECORD);
-        let Some(record) = body
+        let Some(entry) = body
             .filter(|body| crc32fast::hash(body) == checksum)
-            .and_then(|body| take_record(&mut Input(body)))
+            .and_then(|body| take_entry(&mut Input(body)))
         else {
             return good;
         };
-        records.push(record);
+        entries.push(entry);
     }
+}
+
+fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
+    match entry {
+        Entry::Tested(record) => {
+            out.push(0);
+            put_record(out, record);
+        }
+        Entry::PruningEnded { why } => {
+            out.push(1);
+            put_bytes(out, why.as_bytes());
+        }
+    }
+}
+
+fn take_entry(input: &mut Input<'_>) -> Option<Entry> {
+    let entry = if input.flag()? {
+        let why = String::from_utf8(input.bytes()?).ok()?;
+        Entry::PruningEnded { why }
+    } else {
+        Entry::Tested(Box::new(take_record(input)?))
+    };
+    input.0.is_empty().then_some(entry)
 }
 
 fn put_record(out: &mut Vec<u8>, record: &Record) {
@@ -205,7 +241,7 @@ fn put_record(out: &mut Vec<u8>, record: &Record) {
 }
 
 fn take_record(input: &mut Input<'_>) -> Option<Record> {
-    let record = Record {
+    Some(Record {
         state: input.u128()?,
         context: input.u128()?,
         verdict: if input.flag()? {
@@ -238,8 +274,7 @@ fn take_record(input: &mut Input<'_>) -> Option<Record> {
                 },
             ))
         })?,
-    };
-    input.0.is_empty().then_some(record)
+    })
 }
 
 fn put_u64(out: &mut Vec<u8>, value: u64) {

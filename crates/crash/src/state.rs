@@ -503,6 +503,8 @@ pub(crate) struct PointHead {
     /// The crash is just before this event. With eADR it may be within it: then so many pieces of it were stored.
     pub seq: u64,
     pub within: u16,
+    /// Of the points that have states of their own, which one.
+    pub number: u64,
     pub after: Option<After>,
     /// No earlier point had both this event's call path and that of the last store.
     pub new_stack: bool,
@@ -758,6 +760,7 @@ mod tests {
         a.store(store(5, 2, &[1], false));
         c.settle();
         let head = PointHead {
+            number: 0,
             seq: 0,
             within: 0,
             after: None,

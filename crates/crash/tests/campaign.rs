@@ -7,10 +7,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
-use crashproof_crash::{CampaignOptions, CrashError, Failure, Progress, StrategyKind, Verdict};
+use crashproof_crash::{
+    CampaignOptions, CrashError, Executor, ExecutorError, Failure, Progress, StrategyKind, Verdict,
+};
+use crashproof_sandbox::Run;
 use crashproof_trace::FlushKind;
 use proptest::prelude::*;
 
@@ -343,9 +346,10 @@ fn a_failure_that_does_not_repeat_is_a_warning() {
     let flaky = Simulated::new(Arc::new(move |_, _| runs.fetch_add(1, Ordering::Relaxed) != 1));
     let campaign = run(&trace, &options(StrategyKind::Exhaustive), &flaky, 1);
     assert_eq!(campaign.failures.len(), 0);
+    assert_eq!(campaign.outcome.unexplained, 1, "this is not clean");
     assert_eq!(campaign.outcome.warnings.len(), 1);
     assert!(
-        campaign.outcome.warnings[0].contains("did not repeat"),
+        campaign.outcome.warnings[0].starts_with("1 failure of the recovery did not repeat"),
         "{:?}",
         campaign.outcome.warnings
     );
@@ -410,5 +414,193 @@ fn states_that_recovered_by_writing_are_kept() {
         let mut executor = checks_flag();
         crashproof_crash::make_image(&trace, &options, state.point, &state.persisted, &mut executor).unwrap();
         assert!(campaign.images().contains(&executor.file));
+    }
+}
+
+/// Fails to run when the count of runs has come to `after`.
+struct Breaking {
+    inner: Box<dyn Executor>,
+    runs: Arc<AtomicU64>,
+    after: u64,
+}
+
+impl Executor for Breaking {
+    fn read(&self, file: usize, offset: u64, buffer: &mut [u8]) {
+        self.inner.read(file, offset, buffer);
+    }
+
+    fn write(&mut self, file: usize, offset: u64, data: &[u8]) {
+        self.inner.write(file, offset, data);
+    }
+
+    fn resize(&mut self, file: usize, size: u64) {
+        self.inner.resize(file, size);
+    }
+
+    fn place(&mut self, file: usize, path: Option<&str>) {
+        self.inner.place(file, path);
+    }
+
+    fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError> {
+        if self.runs.fetch_add(1, Ordering::Relaxed) >= self.after {
+            return Err(ExecutorError::Broken("no more processes".into()));
+        }
+        self.inner.run(output)
+    }
+}
+
+#[test]
+fn an_executor_that_breaks_does_not_take_the_findings_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let journal = folder.path().join("journal");
+    let steps: Vec<_> = (0..8).map(|line| store(line * 64, 1, line as u8)).collect();
+    write_trace(&trace, &[], &steps);
+    let simulated = Simulated::new(Arc::new(|view, _| view.read(0) == 0));
+    let options = CampaignOptions {
+        journal: Some(journal),
+        ..options(StrategyKind::Exhaustive)
+    };
+    let broken = |after| {
+        let collector = Collector::default();
+        let executor = Breaking {
+            inner: simulated.boxed(),
+            runs: Arc::default(),
+            after,
+        };
+        let outcome = crashproof_crash::run(
+            &trace,
+            &options,
+            vec![Box::new(executor), simulated.boxed()],
+            Box::new(collector.clone()),
+            &|_: &Progress| {},
+            &AtomicBool::new(false),
+        );
+        (outcome, collector.0.lock().unwrap().len() as u64)
+    };
+    let (outcome, explained) = broken(10);
+    let outcome = outcome.unwrap();
+    assert!(outcome.broken && outcome.stats.cut_short);
+    assert!(outcome.stats.states_tested < 256 && outcome.stats.states_failed > 0);
+    assert_eq!(explained, outcome.stats.states_failed, "what failed is explained");
+    let why = |warning: &String| warning.contains("no more processes");
+    assert!(outcome.warnings.iter().any(why), "{:?}", outcome.warnings);
+    // It can be resumed.
+    let (rest, _) = broken(u64::MAX);
+    let rest = rest.unwrap();
+    assert_eq!((rest.broken, rest.stats.states_tested), (false, 256));
+}
+
+#[test]
+fn an_executor_that_never_runs_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    flag_before_data(&trace);
+    let executor = Breaking {
+        inner: checks_flag().boxed(),
+        runs: Arc::default(),
+        after: 0,
+    };
+    let refused = crashproof_crash::run(
+        &trace,
+        &options(StrategyKind::Exhaustive),
+        vec![Box::new(executor)],
+        Box::new(Collector::default()),
+        &|_: &Progress| {},
+        &AtomicBool::new(false),
+    );
+    assert!(matches!(refused, Err(CrashError::Executor(_))), "{refused:?}");
+}
+
+#[test]
+fn what_was_tested_is_in_the_journal_while_the_next_recovery_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let journal = folder.path().join("journal");
+    flag_before_data(&trace);
+    let runs = AtomicU64::new(0);
+    let noted = Arc::new(AtomicBool::new(false));
+    let simulated = {
+        let (journal, noted) = (journal.clone(), Arc::clone(&noted));
+        Simulated::new(Arc::new(move |_, _| {
+            // The second run lasts until the first is in the file, or too long.
+            let start = Instant::now();
+            while runs.load(Ordering::Relaxed) == 1 && start.elapsed() < Duration::from_secs(20) {
+                if journal.metadata().is_ok_and(|file| file.len() > 24) {
+                    noted.store(true, Ordering::Relaxed);
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            runs.fetch_add(1, Ordering::Relaxed);
+            true
+        }))
+    };
+    let options = CampaignOptions {
+        journal: Some(journal),
+        ..options(StrategyKind::Exhaustive)
+    };
+    run(&trace, &options, &simulated, 1);
+    assert!(noted.load(Ordering::Relaxed));
+}
+
+#[test]
+fn pruning_that_ended_stays_off_when_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let journal = folder.path().join("journal");
+    let steps: Vec<_> = (0..6).map(|line| store(line * 64, 1, line as u8)).collect();
+    write_trace(&trace, &[], &steps);
+    // After some runs it reads other places than before.
+    let runs = Arc::new(AtomicU64::new(0));
+    let simulated = Simulated::new(Arc::new(move |view, _| {
+        if runs.fetch_add(1, Ordering::Relaxed) > 5 {
+            view.read(PAGE);
+        }
+        for line in 0..4 {
+            view.read(64 * line);
+        }
+        true
+    }));
+    let begun = CampaignOptions {
+        journal: Some(journal),
+        max_states: Some(10),
+        ..options(StrategyKind::Dpor)
+    };
+    let first = run(&trace, &begun, &simulated, 1);
+    let ended = |warning: &String| warning.contains("no longer left out");
+    assert!(first.outcome.warnings.iter().any(ended), "{:?}", first.outcome.warnings);
+    let rest = CampaignOptions {
+        max_states: None,
+        ..begun
+    };
+    let rest = run(&trace, &rest, &simulated, 1);
+    assert_eq!(rest.outcome.stats.states_tested, 64, "every state is tested");
+    assert!(rest.outcome.warnings.iter().any(ended), "{:?}", rest.outcome.warnings);
+}
+
+#[test]
+fn a_small_budget_reaches_all_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    // One call path, 250 crash points, each with a byte that says which it is.
+    let update = |n: u64| [store(64 * (n % 60), n as u8, 1), flush(64 * (n % 60)), fence()];
+    write_trace(&trace, &[], &(1..=250).flat_map(update).collect::<Vec<_>>());
+    let simulated = Simulated::new(Arc::new(|view, _| (0..60).all(|line| view.read(64 * line) < 255)));
+    for strategy in [StrategyKind::Dpor, StrategyKind::Exhaustive] {
+        let options = CampaignOptions {
+            max_states: Some(50),
+            ..options(strategy)
+        };
+        let campaign = run(&trace, &options, &simulated, 1);
+        let stats = &campaign.outcome.stats;
+        assert!(stats.points_total >= 250 && stats.cut_short, "{stats:?}");
+        assert!((8..=50).contains(&stats.points_reached), "{stats:?}");
+        let newest = |seen: &Seen| seen.image.content.iter().copied().max().unwrap_or(0);
+        let late = campaign.seen.iter().filter(|seen| newest(seen) > 125).count();
+        assert!(late > 10, "{strategy:?}: {late} states of the second half");
+        let whole = run(&trace, &common::options(strategy), &simulated, 1);
+        let stats = &whole.outcome.stats;
+        assert_eq!(stats.points_reached, stats.points_total, "{stats:?}");
     }
 }

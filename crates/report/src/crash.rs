@@ -126,6 +126,7 @@ fn bytes(store: &CrashStore) -> String {
     let pm = &store.pm;
     let file = pm.file.rsplit('/').next().unwrap_or(&pm.file);
     match pm.length {
+        _ if let Some(operation) = &store.operation => operation.in_words(file),
         0 => format!("size or name of {file}"),
         1 => format!("1 byte at offset {:#x} of {file}", pm.offset),
         length => format!("{length} bytes at offset {:#x} of {file}", pm.offset),

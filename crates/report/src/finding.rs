@@ -140,6 +140,9 @@ pub struct Crash {
     pub replay: Option<Replay>,
     /// 1: a crash of the program; 2: of its recovery.
     pub depth: u32,
+    /// The test ended before it could be reduced: all uncertain stores are named, and the kind is a guess.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreduced: bool,
 }
 
 /// A store in a crash state. In JSON the fields of its frame come first.
@@ -154,6 +157,39 @@ pub struct CrashStore {
     /// Before the crash; otherwise the program was still to make it.
     #[serde(default = "executed")]
     pub executed: bool,
+    /// If it is no store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<FileOperation>,
+}
+
+/// What a program does to a PM file beside storing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileOperation {
+    /// It is there from then on.
+    Made,
+    Resized {
+        size: u64,
+    },
+    Renamed {
+        path: String,
+    },
+    Removed,
+    /// By write(2).
+    Written,
+}
+
+impl FileOperation {
+    /// "the new size of pool (8192 bytes)"; `file` is the file's name.
+    pub fn in_words(&self, file: &str) -> String {
+        match self {
+            FileOperation::Made => format!("the file {file} itself"),
+            FileOperation::Resized { size } => format!("the new size of {file} ({size} bytes)"),
+            FileOperation::Renamed { path } => format!("the new name of {file} ({path})"),
+            FileOperation::Removed => format!("the removal of {file}"),
+            FileOperation::Written => format!("what was written to {file}"),
+        }
+    }
 }
 
 fn executed() -> bool {
@@ -211,6 +247,11 @@ pub struct Stats {
     /// Not run because their outcome is known: same content, or same in all that the recovery reads.
     pub states_pruned: u64,
     pub states_failed: u64,
+    /// Crash points, and those of them at which some state was tested or known.
+    #[serde(default)]
+    pub points_total: u64,
+    #[serde(default)]
+    pub points_reached: u64,
     pub seconds: f64,
     /// The budget ended it before all states were tested.
     pub cut_short: bool,

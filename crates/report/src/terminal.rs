@@ -10,7 +10,7 @@ use annotate_snippets::{AnnotationKind, Element, Group as Block, Level, Origin, 
 use crate::group::{Group, groups};
 use crate::source::Sources;
 use crate::stack::{describe, innermost_position, trimmed};
-use crate::{Behaviours, Crash, Finding, Frame, Kind, Report, Severity, Stats, crash};
+use crate::{Behaviours, Crash, CrashStore, Finding, Frame, Kind, Report, Severity, Stats, crash};
 
 /// Call paths shown for one place; the rest are counted.
 const MAX_PATHS: usize = 3;
@@ -119,7 +119,8 @@ impl Terminal<'_> {
             None => self.call_paths(group),
         };
         notes.extend(occurrences(&paths));
-        if self.explained.insert(finding.kind) {
+        let kind_is_known = finding.crash.as_ref().is_none_or(|crash| !crash.unreduced);
+        if kind_is_known && self.explained.insert(finding.kind) {
             notes.push(info.why.to_owned());
         }
         notes.extend(path_notes(&paths));
@@ -212,13 +213,17 @@ impl Terminal<'_> {
         let mut notes = crash::placeless(crash, |file| self.sources.display(file).to_owned());
         notes.push(crash::recovery_note(crash));
         let states = match crash.states {
+            states if crash.unreduced => format!("failing states that were left: {}", number(states)),
             1 => "1 tested state fails for this reason".to_owned(),
             states => format!("{} tested states fail for this reason", number(states)),
         };
         notes.push(states);
         let prevents = self.order(finding, crash);
         let usual = || finding.help.as_deref().unwrap_or(finding.kind.info().help).to_owned();
-        let mut help = vec![prevents.unwrap_or_else(usual)];
+        let mut help = Vec::new();
+        if !crash.unreduced {
+            help.push(prevents.unwrap_or_else(usual));
+        }
         help.extend(
             crash
                 .replay
@@ -239,12 +244,28 @@ impl Terminal<'_> {
             let (before, after) = (position(&order.before), position(&order.after));
             finding.order.len() == 1 && before.is_some() && after.is_some() && before != after
         })?;
-        let (before, after) = (self.statement(&order.before), self.statement(&order.after));
-        let how = match crash.missing.iter().all(|store| store.executed) {
-            true => "flush and fence it before that store",
-            false => "make that store first, flush and fence it",
+        let (first, then) = (&order.before, &order.after);
+        let operation = |stores: &[CrashStore], frame: &Frame| {
+            let store = stores.iter().find(|store| store.frame == *frame)?;
+            let file = store.pm.file.rsplit('/').next().unwrap_or(&store.pm.file);
+            Some(store.operation.as_ref()?.in_words(file))
         };
-        Some(format!("{before} must persist before {after}: {how}"))
+        let (of_first, of_then) = (operation(&crash.missing, first), operation(&crash.persisted, then));
+        let that = if of_then.is_some() { "that" } else { "that store" };
+        let how = match (crash.missing.iter().all(|store| store.executed), &of_first) {
+            (true, _) => format!("flush and fence it before {that}"),
+            (false, None) => "make that store first, flush and fence it".to_owned(),
+            (false, Some(_)) => "do that first".to_owned(),
+        };
+        let must = if of_first.is_some() { "be durable" } else { "persist" };
+        let (before, after) = (self.change(first, of_first), self.change(then, of_then));
+        Some(format!("{before} must {must} before {after}: {how}"))
+    }
+
+    /// "`log->count = n` (log.c:14)", "the new size of pool (8192 bytes), by `ftruncate(fd, 8192)` (log.c:9)"
+    fn change(&mut self, frame: &Frame, operation: Option<String>) -> String {
+        let statement = self.statement(frame);
+        operation.map_or(statement.clone(), |operation| format!("{operation}, by {statement},"))
     }
 
     /// The source text of a frame and its position, as far as they are known.
@@ -558,6 +579,10 @@ fn tested(stats: &Stats, causes: u64) -> String {
     }
     if stats.cut_short {
         text += "; stopped before all were tested";
+        if stats.points_reached < stats.points_total {
+            let (reached, total) = (number(stats.points_reached), plural(stats.points_total, "crash point"));
+            let _ = write!(text, ", at {reached} of {total}");
+        }
         let total = stats
             .behaviours
             .map_or(stats.states_total, |behaviours| behaviours.states_planned);

@@ -10,8 +10,13 @@
 //! before A" prevents the failure; if not, neither order does, and the updates have to be one. If the same image passes when
 //! the program has output less, what it acknowledged is lost.
 //!
+//! Two bugs can overlap: while the prefix fails because of one, no state near it shows the other by itself. If the A of the
+//! first is among what the state misses, the first is not why it fails; if not, the state fails for another reason as well if
+//! it fails both with the first one's M and without its A ([`Investigation::beyond`]). In both cases A is kept missing from
+//! every image that is tried.
+//!
 //! What may be wrong: these are statements about the recovery's verdict on images, found with few runs. A state with several
-//! causes is given to one of them; the others show in states of their own.
+//! missing sets of stores, each of which makes it fail, is given to one of them; the others show in states of their own.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +29,12 @@ use super::places::{Places, SpotId};
 use super::shrink::{Items, minimise};
 
 /// A recovery that hangs takes its whole time limit: after so many hangs, what has been reduced is left as it is.
-const MAX_HANGS: u32 = 12;
+const MAX_HANGS: u32 = 24;
+/// As much for reductions of many stores that all matter: a cause is to take seconds.
+const MAX_RUNS: u32 = 400;
+
+/// So many changes before or after a crash are near it.
+const SOON: usize = 1 << 10;
 
 /// The two forms of a cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +57,8 @@ pub struct Cause {
     pub state: State,
     /// All of `persisted` was uncertain at the crash, so a state with this cause has it among what had persisted.
     pub uncertain: bool,
+    /// It was found with these taken as not persisted, although in `state` they are: they have to do with another cause.
+    pub aside: Vec<Index>,
 }
 
 /// A failing state, as changes of the laboratory's window, ascending.
@@ -58,44 +70,134 @@ pub struct Subject {
     pub missing: Vec<Index>,
 }
 
-impl Subject {
-    pub fn state(&self) -> State {
-        self.without(self.missing.iter().copied())
-    }
-
-    /// The state at the same point that misses these.
-    pub fn without(&self, missing: impl IntoIterator<Item = Index>) -> State {
-        State {
-            point: self.point,
-            missing: missing.into_iter().collect(),
-            extra: BTreeSet::new(),
-            output: self.output,
-        }
-    }
-}
-
 pub struct Investigation<'a> {
     pub lab: &'a mut Laboratory,
     pub places: &'a mut Places,
     pub reorder_in_line: bool,
-    pub hangs: u32,
+    /// Missing from every image, because they have to do with another cause.
+    kept: BTreeSet<Index>,
+    hangs: u32,
+    runs: u32,
 }
 
-impl Investigation<'_> {
+impl<'a> Investigation<'a> {
+    pub fn new(lab: &'a mut Laboratory, places: &'a mut Places, reorder_in_line: bool) -> Self {
+        Investigation {
+            lab,
+            places,
+            reorder_in_line,
+            kept: BTreeSet::new(),
+            hangs: 0,
+            runs: 0,
+        }
+    }
+
+    pub fn keep_missing(&mut self, kept: &BTreeSet<Index>) {
+        self.kept.extend(kept);
+    }
+
+    /// The state at the subject's point that misses these.
+    pub fn without(&self, subject: &Subject, missing: impl IntoIterator<Item = Index>) -> State {
+        let all = missing.into_iter().chain(self.kept.iter().copied());
+        State {
+            point: subject.point,
+            missing: all.filter(|&index| index < subject.point).collect(),
+            extra: BTreeSet::new(),
+            output: subject.output,
+        }
+    }
+
+    pub fn state(&self, subject: &Subject) -> State {
+        self.without(subject, subject.missing.iter().copied())
+    }
+
+    /// The program's own prefix, without what is kept missing.
+    fn prefix(&self, point: Index) -> State {
+        State {
+            missing: self.kept.range(..point).copied().collect(),
+            ..self.lab.prefix(point)
+        }
+    }
+
     /// `None`: the state does not fail again.
     pub fn investigate(&mut self, subject: &Subject) -> Result<Option<Cause>, ExplainError> {
-        if !self.lab.fails(&subject.state())? {
+        let state = self.state(subject);
+        if !self.lab.fails(&state)? {
             return Ok(None);
         }
+        let aside: Vec<Index> = self.kept.iter().copied().collect();
         // Later stores can need more to be missing, because they make an update complete: the earliest crash says most.
-        let missing = subject.missing.iter().copied().collect();
-        let turn = self.turn(subject.point, &missing)?;
+        let turn = self.turn(subject.point, &state.missing)?;
         let earliest = turn.map_or_else(|| subject.clone(), |turn| self.until(subject, turn + 1));
-        if self.lab.fails(&earliest.without([]))? {
-            self.between(&earliest).map(Some)
-        } else {
-            self.lost(&earliest, turn).map(Some)
+        let mut cause = loop {
+            let prefix = self.without(&earliest, []);
+            if !self.lab.fails(&prefix)? {
+                break self.lost(&earliest, turn)?;
+            }
+            let first = self.turn(earliest.point, &BTreeSet::new())?;
+            match first {
+                // The prefix fails because of what the state misses: that is not why the state does.
+                Some(first) if earliest.missing.contains(&first) && !self.kept.contains(&first) => {
+                    let with_it = self.required_by(first, &earliest.missing);
+                    self.kept.extend(with_it);
+                }
+                _ => break self.between(&earliest, first)?,
+            }
+        };
+        self.take_back(&mut cause, subject, &aside)?;
+        Ok(Some(cause))
+    }
+
+    /// What was kept missing and had persisted is put back, so that the model allows the state: it still fails, though the
+    /// other cause has a part in it.
+    fn take_back(&mut self, cause: &mut Cause, subject: &Subject, aside: &[Index]) -> Result<(), ExplainError> {
+        let persisted = |index: &&Index| **index < cause.state.point && !subject.missing.contains(index);
+        let aside: Vec<Index> = aside.iter().filter(persisted).copied().collect();
+        let mut state = cause.state.clone();
+        for index in &aside {
+            state.missing.remove(index);
         }
+        if self.lab.fails(&state)? {
+            cause.state = state;
+            cause.aside = aside;
+        }
+        Ok(())
+    }
+
+    /// Whether the state fails for another reason beside one by which the prefix fails, of which `persisted` came too early and
+    /// `missing` too late: with all of it done and with nothing of it done.
+    pub fn beyond(
+        &mut self,
+        subject: &Subject,
+        persisted: &BTreeSet<Index>,
+        missing: &BTreeSet<Index>,
+    ) -> Result<bool, ExplainError> {
+        if persisted.is_empty() || missing.is_empty() {
+            return Ok(false);
+        }
+        let done = |mut state: State| {
+            state.missing.retain(|index| !missing.contains(index));
+            state.extra.extend(missing.range(state.point..));
+            state
+        };
+        let undone = |mut state: State| {
+            state.missing.extend(persisted.range(..state.point));
+            state
+        };
+        let (state, prefix) = (self.state(subject), self.without(subject, []));
+        if !self.lab.fails(&done(state.clone()))? || !self.lab.fails(&undone(state))? {
+            return Ok(false);
+        }
+        // Without A what depends on it may fail in the prefix, too: that is no other reason.
+        Ok(!self.lab.fails(&undone(prefix.clone()))? || self.lab.fails(&done(prefix))?)
+    }
+
+    /// A store, and what cannot persist without it.
+    fn required_by(&self, store: Index, missing: &[Index]) -> Vec<Index> {
+        let line = |index: Index| self.lab.change(index).ordered_line(self.reorder_in_line);
+        let of_line =
+            |index: &Index| *index == store || *index > store && line(*index).is_some() && line(*index) == line(store);
+        missing.iter().copied().filter(of_line).collect()
     }
 
     /// The same crash, earlier.
@@ -109,22 +211,43 @@ impl Investigation<'_> {
         }
     }
 
-    /// As [`Laboratory::fails`], for reductions: when there were too many hangs, nothing fails any more.
-    fn still_fails(&mut self, state: &State) -> Result<bool, ExplainError> {
-        if self.hangs >= MAX_HANGS {
-            return Ok(false);
+    /// Enough was tried: what has been found is left as it is.
+    fn is_exhausted(&self) -> bool {
+        self.hangs >= MAX_HANGS || self.runs >= MAX_RUNS
+    }
+
+    /// What the recovery says of a state; `None` if enough was tried.
+    fn verdict(&mut self, state: &State) -> Result<Option<bool>, ExplainError> {
+        if self.is_exhausted() {
+            return Ok(None);
         }
         let judged = self.lab.judge(state)?;
+        self.runs += 1;
         self.hangs += u32::from(judged.timed_out);
-        Ok(judged.fails)
+        Ok(Some(judged.fails))
+    }
+
+    fn still_fails(&mut self, state: &State) -> Result<bool, ExplainError> {
+        Ok(self.verdict(state)? == Some(true))
+    }
+
+    fn recovers(&mut self, state: &State) -> Result<bool, ExplainError> {
+        Ok(self.verdict(state)? == Some(false))
     }
 
     /// Everything that was executed recovers, but not without some of it: it fails from `turn` on.
     fn lost(&mut self, subject: &Subject, turn: Option<Index>) -> Result<Cause, ExplainError> {
-        let missing = self.fewest(&subject.missing, Closed::Missing, |this, set| {
-            this.still_fails(&subject.without(set.iter().copied()))
+        let can_be_missing: Vec<Index> = subject
+            .missing
+            .iter()
+            .copied()
+            .filter(|index| !self.kept.contains(index))
+            .collect();
+        let missing = self.fewest(&can_be_missing, Closed::Missing, |this, set| {
+            let state = this.without(subject, set.iter().copied());
+            this.still_fails(&state)
         })?;
-        let state = subject.without(missing.iter().copied());
+        let state = self.without(subject, missing.iter().copied());
         if turn.is_some_and(|change| self.is_output(change)) || self.is_acknowledged(&state)? {
             return Ok(Cause {
                 kind: Kind::CrashDurability,
@@ -133,6 +256,7 @@ impl Investigation<'_> {
                 persisted: Vec::new(),
                 state,
                 uncertain: false,
+                aside: Vec::new(),
             });
         }
         let persisted = self.premature(subject, &missing, turn)?;
@@ -145,6 +269,7 @@ impl Investigation<'_> {
             persisted,
             state,
             uncertain,
+            aside: Vec::new(),
         })
     }
 
@@ -155,20 +280,23 @@ impl Investigation<'_> {
         missing: &[Index],
         turn: Option<Index>,
     ) -> Result<Vec<Index>, ExplainError> {
-        let without = |set: &[Index]| subject.without(missing.iter().chain(set).copied());
+        let without = |this: &Self, set: &[Index]| this.without(subject, missing.iter().chain(set).copied());
         let last: Vec<Index> = turn.into_iter().collect();
-        if !last.is_empty() && !self.lab.fails(&without(&last))? {
+        let state = without(self, &last);
+        if !last.is_empty() && !self.lab.fails(&state)? {
             return Ok(last);
         }
         let others: Vec<Index> = merged(&subject.persisted, &subject.missing)
             .into_iter()
-            .filter(|index| !missing.contains(index))
+            .filter(|index| !missing.contains(index) && !self.kept.contains(index))
             .collect();
-        if others.is_empty() || self.lab.fails(&without(&others))? {
+        let state = without(self, &others);
+        if others.is_empty() || self.lab.fails(&state)? {
             return Ok(last);
         }
         self.fewest(&others, Closed::Missing, |this, set| {
-            Ok(this.hangs < MAX_HANGS && !this.still_fails(&without(set))?)
+            let state = without(this, set);
+            this.recovers(&state)
         })
     }
 
@@ -185,22 +313,21 @@ impl Investigation<'_> {
         Ok(before < state.output && !self.lab.fails(&silent)?)
     }
 
-    /// The program's prefix fails: it is between two updates.
-    fn between(&mut self, subject: &Subject) -> Result<Cause, ExplainError> {
-        let turn = self.turn(subject.point, &BTreeSet::new())?;
+    /// The program's prefix fails since `turn`: it is between two updates.
+    fn between(&mut self, subject: &Subject, turn: Option<Index>) -> Result<Cause, ExplainError> {
         let start = turn.map_or(subject.point, |change| change + 1);
         let end = self.recovered(start)?;
         let later: Vec<Index> = match end {
             Some(end) => (start..=end).filter(|&i| !self.is_output(i)).collect(),
             None => Vec::new(),
         };
-        let state = self.lab.prefix(start);
+        let state = self.prefix(start);
         let missing = self.fewest(&later, Closed::Any, |this, set| {
             let healed = State {
                 extra: set.iter().copied().collect(),
                 ..state.clone()
             };
-            Ok(this.hangs < MAX_HANGS && !this.still_fails(&healed)?)
+            this.recovers(&healed)
         })?;
         let persisted: Vec<Index> = turn.into_iter().filter(|&change| !self.is_output(change)).collect();
         let kind = if turn.is_some_and(|change| self.is_output(change)) {
@@ -215,6 +342,7 @@ impl Investigation<'_> {
             persisted,
             state,
             uncertain: false,
+            aside: Vec::new(),
         };
         self.join_torn(&mut cause);
         Ok(cause)
@@ -231,9 +359,27 @@ impl Investigation<'_> {
         }
         let (start, (_, end)) = (cause.state.point, self.lab.window());
         let rest = (start..end).take_while(|index| seq(index) == store);
-        cause.state.missing = rest.collect();
-        cause.state.point = start + cause.state.missing.len();
+        let rest: Vec<Index> = rest.collect();
+        cause.state.point = start + rest.len();
+        cause.state.missing.extend(rest);
         cause.form = Form::Lost;
+    }
+
+    /// The last change of each of `spots` before the crash, if they all come shortly before it.
+    pub fn last_of(&mut self, point: Index, spots: &BTreeSet<SpotId>) -> BTreeSet<Index> {
+        let first = self.lab.window().0.max(point.saturating_sub(SOON));
+        let mut seen: BTreeSet<SpotId> = BTreeSet::new();
+        let mut last = BTreeSet::new();
+        for index in (first..point).rev() {
+            let spot = self.spot(index);
+            if spots.contains(&spot) && !self.is_output(index) && seen.insert(spot) {
+                last.insert(index);
+            }
+            if seen.len() == spots.len() {
+                return last;
+            }
+        }
+        BTreeSet::new()
     }
 
     fn is_output(&self, index: Index) -> bool {
@@ -261,13 +407,11 @@ impl Investigation<'_> {
         if persisted.is_empty() || missing.is_empty() || is_torn {
             return Ok(Kind::CrashAtomicity);
         }
-        let with_the_rest = State {
-            missing: persisted.iter().copied().collect(),
-            ..self.lab.prefix(point)
-        };
+        let mut with_the_rest = self.prefix(point);
+        with_the_rest.missing.extend(persisted);
         let alone = State {
             extra: missing.iter().copied().collect(),
-            ..self.lab.prefix(first)
+            ..self.prefix(first)
         };
         let ordered = !self.lab.fails(&with_the_rest)? || !self.lab.fails(&alone)?;
         Ok(if ordered {
@@ -278,11 +422,12 @@ impl Investigation<'_> {
     }
 
     /// The last change before `point` by which the prefix (without `missing`) came to fail: it recovers just before the
-    /// change, and fails after it. `None`: it fails from the start.
+    /// change, and fails after it. `None`: it fails from the start, or enough was tried.
     fn turn(&mut self, point: Index, missing: &BTreeSet<Index>) -> Result<Option<Index>, ExplainError> {
-        let without = |lab: &Laboratory, point| State {
-            missing: missing.range(..point).copied().collect(),
-            ..lab.prefix(point)
+        let without = |this: &Self, point| {
+            let mut state = this.prefix(point);
+            state.missing.extend(missing.range(..point));
+            state
         };
         let mut fails = point;
         let mut step = 1;
@@ -293,26 +438,27 @@ impl Investigation<'_> {
             }
             let earlier = fails.saturating_sub(step).max(floor);
             self.lab.reach_back(earlier)?;
-            let state = without(self.lab, earlier);
-            if !self.lab.fails(&state)? {
-                break earlier;
+            let state = without(self, earlier);
+            match self.verdict(&state)? {
+                None => return Ok(None),
+                Some(false) => break earlier,
+                Some(true) => fails = earlier,
             }
-            fails = earlier;
             step *= 2;
         };
         while fails - recovers > 1 {
             let middle = recovers + (fails - recovers) / 2;
-            let state = without(self.lab, middle);
-            if self.lab.fails(&state)? {
-                fails = middle;
-            } else {
-                recovers = middle;
+            let state = without(self, middle);
+            match self.verdict(&state)? {
+                None => return Ok(None),
+                Some(true) => fails = middle,
+                Some(false) => recovers = middle,
             }
         }
         Ok(Some(recovers))
     }
 
-    /// The change after which the prefix recovers again, that at `point` failing. `None`: it never does.
+    /// The change after which the prefix recovers again, that at `point` failing. `None`: it never does, or enough was tried.
     fn recovered(&mut self, point: Index) -> Result<Option<Index>, ExplainError> {
         let mut fails = point;
         let mut step = 1;
@@ -322,20 +468,21 @@ impl Investigation<'_> {
             }
             self.lab.reach_ahead(fails + step)?;
             let later = (fails + step).min(self.lab.window().1);
-            let state = self.lab.prefix(later);
-            if !self.lab.fails(&state)? {
-                break later;
+            let state = self.prefix(later);
+            match self.verdict(&state)? {
+                None => return Ok(None),
+                Some(false) => break later,
+                Some(true) => fails = later,
             }
-            fails = later;
             step *= 2;
         };
         while recovers - fails > 1 {
             let middle = fails + (recovers - fails) / 2;
-            let state = self.lab.prefix(middle);
-            if self.lab.fails(&state)? {
-                fails = middle;
-            } else {
-                recovers = middle;
+            let state = self.prefix(middle);
+            match self.verdict(&state)? {
+                None => return Ok(None),
+                Some(true) => fails = middle,
+                Some(false) => recovers = middle,
             }
         }
         Ok(Some(fails))
@@ -397,16 +544,15 @@ impl Investigation<'_> {
                 left.push(index);
             }
         }
-        (left.len() < subject.missing.len()).then(|| subject.without(left))
+        (left.len() < subject.missing.len()).then(|| self.without(subject, left))
     }
 
     /// The state with the next stores that come from `spots` after the crash. `None`: they do not come soon.
     pub fn persist_next(&mut self, subject: &Subject, spots: &BTreeSet<SpotId>) -> Result<Option<State>, ExplainError> {
-        const SOON: usize = 1 << 10;
         self.lab.reach_ahead(subject.point + SOON)?;
         let end = (subject.point + SOON).min(self.lab.window().1);
         let mut seen: BTreeSet<SpotId> = BTreeSet::new();
-        let mut state = subject.state();
+        let mut state = self.state(subject);
         let mut last = None;
         for index in subject.point..end {
             let seq = self.lab.change(index).id.seq;

@@ -68,6 +68,8 @@ pub enum What {
     },
     Place {
         path: Option<String>,
+        /// It was not there before.
+        made: bool,
     },
     /// Nothing changes but what was output, which is this long now.
     Output {
@@ -436,7 +438,7 @@ impl Laboratory {
             EventKind::Resize { file, size } => changes.push((file.index(), What::Resize { size })),
             EventKind::Rename { file, path } => {
                 let path = path.map(str::to_owned);
-                changes.push((file.index(), What::Place { path }));
+                changes.push((file.index(), What::Place { path, made: false }));
             }
             EventKind::Output { data, .. } => {
                 self.output.extend_from_slice(data);
@@ -465,7 +467,7 @@ impl Laboratory {
                 if !history.mapped {
                     history.mapped = true;
                     let path = Some(self.contents.files[file.index()].path.clone());
-                    changes.push((file.index(), What::Place { path }));
+                    changes.push((file.index(), What::Place { path, made: true }));
                 }
             }
             _ => {}
@@ -500,7 +502,7 @@ impl Laboratory {
                 self.files[file].resizes.push(index);
                 self.executor.resize(file, *size);
             }
-            What::Place { path } => {
+            What::Place { path, .. } => {
                 self.files[file].places.push(index);
                 self.executor.place(file, path.as_deref());
             }
@@ -567,7 +569,7 @@ impl Laboratory {
         let history = &self.files[file];
         let last = history.places.iter().rev().find(|&&index| state.holds(index));
         match last.map(|&index| (index, &self.change(index).what)) {
-            Some((index, What::Place { path })) => (index + 1, path.as_deref()),
+            Some((index, What::Place { path, .. })) => (index + 1, path.as_deref()),
             _ => (0, history.path.as_deref()),
         }
     }

@@ -4,10 +4,13 @@
 //! A campaign can meet thousands of failing states with a handful of causes. Reducing one takes a few dozen runs of the
 //! recovery, so a state is first held against the causes that are known: if the stores that a cause misses are persisted in
 //! the state and it recovers, that cause explains it, with one run. A cause that has explained many that way is believed
-//! without a run where the same source lines are missing and persisted.
+//! without a run where the same source lines are missing and persisted. Where the program's own prefix fails for a known
+//! reason, a state is held against that first, and is looked into if it fails for another one as well.
 
 mod cause;
 mod history;
+mod known;
+mod left;
 mod places;
 mod save;
 mod shrink;
@@ -15,24 +18,27 @@ mod shrink;
 mod tests;
 mod words;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crashproof_report::{Finding, Kind};
+use crashproof_sandbox::Run;
 use crashproof_trace::ReadError;
+use rustc_hash::FxHashMap;
 
 use crate::campaign::CampaignOptions;
 use crate::error::CrashError;
 use crate::executor::{Executor, ExecutorError, Explainer, Failure, StoreId};
 use cause::{Cause, Form, Investigation, Subject};
 use history::{Index, Laboratory};
-use places::{Places, SpotId};
+use known::{Known, Range, Signature, Spots};
+use left::Left;
+use places::Places;
 
 pub use save::{LoadError, SavedCrash, SavedFile, SavedMapping, load};
 
-/// A cause is believed by its source lines alone when so many states have confirmed it.
-const CONFIRMATIONS: u64 = 64;
+/// Causes that one state is looked into for.
+const MAX_CAUSES: usize = 4;
 /// Known causes that a state is held against before it is investigated by itself.
 const MAX_COMPARED: usize = 8;
 
@@ -66,22 +72,6 @@ pub enum ExplainError {
     Save { path: PathBuf, source: std::io::Error },
 }
 
-/// A cause that has been put into words.
-struct Known {
-    kind: Kind,
-    missing: BTreeSet<SpotId>,
-    persisted: BTreeSet<SpotId>,
-    /// Of states of this cause: what had persisted is among the uncertain stores.
-    uncertain: bool,
-    /// Where the program's prefix is known to fail for this reason.
-    between: Vec<(Index, Index)>,
-    /// There are states in which stores that had been executed are missing.
-    lost: bool,
-    states: u64,
-    confirmed: u64,
-    finding: Finding,
-}
-
 pub struct Investigator {
     lab: Laboratory,
     places: Places,
@@ -89,8 +79,13 @@ pub struct Investigator {
     save: Option<PathBuf>,
     words: Words,
     known: Vec<Known>,
+    /// The causes of states in which the program's prefix fails, so that those alike need no run.
+    explained: FxHashMap<Signature, Vec<usize>>,
     /// States that failed in the campaign and not here.
     unconfirmed: u64,
+    left: Left,
+    /// Images that could not be saved.
+    unsaved: Vec<String>,
 }
 
 impl Investigator {
@@ -107,82 +102,125 @@ impl Investigator {
             save: options.save.clone(),
             words,
             known: Vec::new(),
+            explained: FxHashMap::default(),
             unconfirmed: 0,
+            left: Left::default(),
+            unsaved: Vec::new(),
         })
     }
 
     /// Takes a failing state in. Whether it has a cause that was not known.
     fn take(&mut self, failure: &Failure) -> Result<bool, ExplainError> {
         let subject = self.subject(failure)?;
-        let mut investigation = Investigation {
-            lab: &mut self.lab,
-            places: &mut self.places,
-            reorder_in_line: self.reorder_in_line,
-            hangs: 0,
-        };
-        let missing = investigation.spots(&subject.missing);
-        let persisted = investigation.spots(&subject.persisted);
-        let by_lines = self.known.iter().position(|known| {
-            let within = |&(start, end): &(Index, Index)| (start..end).contains(&subject.point);
-            known.between.iter().any(within)
-                || known.confirmed >= CONFIRMATIONS
-                    && known.lost
-                    && known.missing.is_subset(&missing)
-                    && (!known.uncertain || known.persisted.is_subset(&persisted))
-        });
-        if let Some(index) = by_lines {
+        let spots = self.spots(&subject);
+        let before = self.known.len();
+        if let Some(index) = self.known.iter().position(|known| known.is_believed(&spots)) {
             self.known[index].states += 1;
             return Ok(false);
         }
-        if !investigation.lab.fails(&subject.state())? {
-            self.unconfirmed += 1;
-            return Ok(false);
-        }
-        if let Some(index) = healing(&mut self.known, &mut investigation, &subject, &persisted)? {
+        let causes = self.causes(&subject, &spots)?;
+        self.unconfirmed += u64::from(causes.is_empty());
+        for index in causes {
             self.known[index].states += 1;
-            self.known[index].confirmed += 1;
-            return Ok(false);
         }
-        let Some(cause) = investigation.investigate(&subject)? else {
-            self.unconfirmed += 1;
-            return Ok(false);
+        Ok(self.known.len() > before)
+    }
+
+    /// Why a state fails; nothing, if it does not fail again.
+    fn causes(&mut self, subject: &Subject, spots: &Spots) -> Result<Vec<usize>, ExplainError> {
+        let mut causes: Vec<usize> = Vec::new();
+        loop {
+            // Where the prefix fails for known reasons, whether there is another.
+            let ranges = known::ranges_at(&self.known, subject);
+            let signature = (ranges.clone(), spots.clone());
+            if let Some(explained) = self.explained.get(&signature) {
+                return Ok(explained.clone());
+            }
+            let mut investigation = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line);
+            if let Some(&(first, _)) = ranges.first() {
+                let (persisted, missing) = known::updates_of(&self.known, &ranges);
+                if causes.is_empty() {
+                    causes.push(first);
+                }
+                if causes.len() >= MAX_CAUSES || !investigation.beyond(subject, &persisted, &missing)? {
+                    self.explained.insert(signature, causes.clone());
+                    return Ok(causes);
+                }
+                investigation.keep_missing(&persisted);
+            }
+            let state = investigation.state(subject);
+            if !investigation.lab.fails(&state)? {
+                return Ok(causes);
+            }
+            if let Some(index) = healing(&mut self.known, &mut investigation, subject, spots)? {
+                self.known[index].confirmed += 1;
+                push_new(&mut causes, index);
+                return Ok(causes);
+            }
+            let Some(cause) = investigation.investigate(subject)? else {
+                return Ok(causes);
+            };
+            let index = self.note(&cause)?;
+            if !push_new(&mut causes, index) || cause.form == Form::Lost {
+                return Ok(causes);
+            }
+            if known::ranges_at(&self.known, subject) == ranges {
+                return Ok(causes);
+            }
+        }
+    }
+
+    /// The number of the cause, which is put into words if it is new.
+    fn note(&mut self, cause: &Cause) -> Result<usize, ExplainError> {
+        let mut investigation = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line);
+        let spots = Spots {
+            missing: investigation.spots(&cause.missing),
+            persisted: investigation.spots(&cause.persisted),
         };
-        let missing = investigation.spots(&cause.missing);
-        let persisted = investigation.spots(&cause.persisted);
         let between = match cause.form {
             Form::Lost => None,
-            Form::Between(start, end) => Some((start, end)),
+            Form::Between(start, end) => Some(Range {
+                start,
+                end,
+                persisted: cause.persisted.iter().copied().collect(),
+                missing: cause.missing.iter().copied().collect(),
+            }),
         };
-        let same = self
-            .known
-            .iter()
-            .position(|known| known.kind == cause.kind && known.missing == missing && known.persisted == persisted);
+        let same = self.known.iter().position(|known| known.is_same(cause.kind, &spots));
         if let Some(index) = same {
             // That the program itself stores in the wrong order says more than that what it stored was lost.
             if between.is_some() && self.known[index].between.is_empty() {
-                self.known[index].finding = self.finding(&cause, index + 1)?;
+                let run = self.lab.run(&cause.state)?;
+                self.known[index].finding = self.finding(cause, &run, index + 1);
             }
             let known = &mut self.known[index];
-            known.states += 1;
             known.confirmed += 1;
             known.uncertain &= cause.uncertain;
             known.lost |= between.is_none();
             known.between.extend(between);
-            return Ok(false);
+            return Ok(index);
         }
-        let finding = self.finding(&cause, self.known.len() + 1)?;
+        let run = self.lab.run(&cause.state)?;
+        let finding = self.finding(cause, &run, self.known.len() + 1);
         self.known.push(Known {
             kind: cause.kind,
-            missing,
-            persisted,
+            spots,
             uncertain: cause.uncertain,
             lost: between.is_none(),
             between: between.into_iter().collect(),
-            states: 1,
+            states: 0,
             confirmed: 1,
             finding,
         });
-        Ok(true)
+        Ok(self.known.len() - 1)
+    }
+
+    fn spots(&mut self, subject: &Subject) -> Spots {
+        let mut investigation = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line);
+        Spots {
+            missing: investigation.spots(&subject.missing),
+            persisted: investigation.spots(&subject.persisted),
+        }
     }
 
     /// The failing state as changes of the laboratory's window.
@@ -212,36 +250,90 @@ impl Investigator {
         })
     }
 
-    fn finding(&mut self, cause: &Cause, number: usize) -> Result<Finding, ExplainError> {
-        let run = self.lab.run(&cause.state)?;
-        let mut finding = words::finding(
-            cause,
-            &run,
-            &words::Context {
-                lab: &self.lab,
-                words: &self.words,
-            },
-            &mut self.places,
-        );
+    /// The cause in words; its image is saved.
+    fn finding(&mut self, cause: &Cause, run: &Run, number: usize) -> Finding {
+        let context = words::Context {
+            lab: &self.lab,
+            words: &self.words,
+        };
+        let mut finding = words::finding(cause, run, &context, &mut self.places);
         if let Some(save) = &self.save {
             let directory = save.join(format!("{number}-{}", cause.kind));
-            save::save(&directory, cause, &finding, &mut self.lab, &self.words)?;
-            if let Some(crash) = &mut finding.crash {
-                crash.replay = Some(save::replay(&directory));
+            match save::save(&directory, cause, &finding, &mut self.lab, &self.words) {
+                Ok(()) => {
+                    if let Some(crash) = &mut finding.crash {
+                        crash.replay = Some(save::replay(&directory));
+                    }
+                }
+                Err(error) => self.unsaved.push(format!("{error}; the finding stands without it")),
             }
         }
-        Ok(finding)
+        finding
+    }
+
+    /// One finding for the states that are left and that no known cause explains by its source lines; as it was found, because
+    /// there is no time to reduce it.
+    fn finding_of_left(&mut self) -> Option<Finding> {
+        let left = std::mem::take(&mut self.left);
+        let (mut states, mut first) = (left.beyond(), None);
+        for failure in left.failures() {
+            // What is not in the trace cannot be told; that it failed is told by the warning.
+            let Ok(subject) = self.subject(failure) else {
+                self.unconfirmed += 1;
+                continue;
+            };
+            let spots = self.spots(&subject);
+            let within = known::ranges_at(&self.known, &subject).first().map(|&(known, _)| known);
+            let alike = |known: &Known| known.lost && known.spots.missing.is_subset(&spots.missing);
+            match within.or_else(|| self.known.iter().position(alike)) {
+                Some(index) => self.known[index].states += 1,
+                None => {
+                    states += 1;
+                    first.get_or_insert((failure, subject));
+                }
+            }
+        }
+        let Some((failure, subject)) = first else {
+            // Beyond those that were kept: like the others.
+            if let Some(known) = self.known.first_mut() {
+                known.states += states;
+            }
+            return None;
+        };
+        let state = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line).state(&subject);
+        let cause = Cause {
+            kind: Kind::CrashAtomicity,
+            form: Form::Lost,
+            missing: subject.missing,
+            persisted: subject.persisted,
+            state,
+            uncertain: false,
+            aside: Vec::new(),
+        };
+        let number = self.known.len() + 1;
+        let mut finding = self.finding(&cause, &failure.run, number);
+        words::unreduced(&mut finding);
+        finding.count = states;
+        if let Some(crash) = &mut finding.crash {
+            crash.states = states;
+        }
+        Some(finding)
     }
 }
 
 impl Explainer for Investigator {
-    fn explain(&mut self, failure: Failure) -> Result<bool, CrashError> {
-        Ok(self.take(&failure)?)
+    fn explain(&mut self, failure: &Failure) -> Result<bool, CrashError> {
+        Ok(self.take(failure)?)
+    }
+
+    fn leave(&mut self, failure: Failure) {
+        self.left.add(failure);
     }
 
     /// By kind and position.
-    fn finish(&mut self) -> Result<Vec<Finding>, CrashError> {
-        let mut findings: Vec<Finding> = self.known.iter().map(known_finding).collect();
+    fn finish(&mut self) -> Vec<Finding> {
+        let left = self.finding_of_left();
+        let mut findings: Vec<Finding> = self.known.iter().map(Known::finding).chain(left).collect();
         findings.sort_by_cached_key(|finding| {
             (
                 finding.kind,
@@ -251,7 +343,11 @@ impl Explainer for Investigator {
                 finding.message.clone(),
             )
         });
-        Ok(findings)
+        findings
+    }
+
+    fn unexplained(&self) -> u64 {
+        self.unconfirmed
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -261,10 +357,15 @@ impl Explainer for Investigator {
             states => Some(format!("{states} states that failed recovered")),
         };
         let flaky = states.map(|states| {
-            format!("{states} when run again to be explained: the recovery does not always do the same; not reported")
+            format!(
+                "{states} when run again to be explained: the recovery does not always do the same; not reported, and not \
+                 clean"
+            )
         });
+        let saving = self.unsaved.iter().cloned();
         flaky
             .into_iter()
+            .chain(saving)
             .chain(self.places.warnings().iter().cloned())
             .collect()
     }
@@ -280,13 +381,13 @@ impl From<ExplainError> for CrashError {
     }
 }
 
-fn known_finding(known: &Known) -> Finding {
-    let mut finding = known.finding.clone();
-    finding.count = known.states;
-    if let Some(crash) = &mut finding.crash {
-        crash.states = known.states;
+/// Whether it was not there yet.
+fn push_new(causes: &mut Vec<usize>, index: usize) -> bool {
+    let new = !causes.contains(&index);
+    if new {
+        causes.push(index);
     }
-    finding
+    new
 }
 
 /// The known cause whose missing stores, persisted, make the state recover.
@@ -294,23 +395,30 @@ fn healing(
     known: &mut [Known],
     investigation: &mut Investigation,
     subject: &Subject,
-    persisted: &BTreeSet<SpotId>,
+    spots: &Spots,
 ) -> Result<Option<usize>, ExplainError> {
     let mut by_use: Vec<usize> = (0..known.len()).collect();
     by_use.sort_by_key(|&index| std::cmp::Reverse(known[index].states));
     for index in by_use.into_iter().take(MAX_COMPARED) {
         let cause = &mut known[index];
         let mut healed = Vec::new();
-        if cause.lost && (!cause.uncertain || cause.persisted.is_subset(persisted)) {
-            healed.extend(investigation.persist_spots(subject, &cause.missing));
+        if cause.lost && (!cause.uncertain || cause.spots.persisted.is_subset(&spots.persisted)) {
+            healed.extend(investigation.persist_spots(subject, &cause.spots.missing));
         }
-        if !cause.between.is_empty() && investigation.lab.fails(&subject.without([]))? {
-            healed.extend(investigation.persist_next(subject, &cause.missing)?);
+        let prefix = investigation.without(subject, []);
+        if !cause.between.is_empty() && investigation.lab.fails(&prefix)? {
+            healed.extend(investigation.persist_next(subject, &cause.spots.missing)?);
         }
         for state in healed {
             if !investigation.lab.fails(&state)? {
                 if let Some(&last) = state.extra.last() {
-                    cause.between.push((subject.point, last + 1));
+                    let persisted = investigation.last_of(subject.point, &cause.spots.persisted);
+                    cause.between.push(Range {
+                        start: subject.point,
+                        end: last + 1,
+                        persisted,
+                        missing: state.extra,
+                    });
                 }
                 return Ok(Some(index));
             }

@@ -22,6 +22,9 @@ const SIZE: u64 = 4096;
 /// The number of the first step's event: a process and a thread come before it.
 const FIRST: u64 = 2;
 
+/// What a recovery says that does not end.
+const HANGS: &str = "it hangs";
+
 type Recovery = Arc<dyn Fn(&[u8], &[u8]) -> Result<(), &'static str> + Send + Sync>;
 
 /// An image in memory, and a function as its recovery.
@@ -30,6 +33,8 @@ struct Simulated {
     path: Option<String>,
     recovery: Recovery,
     runs: Arc<AtomicU64>,
+    /// So many runs, and then no more.
+    limit: u64,
 }
 
 impl Executor for Simulated {
@@ -55,12 +60,15 @@ impl Executor for Simulated {
     }
 
     fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError> {
-        self.runs.fetch_add(1, Ordering::Relaxed);
+        if self.runs.fetch_add(1, Ordering::Relaxed) >= self.limit {
+            return Err(ExecutorError::Ends);
+        }
         let result = (self.recovery)(&self.image, output);
         Ok(Run {
             recovery: Ended {
                 status: Some(i32::from(result.is_err())),
                 stderr: result.err().unwrap_or("").as_bytes().to_vec(),
+                timed_out: result.err() == Some(HANGS),
                 ..Ended::default()
             },
             ..Run::default()
@@ -103,6 +111,7 @@ struct Case {
     steps: Vec<Step>,
     recovery: Recovery,
     runs: Arc<AtomicU64>,
+    limit: u64,
 }
 
 impl Case {
@@ -115,6 +124,7 @@ impl Case {
             steps: steps.into_iter().collect(),
             recovery: Arc::new(recovery),
             runs: Arc::default(),
+            limit: u64::MAX,
         };
         case.record();
         case
@@ -202,6 +212,7 @@ impl Case {
             path: None,
             recovery: self.recovery.clone(),
             runs: self.runs.clone(),
+            limit: self.limit,
         })
     }
 
@@ -316,9 +327,9 @@ impl Case {
         let failures = self.failures();
         assert!(!failures.is_empty(), "the program has a bug");
         for failure in &failures {
-            investigator.explain(failure.clone()).unwrap();
+            investigator.explain(failure).unwrap();
         }
-        let findings = investigator.finish().unwrap();
+        let findings = investigator.finish();
         let states: u64 = findings.iter().map(|finding| finding.count).sum();
         assert_eq!(states, failures.len() as u64);
         assert_eq!(investigator.unconfirmed, 0);
@@ -432,15 +443,15 @@ fn two_counters_in_two_lines() {
             .into_iter()
             .collect::<Vec<_>>()
     };
-    let findings = Case::new((1..4).flat_map(steps), equal).findings();
-    assert!(
-        findings.iter().all(|finding| finding.kind == Kind::CrashAtomicity),
-        "{findings:#?}"
+    // Either may be the one that is missing: it is one finding.
+    let finding = Case::new((1..4).flat_map(steps), equal).finding();
+    assert_eq!(finding.kind, Kind::CrashAtomicity);
+    let (missing, persisted) = summary(&finding);
+    assert_eq!(
+        BTreeSet::from([missing, persisted]),
+        BTreeSet::from([vec![21], vec![22]])
     );
-    let all: BTreeSet<_> = findings.iter().map(summary).collect();
-    // Either may be the one that is missing.
-    assert_eq!(all, BTreeSet::from([(vec![21], vec![22]), (vec![22], vec![21])]));
-    assert!(findings.iter().all(|finding| finding.order.is_empty()));
+    assert!(finding.order.is_empty());
 }
 
 #[test]
@@ -539,6 +550,80 @@ fn two_bugs_are_two_findings() {
     assert_eq!(all, [(vec![51], vec![52]), (vec![53], vec![54])]);
 }
 
+/// Two flags at 0 and 128, each for a word in the line after it.
+fn two_flags(image: &[u8], _: &[u8]) -> Result<(), &'static str> {
+    let flag = |flag: usize, data: usize| at(image, flag) == 0 || at(image, data) != 0;
+    (flag(0, 64) && flag(128, 192))
+        .then_some(())
+        .ok_or("a flag without data")
+}
+
+/// What a campaign of two bugs finds: a state that shows both counts for both.
+fn overlapping(steps: Vec<Step>) -> Vec<Finding> {
+    let case = Case::new(steps, two_flags);
+    let mut investigator = case.investigator();
+    for failure in case.failures() {
+        investigator.explain(&failure).unwrap();
+    }
+    assert_eq!(investigator.unconfirmed, 0);
+    investigator.finish()
+}
+
+fn expect_both_flags(findings: &[Finding]) {
+    let mut all: Vec<_> = findings.iter().map(summary).collect();
+    all.sort();
+    assert_eq!(all, [(vec![51], vec![52]), (vec![53], vec![54])], "{findings:#?}");
+    assert!(findings.iter().all(|finding| finding.kind == Kind::CrashOrder));
+    for finding in findings {
+        assert!(finding.count > 0);
+    }
+}
+
+#[test]
+fn a_bug_within_the_range_of_another_whose_flag_is_missing() {
+    let steps = [word(52, 0, 1), word(53, 192, 1), word(54, 128, 1)].into_iter();
+    let durable = [Flush(0), Flush(128), Flush(192), Fence, word(51, 64, 1)];
+    let findings = overlapping(steps.chain(durable).chain(persist(64)).collect());
+    expect_both_flags(&findings);
+}
+
+#[test]
+fn a_bug_within_the_range_of_another_whose_flag_is_durable() {
+    let first = [word(52, 0, 1)].into_iter().chain(persist(0));
+    let second = [word(53, 192, 1), word(54, 128, 1), Flush(128), Flush(192), Fence];
+    let end = [word(51, 64, 1)].into_iter().chain(persist(64));
+    let findings = overlapping(first.chain(second).chain(end).collect());
+    expect_both_flags(&findings);
+    let noted = |finding: &Finding| finding.notes.iter().any(|note| note.contains("when that is mended"));
+    assert!(findings.iter().any(noted), "{findings:#?}");
+}
+
+#[test]
+fn ranges_that_overlap_and_ranges_within_each_other() {
+    let made = |place: u64, at: u64| [word(place, at, 1)].into_iter().chain(persist(at));
+    for order in [
+        [(52, 0), (54, 128), (51, 64), (53, 192)],
+        [(52, 0), (54, 128), (53, 192), (51, 64)],
+    ] {
+        let findings = overlapping(order.into_iter().flat_map(|(place, at)| made(place, at)).collect());
+        expect_both_flags(&findings);
+    }
+}
+
+#[test]
+fn what_depends_on_a_store_that_came_too_early_is_no_other_bug() {
+    // A queue: its end is stored, twice, before the entry is there, and the entry has a part that is lost by itself.
+    let queue = |image: &[u8], _: &[u8]| match (at(image, 0), at(image, 64)) {
+        (0, 0) => Ok(()),
+        (1, 1) if at(image, 128) == 7 => Ok(()),
+        _ => Err("the ends differ, or the entry is empty"),
+    };
+    let store = |place: u64, at: u64, value: u64| [word(place, at, value)].into_iter().chain(persist(at));
+    let steps = store(61, 0, 1).chain(store(62, 64, 1)).chain(store(63, 128, 7));
+    let findings = Case::new(steps, queue).findings();
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+}
+
 #[test]
 fn many_states_cost_few_runs() {
     let append = |n: u64| {
@@ -550,13 +635,13 @@ fn many_states_cost_few_runs() {
     let mut investigator = case.investigator();
     let fresh: u64 = failures
         .iter()
-        .map(|failure| u64::from(investigator.explain(failure.clone()).unwrap()))
+        .map(|failure| u64::from(investigator.explain(failure).unwrap()))
         .sum();
     assert_eq!(fresh, 1);
     assert!(failures.len() > 1000, "{} failures", failures.len());
     let runs = case.runs.load(Ordering::Relaxed);
     assert!(runs < 600, "{runs} runs for {} states", failures.len());
-    assert_eq!(investigator.finish().unwrap()[0].count, failures.len() as u64);
+    assert_eq!(investigator.finish()[0].count, failures.len() as u64);
 }
 
 #[test]
@@ -570,8 +655,8 @@ fn what_does_not_fail_again_is_not_reported() {
         output: 0,
         run: Run::default(),
     };
-    assert!(!investigator.explain(failure).unwrap());
-    assert!(investigator.finish().unwrap().is_empty());
+    assert!(!investigator.explain(&failure).unwrap());
+    assert!(investigator.finish().is_empty());
     let warnings = investigator.warnings();
     assert!(warnings[0].contains("does not always do the same"), "{warnings:?}");
 }
@@ -586,7 +671,7 @@ fn a_store_that_the_trace_does_not_have() {
         output: 0,
         run: Run::default(),
     };
-    let error = case.investigator().explain(failure).unwrap_err();
+    let error = case.investigator().explain(&failure).unwrap_err();
     assert!(error.to_string().contains("store 1.4"), "{error}");
 }
 
@@ -611,6 +696,101 @@ fn the_failing_image_is_saved() {
     assert!(log(&image, b"").is_err());
     assert_eq!(saved.verdict, "recovery exited with status 1");
     assert_eq!(std::fs::read(folder.join(&saved.output)).unwrap(), b"");
+}
+
+#[test]
+fn what_cannot_be_saved_is_found_all_the_same() {
+    let case = Case::new([word(14, 64, 7), word(15, 0, 1), Fence], log);
+    std::fs::write(case.folder.path().join("saved"), "a file in the way").unwrap();
+    let mut investigator = case.investigator();
+    for failure in case.failures() {
+        investigator.explain(&failure).unwrap();
+    }
+    let findings = investigator.finish();
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].crash.as_ref().unwrap().replay, None);
+    let warnings = investigator.warnings();
+    assert!(warnings[0].contains("cannot save the failing image"), "{warnings:?}");
+}
+
+#[test]
+fn what_there_is_no_time_for_is_told_as_it_was_found() {
+    let append = |n: u64| {
+        let entry = word(14, 64 + 64 * n, n + 7);
+        [entry, word(15, 0, n + 1), Flush(0), Fence]
+    };
+    for limit in [0, 1, 2, 3] {
+        let case = Case {
+            limit,
+            ..Case::new((0..4).flat_map(append), log)
+        };
+        let failures = case.failures();
+        let mut investigator = case.investigator();
+        let mut ended = false;
+        for failure in &failures {
+            ended = ended || investigator.explain(failure).is_err();
+            if ended {
+                investigator.leave(failure.clone());
+            }
+        }
+        assert!(ended);
+        let findings = investigator.finish();
+        let [finding] = &findings[..] else {
+            panic!("{limit}: {findings:#?}");
+        };
+        let crash = finding.crash.as_ref().unwrap();
+        assert!(crash.unreduced && finding.help.is_none() && finding.order.is_empty());
+        assert_eq!(finding.count, failures.len() as u64);
+        assert_eq!(summary(finding), (vec![14], vec![15]));
+        let image = std::fs::read(PathBuf::from(&crash.replay.as_ref().unwrap().directory).join("image-0")).unwrap();
+        assert!(log(&image, b"").is_err());
+    }
+}
+
+#[test]
+fn what_was_left_counts_for_a_cause_that_is_known() {
+    let append = |n: u64| {
+        let entry = word(14, 64 + 64 * n, n + 7);
+        [entry, word(15, 0, n + 1), Flush(0), Fence]
+    };
+    let case = Case::new((0..4).flat_map(append), log);
+    let failures = case.failures();
+    let mut investigator = case.investigator();
+    investigator.explain(&failures[0]).unwrap();
+    for failure in &failures[1..] {
+        investigator.leave(failure.clone());
+    }
+    let findings = investigator.finish();
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    assert_eq!(findings[0].count, failures.len() as u64);
+    assert!(!findings[0].crash.as_ref().unwrap().unreduced);
+}
+
+#[test]
+fn hangs_and_runs_are_bounded() {
+    // The count is durable long before the entries, all of which matter.
+    let entries = 40;
+    let store = |n: u64| [word(14, 64 + 64 * n, 7)].into_iter().chain(persist(64 + 64 * n));
+    let steps = [word(15, 0, entries)]
+        .into_iter()
+        .chain(persist(0))
+        .chain((0..entries).flat_map(store));
+    let hangs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&hangs);
+    let case = Case::new(steps, move |image, output| {
+        log(image, output).map_err(|_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            HANGS
+        })
+    });
+    let failure = case.failures().swap_remove(20);
+    hangs.store(0, Ordering::Relaxed);
+    let mut investigator = case.investigator();
+    investigator.explain(&failure).unwrap();
+    let finding = investigator.finish().remove(0);
+    assert!(finding.crash.unwrap().recovery.timeout);
+    let hangs = hangs.load(Ordering::Relaxed);
+    assert!(hangs <= 32, "{hangs} hangs");
 }
 
 #[test]

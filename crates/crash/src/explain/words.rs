@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crashproof_report::{Address, Crash, CrashStore, Finding, Frame, Kind, Order, RecoveryOutcome};
+use crashproof_report::{Address, Crash, CrashStore, FileOperation, Finding, Frame, Kind, Order, RecoveryOutcome};
 use crashproof_sandbox::Run;
 use crashproof_stacks::{Symbolized, file_name};
 
@@ -39,7 +39,7 @@ pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places)
         severity: cause.kind.severity(),
         message: message(cause, &missing, &persisted, &after, &recovery, run, context),
         help: help(cause, &missing, &persisted),
-        notes: notes(cause, context),
+        notes: notes(cause, context, places),
         file: frame.file.clone(),
         line: frame.line,
         column: frame.column,
@@ -59,8 +59,23 @@ pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places)
             states: 1,
             replay: None,
             depth: context.words.depth,
+            unreduced: false,
         }),
         order,
+    }
+}
+
+/// Says of a finding that nothing in it was reduced to what matters.
+pub fn unreduced(finding: &mut Finding) {
+    finding.help = None;
+    finding.notes.insert(
+        0,
+        "the test ended before this could be reduced to the stores that matter: all that were uncertain at the crash are named, \
+         and the kind is a guess; give more time, or resume"
+            .to_owned(),
+    );
+    if let Some(crash) = &mut finding.crash {
+        crash.unreduced = true;
     }
 }
 
@@ -94,10 +109,25 @@ fn stores(indices: &[Index], cause: &Cause, context: &Context, places: &mut Plac
             },
             data: digits,
             executed: index < cause.state.point,
+            operation: operation(&change.what),
         };
         stores.push((change.id.seq, store));
     }
     stores.into_iter().map(|(_, store)| store).collect()
+}
+
+fn operation(what: &What) -> Option<FileOperation> {
+    match what {
+        What::Store { .. } | What::Output { .. } => None,
+        What::Write { .. } => Some(FileOperation::Written),
+        What::Resize { size } => Some(FileOperation::Resized { size: *size }),
+        What::Place {
+            path: Some(_),
+            made: true,
+        } => Some(FileOperation::Made),
+        What::Place { path: Some(path), .. } => Some(FileOperation::Renamed { path: path.clone() }),
+        What::Place { path: None, .. } => Some(FileOperation::Removed),
+    }
 }
 
 /// The last change before the crash that has a place in the program.
@@ -201,7 +231,7 @@ fn message(
     let checker = run.check.as_ref().is_some_and(|check| !check.succeeded());
     let failed = recovery.in_words(if checker { "the checker" } else { "recovery" });
     let of_other_file = |store: &CrashStore| store.frame.file != after.file;
-    let name = |store: &CrashStore| place(&store.frame, &store.pm, of_other_file(store));
+    let name = |store: &CrashStore| place(store, of_other_file(store));
     let missing_places = list(missing.iter().map(name));
     let persisted_places = list(persisted.iter().map(name));
     let crash = match after_words(after) {
@@ -250,12 +280,19 @@ fn after_words(frame: &Frame) -> Option<String> {
     }
 }
 
-/// "line 14", "pool.c:14", "8 bytes at offset 0x40 of log.pm"
-fn place(frame: &Frame, pm: &Address, other_file: bool) -> String {
-    match (frame.file.as_deref().filter(|_| frame.has_position()), frame.line) {
-        (Some(file), Some(line)) if other_file => format!("{}:{line}", file_name(file)),
-        (Some(_), Some(line)) => format!("line {line}"),
-        _ => bytes(pm),
+/// "line 14", "pool.c:14", "8 bytes at offset 0x40 of log.pm", "the new size of log.pm (8192 bytes, line 9)"
+fn place(store: &CrashStore, other_file: bool) -> String {
+    let CrashStore { frame, pm, .. } = store;
+    let line = match (frame.file.as_deref().filter(|_| frame.has_position()), frame.line) {
+        (Some(file), Some(line)) if other_file => Some(format!("{}:{line}", file_name(file))),
+        (Some(_), Some(line)) => Some(format!("line {line}")),
+        _ => None,
+    };
+    match (&store.operation, line) {
+        (Some(operation), Some(line)) => format!("{} by {line}", operation.in_words(file_name(&pm.file))),
+        (Some(operation), None) => operation.in_words(file_name(&pm.file)),
+        (None, Some(line)) => line,
+        (None, None) => bytes(pm),
     }
 }
 
@@ -285,12 +322,11 @@ fn list(names: impl Iterator<Item = String>) -> String {
 }
 
 fn help(cause: &Cause, missing: &[CrashStore], persisted: &[CrashStore]) -> Option<String> {
-    let name = |store: &CrashStore| match &store.frame.file {
-        Some(file) if store.frame.has_position() => format!("{}:{}", file_name(file), store.frame.line.unwrap_or(0)),
-        _ => bytes(&store.pm),
-    };
     let at = |stores: &[CrashStore]| {
-        let places = list(stores.iter().map(name));
+        let places = list(stores.iter().map(|store| place(store, true)));
+        if stores.iter().any(|store| store.operation.is_some()) {
+            return places;
+        }
         match stores.iter().all(|store| same_line(&store.frame, &stores[0].frame)) {
             true => format!("the store at {places}"),
             false => format!("the stores at {places}"),
@@ -332,7 +368,7 @@ fn is_torn(cause: &Cause, context: &Context) -> bool {
         .any(|seq| cause.persisted.iter().any(|index| store(index) == Some(seq)))
 }
 
-fn notes(cause: &Cause, context: &Context) -> Vec<String> {
+fn notes(cause: &Cause, context: &Context, places: &mut Places) -> Vec<String> {
     let mut notes = Vec::new();
     let change = |&index: &Index| context.lab.change(index);
     if is_torn(cause, context) {
@@ -355,19 +391,24 @@ fn notes(cause: &Cause, context: &Context) -> Vec<String> {
             "the stores are of different threads: a fence waits for the flushes of its own thread only".to_owned(),
         );
     }
-    let resized = cause
+    if !cause.aside.is_empty() {
+        let stores = stores(&cause.aside, cause, context, places);
+        let at = list(stores.iter().map(|store| place(store, true)));
+        notes.push(format!(
+            "the program is between two updates at this crash, which fails by itself (see the finding that has {at} as \
+             persisted): this one remains when that is mended"
+        ));
+    }
+    let written = cause
         .persisted
         .iter()
         .map(change)
         .find_map(|change| match &change.what {
-            What::Resize { size } => Some(format!("what had persisted is the file's new size, {size} bytes")),
-            What::Place { path: Some(path) } => Some(format!("what had persisted is the file's new name, {path}")),
-            What::Place { path: None } => Some("what had persisted is the file's removal".to_owned()),
             What::Write { .. } => {
                 Some("what had persisted was written by a system call, which counts as durable at once".to_owned())
             }
             _ => None,
         });
-    notes.extend(resized);
+    notes.extend(written);
     notes
 }

@@ -7,7 +7,8 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::{Tested, Worker, lock};
+use super::shared::lock;
+use super::worker::{Tested, Worker};
 use crate::error::CrashError;
 use crate::reads::{Next, Position, Tree};
 use crate::state::State;

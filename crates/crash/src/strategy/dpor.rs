@@ -1,15 +1,15 @@
 //! Jaaru's strategy: every state that the recovery can tell from those that were tested. What it looked at decides
 //! ([`crate::reads`]).
 //!
-//! Each pass makes more runs at every point than the one before it. Several workers walk over the states of one point
+//! Each phase makes more runs at every point than the one before it. Several workers walk over the states of one point
 //! from different ends.
 
-use super::{EARLY_PASSES, PassEnd, Strategy, Walk, Work, early_parts, early_work};
+use super::{EARLY_PASSES, PassEnd, Step, Strategy, Walk, Work, early_parts, early_work};
 use crate::state::{CrashPoint, PointHead};
 
-/// Runs at a point in the first pass.
+/// Runs at a point in the first phase.
 const RUNS: u64 = 16;
-/// A pass makes so many times more than the one before it.
+/// A phase makes so many times more than the one before it.
 const FACTOR: u64 = 8;
 /// Points with fewer states have one walk.
 const SHARED: u128 = 64;
@@ -20,12 +20,19 @@ pub(crate) struct Dpor {
 
 impl Strategy for Dpor {
     fn has_pass(&self, pass: u32, last: PassEnd) -> bool {
-        pass <= EARLY_PASSES || last.unfinished > 0
+        let step = Step::of(pass);
+        step.phase <= EARLY_PASSES || !step.is_first() || last.unfinished > 0
+    }
+
+    fn round(&self, pass: u32) -> u32 {
+        Step::of(pass).phase
     }
 
     fn parts(&self, pass: u32, head: &PointHead) -> u64 {
-        match (pass < EARLY_PASSES, head.states) {
-            (true, _) => early_parts(pass, head),
+        let step = Step::of(pass);
+        match (step.phase < EARLY_PASSES, head.states) {
+            _ if !step.includes(head) => 0,
+            (true, _) => early_parts(step.phase, head),
             (false, 0) => 0,
             (false, states) if states < SHARED => 1,
             (false, _) => self.workers,
@@ -33,10 +40,11 @@ impl Strategy for Dpor {
     }
 
     fn work<'p>(&self, pass: u32, point: &'p CrashPoint, part: u64) -> Work<'p> {
-        if pass < EARLY_PASSES {
-            return early_work(pass, point, part);
+        let phase = Step::of(pass).phase;
+        if phase < EARLY_PASSES {
+            return early_work(phase, point, part);
         }
-        let runs = RUNS.saturating_mul(FACTOR.saturating_pow(pass - EARLY_PASSES));
+        let runs = RUNS.saturating_mul(FACTOR.saturating_pow(phase - EARLY_PASSES));
         Work::Walk(Walk {
             runs,
             way: part,

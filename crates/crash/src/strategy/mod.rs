@@ -4,6 +4,10 @@
 //! (workers claim parts one by one, so it must say the same to each of them), and what a part is. The first passes test
 //! at each point the few states that most bugs show in: everything persisted, nothing more persisted, all but one
 //! line, only one line; first at points whose call path is new.
+//!
+//! A budget may end a campaign in any pass. So that it has looked at all of the run by then, not at the beginning of it, what
+//! is to be done at every point is spread over several passes ([`Step`]): the first goes over each 32nd point, the last over
+//! every second.
 
 mod dpor;
 mod exhaustive;
@@ -64,6 +68,11 @@ pub(crate) trait Strategy: Send + Sync {
     /// Whether there is a pass of this number; asked when those before it are done.
     fn has_pass(&self, pass: u32, last: PassEnd) -> bool;
 
+    /// Passes of one round go over different points: what they leave unfinished counts together.
+    fn round(&self, pass: u32) -> u32 {
+        pass
+    }
+
     fn parts(&self, pass: u32, head: &PointHead) -> u64;
 
     fn work<'p>(&self, pass: u32, point: &'p CrashPoint, part: u64) -> Work<'p>;
@@ -100,7 +109,40 @@ pub(crate) fn strategy(
     })
 }
 
-/// Passes over the states that most bugs show in.
+/// So many passes go over all points together.
+const LEVELS: u32 = 6;
+
+/// What a pass of a strategy that spreads is for: a phase of its work, at some of the points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    phase: u32,
+    /// `None`: all points.
+    level: Option<u32>,
+}
+
+impl Step {
+    /// The first phase, at points whose call path is new, is one pass.
+    fn of(pass: u32) -> Step {
+        match pass.checked_sub(1) {
+            None => Step { phase: 0, level: None },
+            Some(pass) => Step {
+                phase: 1 + pass / LEVELS,
+                level: Some(pass % LEVELS),
+            },
+        }
+    }
+
+    fn is_first(self) -> bool {
+        self.level.is_none_or(|level| level == 0)
+    }
+
+    fn includes(self, head: &PointHead) -> bool {
+        let level = LEVELS - 1 - head.number.trailing_zeros().min(LEVELS - 1);
+        self.level.is_none_or(|own| own == level)
+    }
+}
+
+/// Phases over the states that most bugs show in.
 pub(crate) const EARLY_PASSES: u32 = 2;
 /// Lines in a part of an early pass.
 const EARLY_LINES: usize = 32;

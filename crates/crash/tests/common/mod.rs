@@ -561,13 +561,15 @@ impl Executor for Simulated {
 pub struct Collector(pub Arc<Mutex<Vec<Failure>>>);
 
 impl Explainer for Collector {
-    fn explain(&mut self, failure: Failure) -> Result<bool, CrashError> {
-        self.0.lock().unwrap().push(failure);
+    fn explain(&mut self, failure: &Failure) -> Result<bool, CrashError> {
+        self.0.lock().unwrap().push(failure.clone());
         Ok(true)
     }
 
-    fn finish(&mut self) -> Result<Vec<Finding>, CrashError> {
-        Ok(Vec::new())
+    fn leave(&mut self, _failure: Failure) {}
+
+    fn finish(&mut self) -> Vec<Finding> {
+        Vec::new()
     }
 }
 

@@ -152,6 +152,7 @@ pub fn crash_store(line: u32, column: u32, offset: u64) -> CrashStore {
         pm: address(offset, 8).unwrap(),
         data: "0100000000000000".into(),
         executed: true,
+        operation: None,
     }
 }
 
@@ -194,6 +195,7 @@ pub fn crash_order() -> Finding {
                     command: "crashproof crash --replay crashes/1-crash-order".into(),
                 }),
                 depth: 1,
+                unreduced: false,
             },
         )
     }
@@ -203,6 +205,7 @@ pub fn crash_order() -> Finding {
 pub fn crash_atomicity() -> Finding {
     let missing = CrashStore {
         executed: false,
+        operation: None,
         ..crash_store(12, 14, 72)
     };
     let persisted = crash_store(11, 12, 64);
@@ -223,6 +226,7 @@ pub fn crash_atomicity() -> Finding {
             states: 1,
             replay: None,
             depth: 1,
+            unreduced: false,
         },
     )
 }
@@ -248,6 +252,7 @@ pub fn crash_durability() -> Finding {
             states: 3456,
             replay: None,
             depth: 1,
+            unreduced: false,
         },
     )
 }
@@ -259,6 +264,8 @@ pub fn stats() -> Stats {
         states_tested: 12_345,
         states_pruned: 1_000,
         states_failed: 3_469,
+        points_total: 812,
+        points_reached: 640,
         seconds: 3.2,
         cut_short: false,
         behaviours: None,

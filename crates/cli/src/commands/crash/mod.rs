@@ -34,8 +34,6 @@ use state::State;
 /// A recovery that takes so many times what it takes undisturbed hangs.
 const HANGS: u32 = 20;
 const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
-/// Explaining goes on for this much longer than testing, or a quarter of the budget.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// What goes wrong before a state is tested.
 #[derive(Debug, thiserror::Error)]
@@ -135,9 +133,8 @@ pub fn report(
     let mut warnings = tested.warnings;
     // The report says that by itself.
     warnings.retain(|warning| !warning.starts_with("the trace is incomplete"));
-    let found = tested.findings.len();
+    let undecided = tested.broken || tested.unexplained > 0;
     warnings.extend(plan.config.apply_ignores(&mut tested.findings, Analysis::Crash));
-    let ignored = tested.findings.len() < found;
     let report = Report {
         version: 1,
         program,
@@ -147,20 +144,20 @@ pub fn report(
         stats: Some(tested.stats),
     };
     outcome::show(&report);
-    Ok((conclude(&report, state, ignored), report))
+    Ok((conclude(&report, state, undecided), report))
 }
 
-/// The exit code, and what becomes of the state. `ignored`: findings were left out as the user wished.
-fn conclude(report: &Report, state: State, ignored: bool) -> Exit {
+/// The exit code, and what becomes of the state. `undecided`: the test broke, or there are failures without a finding.
+fn conclude(report: &Report, state: State, undecided: bool) -> Exit {
     let cut_short = report.stats.as_ref().is_some_and(|stats| stats.cut_short);
     let interrupted = interrupt::requested();
     if !cut_short {
         state.remove();
     } else if state.can_be_resumed() {
-        let why = if interrupted {
-            "interrupted"
-        } else {
-            "the budget ended the test"
+        let why = match (interrupted, undecided) {
+            (true, _) => "interrupted",
+            (false, true) => "the test ended early",
+            (false, false) => "the budget ended the test",
         };
         terminal::note(&format_args!(
             "{why}; the same command with --resume goes on from here (with another --time or --max-states, if you like)"
@@ -168,10 +165,9 @@ fn conclude(report: &Report, state: State, ignored: bool) -> Exit {
     } else if interrupted {
         terminal::note(&"interrupted; it cannot be resumed");
     }
-    let unexplained = report.stats.as_ref().is_some_and(|stats| stats.states_failed > 0);
     match outcome::verdict(report) {
         // What was not tested may hold anything, and so may a failure that could not be explained: this is not clean.
-        Exit::Clean if interrupted || unexplained && !ignored => Exit::Failed,
+        Exit::Clean if interrupted || undecided => Exit::Failed,
         exit => exit,
     }
 }
@@ -210,8 +206,11 @@ impl Test<'_> {
         subject: Subject,
     ) -> std::result::Result<Outcome, Box<dyn std::error::Error>> {
         let tested = self.crash_once(trace, options, survey, subject.clone());
-        if self.doubtful.swap(0, Ordering::Relaxed) == 0 || self.compare.get() || interrupt::requested() {
+        if self.doubtful.swap(0, Ordering::Relaxed) == 0 || self.compare.get() {
             return tested;
+        }
+        if interrupt::requested() {
+            return Ok(doubtful(tested?, options));
         }
         terminal::note(
             &"the recovery changed the files in a way that cannot be watched; everything is tested again, and the files are \
@@ -267,10 +266,10 @@ impl Test<'_> {
             depth,
         };
         // Explaining needs no reads.
-        let mut executor = self.executor(survey, StrategyKind::Exhaustive)?.after(before).until(
-            self.stop,
-            options.time.map(|time| Instant::now() + time + GRACE.max(time / 4)),
-        );
+        let mut executor = self
+            .executor(survey, StrategyKind::Exhaustive)?
+            .after(before)
+            .until(self.stop, options.time_to_explain().map(|time| Instant::now() + time));
         executor.worker.set_time_limit(limit);
         let explainer = Box::new(Investigator::new(trace, options, Box::new(executor), words)?);
         drop(self.nothing_yet.take());
@@ -321,6 +320,20 @@ impl Test<'_> {
         };
         (shell::show(command), how, quote(ended))
     }
+}
+
+/// The outcome of a test that was interrupted before it could be repeated with care: it is not to be gone on from.
+fn doubtful(mut tested: Outcome, options: &CampaignOptions) -> Outcome {
+    tested.broken = true;
+    tested.warnings.push(
+        "the recovery changed the files in a way that cannot be watched, and the test was interrupted before it could be \
+         repeated with a comparison after each run: what it found may be wrong, and --resume begins anew"
+            .to_owned(),
+    );
+    if let Some(journal) = &options.journal {
+        let _ = std::fs::remove_file(journal);
+    }
+    tested
 }
 
 fn how_it_ended(ended: &Ended) -> String {

@@ -75,10 +75,6 @@ pub struct SandboxExecutor {
     until: Option<(&'static AtomicBool, Option<Instant>)>,
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("the test ends")]
-struct Ends;
-
 impl SandboxExecutor {
     pub fn new(worker: Worker, doubtful: &Arc<AtomicU64>) -> SandboxExecutor {
         SandboxExecutor {
@@ -129,16 +125,19 @@ impl Executor for SandboxExecutor {
 
     fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError> {
         if let Some(error) = self.broken.take() {
-            return Err(ExecutorError(error.into()));
+            return Err(ExecutorError::Broken(error.into()));
         }
         let start = Instant::now();
         if let Some((stop, deadline)) = self.until
             && (stop.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| start >= deadline))
         {
-            return Err(ExecutorError(Ends.into()));
+            return Err(ExecutorError::Ends);
         }
         let output = [&self.before, output].concat();
-        let run = self.worker.run(&output).map_err(|error| ExecutorError(error.into()));
+        let run = self
+            .worker
+            .run(&output)
+            .map_err(|error| ExecutorError::Broken(error.into()));
         self.longest = self.longest.max(start.elapsed());
         self.doubtful.fetch_add(self.worker.doubtful(), Ordering::Relaxed);
         run
