@@ -139,6 +139,7 @@ fn write(module: &Module, instruction: InstructionValue) -> Option<Write> {
 fn render(types: &[TypeInfo], target: &Target) -> String {
     match target {
         Target::Unknown => "unknown".into(),
+        Target::NoStruct => "no struct".into(),
         Target::Argument(argument) => match argument.offset {
             Some(offset) => format!("argument {} + {offset}", argument.index),
             None => format!("argument {}", argument.index),

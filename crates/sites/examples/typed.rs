@@ -41,7 +41,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let place = symbolized.frames.iter().find(|frame| frame.line.is_some());
         let place = place.map_or("?".into(), |frame| {
             let file = frame.file.as_deref().unwrap_or("");
-            format!("{}:{}", file.rsplit('/').next().unwrap_or(file), frame.line.unwrap_or(0))
+            format!(
+                "{}:{}",
+                file.rsplit('/').next().unwrap_or(file),
+                frame.line.unwrap_or(0)
+            )
         });
         let types: Vec<String> = types
             .of(index)

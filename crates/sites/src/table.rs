@@ -79,6 +79,8 @@ pub struct Site {
 pub enum Target {
     #[default]
     Unknown,
+    /// Known to be no struct, class or union, nor a part of one: a number, an array of numbers.
+    NoStruct,
     Place(Place),
     /// The caller of the enclosing function knows the type.
     Argument(Argument),

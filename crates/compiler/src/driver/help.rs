@@ -16,6 +16,7 @@ Build a project with it:
   cmake -DCMAKE_C_COMPILER=crashproof-cc -DCMAKE_CXX_COMPILER=crashproof-c++ -B build
   make CC='crashproof cc'
 Then: crashproof check -- ./app
+What a program was built of: crashproof-cc --crashproof-program ./app (or: --crashproof-program --totals ./app)
 
 It differs from clang in this: debug information is always made (-g), frame pointers are kept, link-time optimisation
 is left out, and code for other machines is not instrumented.

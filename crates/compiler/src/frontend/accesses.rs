@@ -188,7 +188,7 @@ impl<'m> Visitor<'_, 'm> {
                 let argument = call.operand(index).filter(|value| value.is_pointer())?;
                 let pointer: Pointer = self.walker.follow(argument);
                 let target = pointer.target(None, self.name, self.walker.types);
-                (target != Target::Unknown).then_some((index, target))
+                (!matches!(target, Target::Unknown | Target::NoStruct)).then_some((index, target))
             })
             .collect();
         if arguments.is_empty() {

@@ -276,7 +276,7 @@ impl Access {
         match &self.target {
             Target::Place(place) => place.levels.iter().any(|level| level.offset as i64 == offset),
             Target::Argument(argument) => argument.offset == Some(offset),
-            Target::Unknown => true,
+            Target::Unknown | Target::NoStruct => true,
         }
     }
 

@@ -99,7 +99,14 @@ impl Pointer {
             at = part_at(types, ty, within).map(|(part, offset)| (part, within - offset, base + offset));
         }
         let Some((array, element, within)) = found else {
-            return unknown;
+            // p[i] of a pointer to numbers.
+            return match types.get(object) {
+                Type::Scalar | Type::Pointer => Pointer {
+                    object: Some(object),
+                    ..unknown
+                },
+                _ => unknown,
+            };
         };
         let within = if step == 0 { 0 } else { within % step };
         let mut pointer = Pointer::to(element);
@@ -184,7 +191,10 @@ impl Pointer {
         let outermost = self.levels(size, types, &mut levels);
         match outermost.argument {
             Some(found) if levels.is_empty() => Target::Argument(argument(found)),
-            _ if levels.is_empty() => Target::Unknown,
+            _ if levels.is_empty() => match outermost.object.map(|ty| types.get(ty)) {
+                Some(Type::Scalar | Type::Pointer | Type::Array { .. }) => Target::NoStruct,
+                _ => Target::Unknown,
+            },
             found => Target::Place(Place {
                 levels,
                 size,

@@ -107,6 +107,13 @@ void scalar(uint64_t *to, int i) {
     to[i] = 4;      //~ argument 0
 }
 
+uint64_t *global_words;
+void words(int i) {
+    global_words[i] = 1;        //~ no struct
+    static uint64_t counters[4];
+    counters[i] = 2;            //~ no struct
+}
+
 void atomics(struct node *n) {
     __atomic_fetch_add(&n->key, 1, __ATOMIC_SEQ_CST);      //~ struct node.key
     __atomic_store_n(&n->next, n, __ATOMIC_RELEASE);       //~ struct node.next

@@ -298,7 +298,7 @@ impl Found {
             argument: None,
         };
         match target {
-            Target::Unknown => return None,
+            Target::Unknown | Target::NoStruct => return None,
             Target::Argument(argument) => found.argument = Some(argument),
             Target::Place(Place { levels, size, argument }) => {
                 found.levels = levels.into_iter().map(|level| (object, level)).collect();
@@ -312,7 +312,7 @@ impl Found {
     fn add(&mut self, module: &Rc<Module>, object: usize, passed: Target, wanted: &Argument) -> bool {
         self.argument = None;
         match passed {
-            Target::Unknown => return false,
+            Target::Unknown | Target::NoStruct => return false,
             Target::Argument(outer) => {
                 self.argument = Some(Argument {
                     offset: outer
