@@ -1,10 +1,12 @@
 //! Prints the ratios that the README quotes, each measured side by side in this one run:
 //! recording against native (and against pmemcheck, if `PMEMCHECK` names a valgrind that has it), checking in events per
-//! second, the memory of checking a long trace, and crash testing in states per second. Run it with
-//! `make bench`; with the argument `crash` it does the last part only.
+//! second, the memory of checking a long trace, crash testing in states per second, and the strategies of crash testing side by
+//! side. Run it with `make bench`; with the argument `crash` or `strategies [TIME [STRUCTURE]]` it does this part only.
 
 mod crash;
 mod measure;
+mod plot;
+mod strategies;
 mod synthetic;
 
 use measure::{Measured, fastest};
@@ -24,9 +26,14 @@ fn main() {
         .prefix("crashproof-bench")
         .tempdir()
         .expect("a temporary folder");
-    if std::env::args().nth(1).as_deref() == Some("crash") {
-        crash::measure(&root, &tool, folder.path());
-        return;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let argument = |at: usize| arguments.get(at).map(String::as_str);
+    match argument(0) {
+        Some("crash") => return crash::measure(&root, &tool, folder.path()),
+        Some("strategies") => {
+            return strategies::measure(&root, &tool, folder.path(), argument(1), argument(2).unwrap_or(""));
+        }
+        _ => {}
     }
     println!("recording (seconds, fastest of {REPEATS})");
     println!(
@@ -57,6 +64,7 @@ fn main() {
     }
     checking(&tool, folder.path());
     crash::measure(&root, &tool, folder.path());
+    strategies::measure(&root, &tool, folder.path(), None, "");
 }
 
 fn build_raw(root: &Path, folder: &Path) -> PathBuf {

@@ -1,0 +1,95 @@
+//! A program of `corpus/structures`, and the bugs that its source can seed.
+//!
+//! ```text
+//! //~[BUG_NAME] crash-order             with -DBUG_NAME a finding of this kind names a store of this line
+//! //~[BUG_NAME] crash-order|crash-atomicity   of one of these kinds
+//! //~^[BUG_NAME] …                      of the line above (of the nearest above that is not such a comment)
+//! ```
+//!
+//! Which store is named depends on the state that fails first: one of the lines marked for the bug is enough.
+
+use std::path::{Path, PathBuf};
+
+use crashproof_report::Kind;
+
+#[derive(Clone, Debug)]
+pub struct Structure {
+    /// File name.
+    pub name: String,
+    pub source: PathBuf,
+    /// By name, each with what may be found.
+    pub bugs: Vec<(String, Vec<Expectation>)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Expectation {
+    pub line: u32,
+    pub kinds: Vec<Kind>,
+}
+
+impl Structure {
+    pub fn read(source: &Path) -> Result<Structure, String> {
+        let text = std::fs::read_to_string(source).map_err(|error| format!("{}: {error}", source.display()))?;
+        let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut structure = Structure {
+            name,
+            source: source.to_owned(),
+            bugs: Vec::new(),
+        };
+        // The last line that is not only an annotation of the one above.
+        let mut above = 0;
+        for (index, line) in text.lines().enumerate() {
+            let number = index as u32 + 1;
+            if !line.trim_start().starts_with("//~^") {
+                above = number;
+            }
+            for annotation in line.split("//~").skip(1) {
+                let added = structure.add(above, annotation.trim_start_matches('^'));
+                added.map_err(|error| format!("{}:{number}: {error}", structure.name))?;
+            }
+        }
+        structure.every_bug_is_marked(&text)?;
+        Ok(structure)
+    }
+
+    fn add(&mut self, line: u32, annotation: &str) -> Result<(), String> {
+        let form = "an annotation is `//~[BUG_NAME] kind|kind`";
+        let (bug, kinds) = annotation
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once(']'))
+            .ok_or(form)?;
+        let kinds: Option<Vec<Kind>> = kinds.trim().split('|').map(Kind::from_name).collect();
+        let kinds = kinds.ok_or_else(|| format!("{form}, and `{annotation}` has another kind"))?;
+        let expectation = Expectation { line, kinds };
+        match self.bugs.iter_mut().find(|(name, _)| name == bug) {
+            Some((_, expectations)) => expectations.push(expectation),
+            None => self.bugs.push((bug.to_owned(), vec![expectation])),
+        }
+        Ok(())
+    }
+
+    /// A bug that no line is marked for would never be tested.
+    fn every_bug_is_marked(&self, text: &str) -> Result<(), String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for word in words.filter(|word| word.starts_with("BUG_")) {
+            if !self.bugs.iter().any(|(name, _)| name == word) {
+                return Err(format!("{}: no line is marked for {word}", self.name));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn is_cxx(&self) -> bool {
+        self.name.ends_with(".cpp")
+    }
+}
+
+/// All programs, in the order of their names.
+pub fn all() -> Result<Vec<Structure>, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/structures");
+    let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut sources: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    sources.retain(|path| path.extension().is_some_and(|e| e == "c" || e == "cpp"));
+    sources.sort();
+    sources.iter().map(|source| Structure::read(source)).collect()
+}
