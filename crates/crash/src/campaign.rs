@@ -66,6 +66,8 @@ pub struct CampaignOptions {
     pub until: Option<String>,
     pub time: Option<Duration>,
     pub max_states: Option<u64>,
+    /// Ends with the first finding.
+    pub fail_fast: bool,
     /// What recovery must print to stdout.
     pub expect_output: Option<Vec<u8>>,
     /// Where tested states are noted as they are tested. If the file is there, what it notes is not tested again: it must be

@@ -247,6 +247,9 @@ pub struct Stats {
     /// Not run because their outcome is known: same content, or same in all that the recovery reads.
     pub states_pruned: u64,
     pub states_failed: u64,
+    /// If there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_failure: Option<FirstFailure>,
     /// Crash points, and those of them at which some state was tested or known.
     #[serde(default)]
     pub points_total: u64,
@@ -258,6 +261,15 @@ pub struct Stats {
     /// Of the strategy `representative`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behaviours: Option<Behaviours>,
+}
+
+/// When the first state failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FirstFailure {
+    /// Tested by then, this one included.
+    pub states: u64,
+    /// From the start of the test, after the recording.
+    pub seconds: f64,
 }
 
 /// What the strategy `representative` found in the trace.

@@ -101,6 +101,10 @@ pub struct CrashArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = LIMITS)]
     pub max_states: Option<u64>,
 
+    /// Stop at the first finding
+    #[arg(long, help_heading = LIMITS)]
+    pub fail_fast: bool,
+
     /// Recoveries at a time [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = LIMITS)]
     pub jobs: Option<u16>,

@@ -366,6 +366,7 @@ fn options(save: Option<PathBuf>) -> CampaignOptions {
         until: None,
         time: None,
         max_states: None,
+        fail_fast: false,
         expect_output: None,
         journal: None,
         save,

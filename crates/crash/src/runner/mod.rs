@@ -6,9 +6,9 @@ mod walk;
 mod worker;
 
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,6 +71,7 @@ pub(crate) fn run(
         seen: Mutex::default(),
         tested: AtomicU64::new(0),
         failed: AtomicU64::new(0),
+        first_failure: OnceLock::new(),
         findings: AtomicU64::new(0),
         unrepeated: AtomicU64::new(0),
         unrepeated_timeouts: AtomicU64::new(0),
@@ -140,6 +141,7 @@ fn outcome(shared: &Shared<'_>, points: u128, findings: Vec<Finding>) -> Outcome
             states_tested: tested,
             states_pruned: shared.pruned(tested),
             states_failed: shared.failed.load(Ordering::Relaxed),
+            first_failure: shared.first_failure.get().copied(),
             points_total: points.try_into().unwrap_or(u64::MAX),
             points_reached: lock(&shared.points).len() as u64,
             seconds: shared.start.elapsed().as_secs_f64(),

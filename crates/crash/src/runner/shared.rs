@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use crashproof_report::FirstFailure;
 use crashproof_trace::StackId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -38,6 +39,7 @@ pub(super) struct Shared<'a> {
     pub seen: Mutex<FxHashSet<u128>>,
     pub tested: AtomicU64,
     pub failed: AtomicU64,
+    pub first_failure: OnceLock<FirstFailure>,
     pub findings: AtomicU64,
     /// Failures that did not repeat, and how many of them were time-outs, which a busy machine can cause.
     pub unrepeated: AtomicU64,
@@ -127,7 +129,8 @@ impl Shared<'_> {
 
     pub fn is_over(&self) -> bool {
         let late = self.options.time.is_some_and(|time| self.start.elapsed() >= time);
-        let over = late || self.stop.load(Ordering::Relaxed) || self.broken.load(Ordering::Relaxed);
+        let found = self.options.fail_fast && self.findings.load(Ordering::Relaxed) > 0;
+        let over = late || found || self.stop.load(Ordering::Relaxed) || self.broken.load(Ordering::Relaxed);
         if over {
             self.cut_short.store(true, Ordering::Relaxed);
         }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
+use crashproof_report::FirstFailure;
 use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::StackId;
 
@@ -163,6 +164,10 @@ impl Worker<'_> {
         let (mut failure, mut recovered) = (None, None);
         if verdict == Verdict::Fails {
             shared.failed.fetch_add(1, Ordering::Relaxed);
+            shared.first_failure.get_or_init(|| FirstFailure {
+                states: shared.tested.load(Ordering::Relaxed),
+                seconds: shared.start.elapsed().as_secs_f64(),
+            });
             let (persisted, missing) = self.point.split(state);
             std::iter::once(&mut run.recovery)
                 .chain(&mut run.check)

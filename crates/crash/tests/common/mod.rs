@@ -585,6 +585,7 @@ pub fn options(strategy: StrategyKind) -> CampaignOptions {
         until: None,
         time: None,
         max_states: None,
+        fail_fast: false,
         expect_output: None,
         journal: None,
         save: None,

@@ -269,6 +269,7 @@ pub fn stats() -> Stats {
         seconds: 3.2,
         cut_short: false,
         behaviours: None,
+        first_failure: None,
     }
 }
 

@@ -114,6 +114,7 @@ impl Plan {
             until: arguments.until.clone(),
             time: arguments.time.map(|time| time.0),
             max_states: arguments.max_states,
+            fail_fast: arguments.fail_fast,
             expect_output: self.expect_output.clone(),
             journal: Some(journal.to_owned()),
             save: Some(self.save.clone()),
@@ -177,6 +178,7 @@ impl Plan {
         let options = CampaignOptions {
             time: None,
             max_states: None,
+            fail_fast: false,
             journal: None,
             save: None,
             ..self.campaign(arguments, Path::new(""))
