@@ -8,7 +8,7 @@ use inkwell::module::Module;
 use llvm_sys::LLVMOpcode;
 
 use super::ir::{Node, Reading, Value};
-use super::pointer::{Pointer, Walker};
+use super::pointer::{Context, Pointer, Walker};
 use super::types::Types;
 use super::{Exported, FrontEnd, Function, Position};
 
@@ -33,7 +33,7 @@ pub fn read(module: &Module) -> FrontEnd {
     }
     let mut functions: HashMap<String, Function> = HashMap::new();
     let mut calls = Vec::new();
-    let mut globals = HashMap::new();
+    let mut context = Context::default();
     for function in reading.functions() {
         let Some(subprogram) = function.subprogram() else {
             continue;
@@ -41,7 +41,7 @@ pub fn read(module: &Module) -> FrontEnd {
         let name = linkage_name(subprogram);
         let file = source_file(subprogram);
         let mut visitor = Visitor {
-            walker: Walker::new(function, &reading, &mut types, &mut globals),
+            walker: Walker::new(function, &reading, &mut types, &mut context),
             name,
             file: &file,
             objects: HashMap::new(),

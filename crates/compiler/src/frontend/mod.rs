@@ -157,9 +157,14 @@ impl FrontEnd {
 }
 
 impl Function {
-    fn at(&self, position: Position) -> impl Iterator<Item = &Access> {
-        let indices = self.by_position.get(&position).map_or(&[][..], Vec::as_slice);
-        indices.iter().map(|&index| &self.accesses[index])
+    /// The optimiser drops the column where code of two columns met.
+    fn at(&self, (line, column): Position) -> impl Iterator<Item = &Access> {
+        let exact = self.by_position.get(&(line, column)).map_or(&[][..], Vec::as_slice);
+        let on_line = self
+            .accesses
+            .iter()
+            .filter(move |access| column == 0 && line != 0 && access.position.0 == line);
+        exact.iter().map(|&index| &self.accesses[index]).chain(on_line)
     }
 
     /// The stores that together with this one fill `size` bytes of one object without a gap, if it does not do so alone.

@@ -17,6 +17,7 @@ use super::types::{Type, TypeId, Types};
 /// Chains of pointers in real code are short; this bounds what a generated function can cost.
 const MAX_DEPTH: usize = 24;
 const MAX_STEPS: u32 = 1000;
+const MAX_CALLS: usize = 4;
 
 /// An address: some bytes into an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +58,22 @@ impl Pointer {
     }
 
     fn is_known(&self) -> bool {
-        self.object.is_some() || self.argument.is_some()
+        self.object.is_some() || self.argument.is_some() || self.outer.is_some()
+    }
+
+    /// As it is for those who do not know the function's arguments.
+    fn without_arguments(&self) -> Pointer {
+        let outer = self.outer.as_ref().map(|outer| {
+            Rc::new(Outer {
+                at: outer.at.without_arguments(),
+                array: outer.array,
+            })
+        });
+        Pointer {
+            outer,
+            argument: None,
+            ..self.clone()
+        }
     }
 
     fn advance(&mut self, bytes: i64) {
@@ -99,12 +115,25 @@ impl Pointer {
             at = part_at(types, ty, within).map(|(part, offset)| (part, within - offset, base + offset));
         }
         let Some((array, element, within)) = found else {
-            // p[i] of a pointer to numbers.
             return match types.get(object) {
+                // p[i] of a pointer to numbers.
                 Type::Scalar | Type::Pointer => Pointer {
                     object: Some(object),
                     ..unknown
                 },
+                // (char *)p + n: some byte of the object, if not of another behind it.
+                Type::Composite(_) => {
+                    let size = types.size(object);
+                    let start = Pointer {
+                        offset: 0,
+                        argument: None,
+                        ..self
+                    };
+                    Pointer {
+                        outer: Some(Rc::new(Outer { at: start, array: size })),
+                        ..unknown
+                    }
+                }
                 _ => unknown,
             };
         };
@@ -348,7 +377,9 @@ pub struct Walker<'a, 'm> {
     open: Vec<Value<'m>>,
     /// Steps that following one pointer may yet take.
     budget: u32,
-    globals: &'a mut HashMap<Value<'m>, Option<TypeId>>,
+    context: &'a mut Context<'m>,
+    /// Calls between the function that is looked at and this one.
+    depth: usize,
 }
 
 impl<'a, 'm> Walker<'a, 'm> {
@@ -356,7 +387,7 @@ impl<'a, 'm> Walker<'a, 'm> {
         function: Value<'m>,
         module: &'a Reading<'m>,
         types: &'a mut Types<'m>,
-        globals: &'a mut HashMap<Value<'m>, Option<TypeId>>,
+        context: &'a mut Context<'m>,
     ) -> Walker<'a, 'm> {
         let mut declared = HashMap::new();
         let mut stored: HashMap<Value<'m>, Vec<Value<'m>>> = HashMap::new();
@@ -388,7 +419,8 @@ impl<'a, 'm> Walker<'a, 'm> {
             known: HashMap::new(),
             open: Vec::new(),
             budget: 0,
-            globals,
+            context,
+            depth: 0,
         }
     }
 
@@ -451,7 +483,7 @@ impl<'a, 'm> Walker<'a, 'm> {
 
     fn global(&mut self, global: Value<'m>) -> Option<TypeId> {
         let types = &mut *self.types;
-        *self.globals.entry(global).or_insert_with(|| {
+        *self.context.globals.entry(global).or_insert_with(|| {
             let variable = global.global_variable()?;
             Some(types.of(variable.operand(3)))
         })
@@ -637,6 +669,26 @@ impl<'a, 'm> Walker<'a, 'm> {
         {
             return self.follow_operand(call, 0);
         }
+        let summary = self.returned(callee);
+        if summary.looped {
+            return summary;
+        }
+        if let Some((index, Some(offset))) = summary.argument
+            && index < call.argument_count()
+        {
+            let mut passed = self.follow_operand(call, index);
+            passed.advance(offset);
+            if passed.object.is_some() || summary.object.is_none() {
+                return passed;
+            }
+        }
+        if summary
+            .object
+            .is_some_and(|ty| !matches!(self.types.get(ty), Type::Opaque))
+            || summary.outer.is_some()
+        {
+            return summary.without_arguments();
+        }
         let returned = callee
             .subprogram()
             .and_then(|subprogram| subprogram.operand(4)?.operand(3)?.operand(0));
@@ -646,4 +698,42 @@ impl<'a, 'm> Walker<'a, 'm> {
         let ty = self.types.of(Some(returned));
         self.types.pointee(ty).map_or_else(Pointer::default, Pointer::to)
     }
+
+    /// What a function of this module returns, in terms of its own arguments.
+    fn returned(&mut self, function: Value<'m>) -> Pointer {
+        if let Some(known) = self.context.returned.get(&function) {
+            return known.clone();
+        }
+        if self.depth >= MAX_CALLS {
+            return Pointer::default();
+        }
+        // A recursion returns what its end returns.
+        self.context.returned.insert(function, Pointer::loop_back());
+        let returns: Vec<Value<'m>> = function
+            .instructions()
+            .filter(|instruction| instruction.opcode() == Some(LLVMOpcode::LLVMRet))
+            .filter_map(|instruction| instruction.operand(0))
+            .filter(|value| value.is_pointer())
+            .collect();
+        let mut pointer = Pointer::default();
+        if !returns.is_empty() {
+            let mut walker = Walker::new(function, self.module, self.types, self.context);
+            walker.depth = self.depth + 1;
+            walker.budget = MAX_STEPS;
+            // Not as a start of its own: the steps are counted together.
+            walker.open.push(function);
+            pointer = walker.meet(returns);
+            pointer.looped = false;
+        }
+        self.context.returned.insert(function, pointer.clone());
+        pointer
+    }
+}
+
+/// What the functions of a module have in common.
+#[derive(Default)]
+pub struct Context<'m> {
+    /// The types of global variables.
+    globals: HashMap<Value<'m>, Option<TypeId>>,
+    returned: HashMap<Value<'m>, Pointer>,
 }

@@ -128,3 +128,18 @@ struct node *choose(struct node *a, struct node *b, int c) {
         it->flag = 0;                 //~ struct node.flag+rest
     return p;
 }
+
+static uint64_t *key_of(struct node *n) { return &n->key; }
+static void *at(void *base, int by) { return (char *)base + by; }
+static void *next_word(void *base) { return (char *)base + 8; }
+static struct node **slot(void) { return &global_head->next; }
+static uint64_t *rest(struct node *n, int deep) { return deep ? rest(n->next, deep - 1) : n->keys; }
+
+void returned(struct node *n, int i, uint64_t offset) {
+    *key_of(n) = 1;                       //~ struct node.key
+    *slot() = n;                          //~ struct node.next
+    *(uint64_t *)next_word(n) = 2;        //~ struct node.next
+    rest(n, i)[1] = 2;                    //~ struct node.keys[]
+    *(uint64_t *)((char *)n + offset) = 3;  //~ struct node.bytes 0..144*
+    *(uint64_t *)at(n, i) = 3;            //~ struct node.bytes 0..144* | unknown
+}

@@ -354,8 +354,10 @@ impl Typing {
         let first = at.offset.checked_sub(level.offset)?;
         let known = self.instances.get(&(ty, at.file));
         let nearest = known.and_then(|starts| starts.range(..=first).next_back().copied());
-        let is_in = |start: &u64| array == 0 || first - start < array;
-        Some(nearest.filter(is_in).unwrap_or(first))
+        let nearest = nearest.filter(|start| array == 0 || first - start < array);
+        // Some byte of the object, or of another behind it: only a known object tells.
+        let anywhere = level.offset == 0 && array == self.type_size(ty);
+        nearest.or((!anywhere).then_some(first))
     }
 
     /// The known object of the type around the address.
