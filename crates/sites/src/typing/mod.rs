@@ -9,6 +9,8 @@
 //! - An element of an array at a variable index belongs to the object of that type around it that another store, whose distance
 //!   is constant, has shown to be there ([`Typing::all`] looks at all stores first). If there is none, the element is taken
 //!   as the first of its array, so that each element seems to be an object of its own.
+//! - A store through a pointer that nothing tells the type of (a log that is replayed) is to the objects that other stores have shown
+//!   to be there.
 
 mod resolve;
 
@@ -20,8 +22,8 @@ use crashproof_trace::{FileId, PmAddress, StackId, Tables, ThreadId};
 use rustc_hash::FxHashMap;
 
 use crate::layout;
-use crate::table::Level;
-use resolve::{Resolved, Resolver};
+use crate::table::{Level, TypeIndex};
+use resolve::{Module, Resolved, Resolver};
 
 /// A struct, class or union of the program; the same one in all its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,13 +68,25 @@ impl Types {
 #[derive(Default)]
 pub struct Typing {
     resolver: Resolver,
-    stacks: Vec<Option<Option<Rc<Stack>>>>,
+    stacks: Vec<Option<Known>>,
     types: Vec<(String, u64)>,
     type_ids: FxHashMap<(String, u64), TypeId>,
     fields: Vec<(TypeId, String)>,
     field_ids: FxHashMap<(TypeId, String), FieldId>,
+    /// A table that has the type, for its fields.
+    layouts: FxHashMap<TypeId, Layout>,
     /// Where objects of a type are known to begin.
     instances: FxHashMap<(TypeId, FileId), BTreeSet<u64>>,
+}
+
+/// What a stack says.
+#[derive(Clone)]
+enum Known {
+    Typed(Rc<Stack>),
+    /// The code has a table, but neither it nor a caller tells the type.
+    Untyped,
+    /// Code without a table.
+    Elsewhere,
 }
 
 /// What the stores with one stack write.
@@ -146,13 +160,14 @@ impl Typing {
         }
         let mut types = Types::default();
         for (index, store) in stores.iter().enumerate() {
-            if let Some(stack) = self.stack(store.stack, tables) {
-                if stack.is_piece(store.len) {
+            match self.known(store.stack, tables) {
+                Known::Typed(stack) if stack.is_piece(store.len) => {
                     let copy = bases.get(&index).copied();
                     self.type_piece(&stack, store.at, store.len, copy, &mut types.typed);
-                } else {
-                    self.type_whole(&stack, store.at, store.len, &mut types.typed);
                 }
+                Known::Typed(stack) => self.type_whole(&stack, store.at, store.len, &mut types.typed),
+                Known::Untyped => self.type_by_address(store.at, store.len, &mut types.typed),
+                Known::Elsewhere => {}
             }
             types.ends.push(types.typed.len());
         }
@@ -183,25 +198,42 @@ impl Typing {
     }
 
     fn stack(&mut self, id: StackId, tables: &Tables) -> Option<Rc<Stack>> {
+        match self.known(id, tables) {
+            Known::Typed(stack) => Some(stack),
+            _ => None,
+        }
+    }
+
+    fn known(&mut self, id: StackId, tables: &Tables) -> Known {
         if let Some(Some(known)) = self.stacks.get(id.index()) {
             return known.clone();
         }
-        let stack = self.resolver.resolve(id, tables).map(|resolved| {
-            let types = resolved.levels.iter().map(|(object, level)| {
-                let info = &resolved.module.types(*object)[level.ty as usize];
-                self.type_id(&info.name, info.size)
-            });
-            Rc::new(Stack {
-                types: types.collect(),
-                resolved,
-                parts: RefCell::default(),
-            })
-        });
+        let known = match self.resolver.resolve(id, tables) {
+            Some(resolved) => {
+                let types = resolved.levels.iter().map(|&(object, level)| {
+                    let info = &resolved.module.types(object)[level.ty as usize];
+                    let ty = self.type_id(&info.name, info.size);
+                    self.layouts.entry(ty).or_insert_with(|| Layout {
+                        module: resolved.module.clone(),
+                        object,
+                        ty: level.ty,
+                    });
+                    ty
+                });
+                Known::Typed(Rc::new(Stack {
+                    types: types.collect(),
+                    resolved,
+                    parts: RefCell::default(),
+                }))
+            }
+            None if self.resolver.has_table(id, tables) => Known::Untyped,
+            None => Known::Elsewhere,
+        };
         if self.stacks.len() <= id.index() {
             self.stacks.resize(id.index() + 1, None);
         }
-        self.stacks[id.index()] = Some(stack.clone());
-        stack
+        self.stacks[id.index()] = Some(known.clone());
+        known
     }
 
     fn type_id(&mut self, name: &str, size: u64) -> TypeId {
@@ -360,11 +392,51 @@ impl Typing {
         nearest.or((!anywhere).then_some(first))
     }
 
+    /// By the known objects around the bytes, the smallest first.
+    fn type_by_address(&mut self, at: PmAddress, len: usize, typed: &mut Vec<Typed>) {
+        let mut around: Vec<(u64, TypeId, u64)> = Vec::new();
+        for (&(ty, _), starts) in self.instances.iter().filter(|((_, file), _)| *file == at.file) {
+            let size = self.type_size(ty);
+            if let Some(&start) = starts.range(..=at.offset).next_back()
+                && at.offset - start + (len as u64) <= size
+            {
+                around.push((size, ty, start));
+            }
+        }
+        around.sort_unstable();
+        for (_, ty, start) in around {
+            let Some(layout) = self.layouts.get(&ty) else { continue };
+            let name = layout.field_name(at.offset - start, len);
+            let field = self.field_id(ty, name);
+            typed.push(Typed {
+                ty,
+                instance: PmAddress {
+                    file: at.file,
+                    offset: start,
+                },
+                field,
+            });
+        }
+    }
+
     /// The known object of the type around the address.
     fn around(&self, ty: TypeId, at: PmAddress, size: u64) -> Option<u64> {
         let starts = self.instances.get(&(ty, at.file))?;
         let nearest = starts.range(..=at.offset).next_back().copied()?;
         (at.offset - nearest < size).then_some(nearest)
+    }
+}
+
+/// Where the fields of a type are found.
+struct Layout {
+    module: Rc<Module>,
+    object: usize,
+    ty: TypeIndex,
+}
+
+impl Layout {
+    fn field_name(&self, offset: u64, len: usize) -> String {
+        layout::field_name(self.module.types(self.object), self.ty, offset, len as u64)
     }
 }
 

@@ -147,6 +147,14 @@ impl Resolver {
         found.finish()
     }
 
+    /// Whether the store was made, or asked for, by code that `crashproof cc` built.
+    pub fn has_table(&mut self, stack: StackId, tables: &Tables) -> bool {
+        let mut frames = tables.frames(stack).iter();
+        let frame = frames.find(|frame| !writes_for_its_caller(frame, tables));
+        let module = frame.and_then(|frame| self.module(frame.module?, tables));
+        module.is_some()
+    }
+
     /// Whether the innermost instruction is one store made of several of the source.
     pub fn is_merged(&mut self, stack: StackId, tables: &Tables) -> bool {
         let Some(&frame) = tables.frames(stack).first() else {
