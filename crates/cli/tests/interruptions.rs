@@ -118,6 +118,71 @@ fn interrupted_it_reports_what_there_is() {
     );
 }
 
+/// States that the journal says were tested: after a header of 24 bytes, each entry has its length and a checksum before it.
+fn entries_in_journal(place: &Place) -> u64 {
+    let journals = place.state().into_iter().map(|folder| folder.join("journal"));
+    let content = journals
+        .filter_map(|journal| std::fs::read(journal).ok())
+        .max_by_key(Vec::len);
+    let content = content.unwrap_or_default();
+    let (mut rest, mut entries) = (content.get(24..).unwrap_or(&[]), 0);
+    while let Some((length, _)) = rest.split_first_chunk::<4>() {
+        rest = rest.get(8 + u32::from_le_bytes(*length) as usize..).unwrap_or(&[]);
+        entries += 1;
+    }
+    entries
+}
+
+#[test]
+fn interrupted_while_it_explains_it_reports_what_failed() {
+    let program = ["./pool", "append-early", "p", "6"];
+    let place = Place::new();
+    let fast = place.crash(1, &["--strategy", "prefix", "--recover", "./pool verify p"], &program);
+    let tested = fast["stats"]["states_tested"].as_u64().unwrap();
+
+    let place = Place::new();
+    let mut child = place
+        .command()
+        .args(["crash", "--jobs", "1", "--strategy", "prefix", "--json", "partial.json"])
+        .args([
+            "--timeout",
+            "30s",
+            "--recover",
+            "./pool verify p || { sleep 1; exit 3; }",
+            "--",
+        ])
+        .args(program)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    // All are tested: only explaining keeps it.
+    while entries_in_journal(&place) < tested {
+        assert!(start.elapsed() < Duration::from_secs(120), "not all states were tested");
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // SAFETY: a signal to a process that this test started and has not waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let output = child.wait_with_output().unwrap();
+    expect(&output, 1);
+    expect_words(&output, &["interrupted", "--resume"]);
+    nothing_runs(&place);
+    let report: Value = serde_json::from_slice(&std::fs::read(place.path().join("partial.json")).unwrap()).unwrap();
+    assert_eq!(report["stats"]["cut_short"], true);
+    assert_eq!(report["stats"]["states_tested"], tested);
+    let failed = report["stats"]["states_failed"].as_u64().unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let states = |finding: &Value| finding["crash"]["states"].as_u64().unwrap();
+    let told: u64 = findings.iter().map(states).sum();
+    assert!(failed > 0 && told >= failed, "{report:#}");
+    for finding in findings {
+        let folder = finding["crash"]["replay"]["directory"].as_str().unwrap();
+        expect(&place.crashproof(&["crash", "--replay", folder]), 1);
+    }
+}
+
 #[test]
 fn interrupted_before_anything_was_tested_nothing_is_left() {
     let place = Place::new();

@@ -234,6 +234,11 @@ impl Laboratory {
         self.options.expect_output.as_deref()
     }
 
+    /// Whether a wide store persists in pieces within a line.
+    pub fn tears(&self) -> bool {
+        self.options.tear
+    }
+
     pub fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }

@@ -482,6 +482,60 @@ fn a_torn_pointer() {
     assert_eq!(findings.len(), 2);
 }
 
+#[test]
+fn a_store_across_two_lines_tears_always() {
+    let pointer = [1u64.to_le_bytes(), 1u64.to_le_bytes()].concat();
+    let halves = |image: &[u8], _: &[u8]| (at(image, 56) == at(image, 64)).then_some(()).ok_or("torn");
+    let case = Case::new([Store(31, 56, pointer), Fence], halves);
+    for tear in [true, false] {
+        let whole = CampaignOptions { tear, ..options(None) };
+        let words = case.investigator().words;
+        let mut investigator = Investigator::new(&case.trace(), &whole, case.executor(), words).unwrap();
+        for failure in case.failures() {
+            investigator.explain(&failure).unwrap();
+        }
+        let findings = investigator.finish();
+        let note = if tear {
+            "a wider store can tear"
+        } else {
+            "with --no-tear, too"
+        };
+        let noted = |finding: &Finding| finding.notes[0].contains(note);
+        assert!(!findings.is_empty() && findings.iter().all(noted), "{findings:#?}");
+    }
+}
+
+#[test]
+fn a_file_operation_is_named_as_what_it_is() {
+    // The file is cut before what it held is copied to its start.
+    let moved = |image: &[u8], _: &[u8]| (at(image, 0) == 9 || at(image, 2048) == 9).then_some(()).ok_or("lost");
+    let steps = [
+        word(11, 2048, 9),
+        Flush(2048),
+        Fence,
+        Resize(1024),
+        word(12, 0, 9),
+        Flush(0),
+        Fence,
+    ];
+    let case = Case::new(steps, moved);
+    let mut investigator = case.investigator();
+    let failure = Failure {
+        point: FIRST + 4,
+        persisted: vec![],
+        missing: vec![],
+        output: 0,
+        run: Run::default(),
+    };
+    assert!(investigator.explain(&failure).unwrap());
+    let finding = investigator.finish().remove(0);
+    assert_eq!(finding.kind, Kind::CrashOrder);
+    let said = "the new size of pool (1024 bytes) had persisted";
+    assert!(finding.message.contains(said), "{}", finding.message);
+    let help = finding.help.as_deref().unwrap_or_default();
+    assert!(help.contains("before the new size of pool"), "{help}");
+}
+
 /// What was output counts as acknowledged: one letter for each update.
 fn acknowledged(image: &[u8], output: &[u8]) -> Result<(), &'static str> {
     (at(image, 0) >= output.len() as u64)

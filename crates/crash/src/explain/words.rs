@@ -373,9 +373,14 @@ fn notes(cause: &Cause, context: &Context, places: &mut Places) -> Vec<String> {
     let change = |&index: &Index| context.lab.change(index);
     if is_torn(cause, context) {
         notes.push(
-            "the persisted and the missing bytes are of one store: only eight aligned bytes persist at once, a wider store \
-             can tear"
-                .to_owned(),
+            if context.lab.tears() {
+                "the persisted and the missing bytes are of one store: only eight aligned bytes persist at once, a wider store \
+                 can tear"
+            } else {
+                "the persisted and the missing bytes are of one store that crosses a cache line: with --no-tear, too, lines persist \
+                 one by one"
+            }
+            .to_owned(),
         );
     }
     let mut threads: Vec<_> = cause
