@@ -16,7 +16,8 @@
 struct bucket {
     _Alignas(LINE) uint64_t keys[PAIRS];
     uint64_t values[PAIRS];
-    uint64_t next; // overflow bucket + 1; 0: none
+    uint64_t next;  // overflow bucket + 1; 0: none
+    uint64_t owner; // of an overflow bucket: which chain it belongs to, plus 1
 };
 
 struct table {
@@ -42,6 +43,10 @@ static struct bucket *first_bucket(uint64_t bits, uint64_t key) {
 static struct bucket *overflow(uint64_t link) {
     REQUIRE(link <= OVERFLOWS, "a link to overflow bucket %lu", link);
     return link == 0 ? NULL : &root->overflows[link - 1];
+}
+
+static uint64_t owner_of(const struct bucket *first) {
+    return (uint64_t)(first - root->tables[0].buckets) + 1;
 }
 
 static uint64_t allocate(void) {
@@ -89,6 +94,7 @@ static void insert_into(struct bucket *first, uint64_t key, uint64_t value) {
     memset(added, 0, sizeof *added);
     added->values[0] = value; //~[BUG_LINK_ORDER] crash-order|crash-durability
     added->keys[0] = key; //~[BUG_LINK_ORDER] crash-order|crash-durability
+    added->owner = owner_of(first); //~[BUG_LINK_ORDER] crash-order|crash-durability
 #ifdef BUG_LINK_ORDER
     pm_flush(added, sizeof *added);
 #else
@@ -121,7 +127,7 @@ static void resize(void) {
 }
 
 static bool is_long(struct bucket *bucket) {
-    return bucket->next != 0 && overflow(bucket->next)->next != 0;
+    return bucket->next != 0 && root->bits + 1 < TABLES;
 }
 
 static void update(struct bucket *first, uint64_t key, uint64_t value) {
@@ -155,7 +161,7 @@ static void apply(struct op op) {
     pthread_rwlock_unlock(&resizing);
     if (must_grow) {
         pthread_rwlock_wrlock(&resizing);
-        if (is_long(first_bucket(root->bits, op.key)) && root->bits + 1 < TABLES)
+        if (is_long(first_bucket(root->bits, op.key)))
             resize();
         pthread_rwlock_unlock(&resizing);
     }
@@ -178,6 +184,7 @@ static uint64_t check(void) {
             if (bucket != first) {
                 REQUIRE(!used[bucket - root->overflows], "an overflow bucket is linked twice");
                 used[bucket - root->overflows] = true;
+                REQUIRE(bucket->owner == owner_of(first), "an overflow bucket of another chain in that of bucket %lu", i);
             }
             for (int place = 0; place < PAIRS; place++) {
                 uint64_t key = bucket->keys[place];

@@ -16,9 +16,12 @@ use structure::{Expectation, Structure};
 
 /// Enough for each structure to grow, split or compact several times.
 const OPERATIONS: u32 = 100;
-/// So few that every allowed state can be tested.
+/// So few that most allowed states can be tested.
 const FEW_OPERATIONS: u32 = 12;
-const DPOR_BUDGET: [&str; 2] = ["--max-states", "1500"];
+/// Without a bug nothing ends a test early.
+const BUDGET: [&str; 2] = ["--max-states", "1000"];
+/// With one, `dpor` need not find more than the first finding either.
+const SEARCH: [&str; 3] = ["--fail-fast", "--max-states", "4000"];
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::from_args();
@@ -52,11 +55,14 @@ fn main() -> std::process::ExitCode {
 
 fn fixed(structure: &Structure, compiler: Compiler) -> Result<(), String> {
     let program = build(structure, None, compiler)?;
-    silent("representative", &crash(&program, OPERATIONS, "representative", &[])?)?;
+    silent(
+        "representative",
+        &crash(&program, OPERATIONS, "representative", &BUDGET)?,
+    )?;
     // How it was built makes no difference to the others.
     if compiler == Compiler::Gcc {
         silent("prefix", &crash(&program, OPERATIONS, "prefix", &[])?)?;
-        silent("dpor", &crash(&program, OPERATIONS, "dpor", &DPOR_BUDGET)?)?;
+        silent("dpor", &crash(&program, OPERATIONS, "dpor", &BUDGET)?)?;
         silent(
             "exhaustive",
             &crash(&program, FEW_OPERATIONS, "exhaustive", &DPOR_BUDGET)?,
@@ -77,11 +83,11 @@ fn silent(strategy: &str, crashed: &Crashed) -> Result<(), String> {
 
 fn seeded(structure: &Structure, bug: &str, expectations: &[Expectation]) -> Result<(), String> {
     let program = build(structure, Some(bug), Compiler::Crashproof)?;
-    let representative = crash(&program, OPERATIONS, "representative", &[])?;
+    let representative = crash(&program, OPERATIONS, "representative", &SEARCH)?;
     if representative.finds(structure, expectations) {
         return Ok(());
     }
-    let dpor = crash(&program, OPERATIONS, "dpor", &DPOR_BUDGET)?;
+    let dpor = crash(&program, OPERATIONS, "dpor", &SEARCH)?;
     if dpor.report.findings.is_empty() {
         // A bug that nobody finds is no bug, or needs more operations.
         return Err(format!("neither representative nor dpor finds it:\n{}", dpor.stderr));
