@@ -63,10 +63,7 @@ fn fixed(structure: &Structure, compiler: Compiler) -> Result<(), String> {
     if compiler == Compiler::Gcc {
         silent("prefix", &crash(&program, OPERATIONS, "prefix", &[])?)?;
         silent("dpor", &crash(&program, OPERATIONS, "dpor", &BUDGET)?)?;
-        silent(
-            "exhaustive",
-            &crash(&program, FEW_OPERATIONS, "exhaustive", &DPOR_BUDGET)?,
-        )?;
+        silent("exhaustive", &crash(&program, FEW_OPERATIONS, "exhaustive", &BUDGET)?)?;
     }
     Ok(())
 }

@@ -129,18 +129,24 @@ impl Shared<'_> {
 
     pub fn is_over(&self) -> bool {
         let late = self.options.time.is_some_and(|time| self.start.elapsed() >= time);
-        let found = self.options.fail_fast && self.findings.load(Ordering::Relaxed) > 0;
-        let over = late || found || self.stop.load(Ordering::Relaxed) || self.broken.load(Ordering::Relaxed);
+        let over =
+            late || self.has_enough() || self.stop.load(Ordering::Relaxed) || self.broken.load(Ordering::Relaxed);
         if over {
             self.cut_short.store(true, Ordering::Relaxed);
         }
         over
     }
 
+    fn has_enough(&self) -> bool {
+        self.options.fail_fast && self.findings.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether failures that are waiting are to be left unexplained.
     pub fn explaining_is_over(&self) -> bool {
         let limit = self.options.time_to_explain();
-        self.stop.load(Ordering::Relaxed) || limit.is_some_and(|limit| self.start.elapsed() >= limit)
+        self.has_enough()
+            || self.stop.load(Ordering::Relaxed)
+            || limit.is_some_and(|limit| self.start.elapsed() >= limit)
     }
 
     /// Takes a state from the budget, if it is not one that was run before.
