@@ -138,6 +138,26 @@ fn temporary_files_that_cannot_be_made() {
     );
 }
 
+#[test]
+fn compilation_database() {
+    let folder = Folder::new();
+    folder.cc(&["-MJ", "all.json", "-DA=\"b\"", "-c", "main.c", "part.c"]);
+    let text = String::from_utf8(folder.read("all.json")).unwrap();
+    let entries: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line.trim_end_matches(',')).unwrap())
+        .collect();
+    let seen: Vec<_> = entries
+        .iter()
+        .map(|entry| (entry["file"].as_str(), entry["output"].as_str()))
+        .collect();
+    assert_eq!(
+        seen,
+        [(Some("main.c"), Some("main.o")), (Some("part.c"), Some("part.o"))]
+    );
+    assert_eq!(entries[0]["arguments"][1], "-DA=\"b\"");
+}
+
 /// Interrupted while clang reads its input, it ends by the signal, and nothing is left.
 #[test]
 fn interrupts() {

@@ -44,6 +44,12 @@ impl Arguments {
         self.all.iter().any(|argument| argument == option)
     }
 
+    /// The word after an option.
+    pub fn value(&self, option: &str) -> Option<&OsStr> {
+        let at = self.all.iter().position(|argument| argument == option)?;
+        self.all.get(at + 1).map(OsString::as_os_str)
+    }
+
     /// False if clang certainly compiles nothing; the driver then has no part in it.
     pub fn may_compile(&self) -> bool {
         !MAKES_NO_CODE.iter().any(|option| self.has(option)) && self.all.iter().any(|argument| may_be_source(argument))

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod clang;
+mod database;
 mod help;
 mod interrupt;
 mod jobs;
@@ -93,8 +94,13 @@ fn drive(language: Language, arguments: Arguments) -> Result<i32, CompileError> 
     if verbose {
         let _ = std::io::stderr().write_all(&plan.banner);
     }
+    let name = match language {
+        Language::C => "crashproof-cc",
+        Language::Cpp => "crashproof-c++",
+    };
+    database::write(&arguments, &plan.jobs, name)?;
     let execution = Execution {
-        language,
+        name,
         arguments: &arguments,
         scratch: scratch.path(),
         verbose,
@@ -122,7 +128,8 @@ fn other_targets(plan: &Plan) {
 
 /// All jobs of one command.
 struct Execution<'a> {
-    language: Language,
+    /// The program that compiles so, for the command that is embedded.
+    name: &'static str,
     arguments: &'a Arguments,
     scratch: &'a Path,
     verbose: bool,
@@ -201,10 +208,6 @@ impl Execution<'_> {
     }
 
     fn compile(&self, number: usize, job: &Job) -> Result<(), CompileError> {
-        let name = match self.language {
-            Language::C => "crashproof-cc",
-            Language::Cpp => "crashproof-c++",
-        };
         let words = self
             .arguments
             .all
@@ -212,7 +215,7 @@ impl Execution<'_> {
             .map(|word| word.to_string_lossy().into_owned());
         Compilation {
             job,
-            command: std::iter::once(name.to_owned()).chain(words).collect(),
+            command: std::iter::once(self.name.to_owned()).chain(words).collect(),
             scratch: self.scratch.join(format!("crashproof-{number}")),
         }
         .run()
