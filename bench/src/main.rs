@@ -1,8 +1,10 @@
 //! Prints the ratios that the README quotes, each measured side by side in this one run:
 //! recording against native (and against pmemcheck, if `PMEMCHECK` names a valgrind that has it), checking in events per
 //! second, the memory of checking a long trace, crash testing in states per second, and the strategies of crash testing side by
-//! side. Run it with `make bench`; with the argument `crash` or `strategies [TIME [STRUCTURE]]` it does this part only.
+//! side. Run it with `make bench`; with the argument `crash`, `cc` or
+//! `strategies [TIME [STRUCTURE]]` it does this part only.
 
+mod cc;
 mod crash;
 mod measure;
 mod plot;
@@ -29,6 +31,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |at: usize| arguments.get(at).map(String::as_str);
     match argument(0) {
+        Some("cc") => return cc::measure(&root, &tool, folder.path()),
         Some("crash") => return crash::measure(&root, &tool, folder.path()),
         Some("strategies") => {
             return strategies::measure(&root, &tool, folder.path(), argument(1), argument(2).unwrap_or(""));
@@ -62,6 +65,7 @@ fn main() {
             std::env::var_os("PMEMCHECK"),
         );
     }
+    cc::measure(&root, &tool, folder.path());
     checking(&tool, folder.path());
     crash::measure(&root, &tool, folder.path());
     strategies::measure(&root, &tool, folder.path(), None, "");

@@ -96,6 +96,11 @@ pub unsafe fn try_store_bytes(address: u64, bytes: &[u8]) -> bool {
     unsafe { access::store_bytes(address, bytes, false) }.is_ok()
 }
 
+/// Loads `into.len()` bytes; false if one of them cannot be read.
+pub fn try_load_bytes(into: &mut [u8], address: u64) -> bool {
+    access::load_bytes(into, address).is_ok()
+}
+
 /// Whether the byte can be read.
 pub fn is_readable(address: u64) -> bool {
     access::probe(address).is_ok()

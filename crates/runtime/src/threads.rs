@@ -18,7 +18,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const GUARD: u64 = 4096;
-const STACK: u64 = 256 << 10;
+pub const STACK: u64 = 256 << 10;
 const STATE: u64 = 4096;
 
 /// What the runtime keeps for a thread.
@@ -49,6 +49,9 @@ pub struct ThreadState {
 }
 
 const _: () = assert!(size_of::<ThreadState>() <= STATE as usize);
+
+/// Of the stack for our handlers in a [`ThreadState`], for the entries of the hooks.
+pub const STACK_OFFSET: usize = std::mem::offset_of!(ThreadState, stack);
 
 global_asm!(
     ".pushsection .tbss.crashproof_thread, \"awT\", @nobits",

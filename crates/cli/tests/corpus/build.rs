@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::case::Case;
+use crate::support;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compiler {
     Gcc,
     Clang,
+    /// `crashproof cc`
+    Crashproof,
 }
 
 impl Compiler {
@@ -18,16 +21,30 @@ impl Compiler {
         match self {
             Compiler::Gcc => "gcc",
             Compiler::Clang => "clang",
+            Compiler::Crashproof => "crashproof-cc",
         }
     }
 
-    fn command(self, cxx: bool) -> &'static str {
+    fn command(self, cxx: bool) -> Command {
         match (self, cxx) {
-            (Compiler::Gcc, false) => "gcc",
-            (Compiler::Gcc, true) => "g++",
-            (Compiler::Clang, false) => "clang-19",
-            (Compiler::Clang, true) => "clang++-19",
+            (Compiler::Gcc, false) => Command::new("gcc"),
+            (Compiler::Gcc, true) => Command::new("g++"),
+            (Compiler::Clang, false) => Command::new("clang-19"),
+            (Compiler::Clang, true) => Command::new("clang++-19"),
+            (Compiler::Crashproof, _) => {
+                let mut command = support::crashproof();
+                command.arg(if cxx { "c++" } else { "cc" });
+                command
+            }
         }
+    }
+
+    /// Changes when what it makes may change.
+    fn version(self) -> impl Hash + use<> {
+        let own = support::crashproof();
+        let path = Path::new(own.get_program()).with_file_name("crashproof-cc");
+        let made = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+        (self == Compiler::Crashproof).then(|| made.ok())
     }
 }
 
@@ -64,7 +81,7 @@ pub fn build(case: &Case, variant: Variant) -> Result<Built, String> {
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
 
     let program = folder.join("program");
-    let mut command = Command::new(variant.compiler.command(case.is_cxx()));
+    let mut command = variant.compiler.command(case.is_cxx());
     command.args([
         "-g",
         variant.flag(),
@@ -81,15 +98,15 @@ pub fn build(case: &Case, variant: Variant) -> Result<Built, String> {
         .args(&directives.link)
         .arg("-lpthread");
     let mut inputs = vec![case.source.clone(), header(case)];
-    compile(command, &program, &inputs)?;
+    compile(command, &program, &inputs, variant.compiler)?;
 
     if let Some((source, flags)) = &directives.library {
         let source = case.source.with_file_name("").join(source);
         let library = folder.join(source.file_stem().unwrap_or_default()).with_extension("so");
-        let mut command = Command::new(variant.compiler.command(false));
+        let mut command = variant.compiler.command(false);
         command.args(["-shared", "-fPIC"]).args(flags).arg(&source);
         inputs.push(source);
-        compile(command, &library, &inputs)?;
+        compile(command, &library, &inputs, variant.compiler)?;
     }
     Ok(Built { folder, program })
 }
@@ -98,10 +115,11 @@ fn header(case: &Case) -> PathBuf {
     case.source.with_file_name("").join("../pm.h")
 }
 
-fn compile(mut command: Command, output: &Path, inputs: &[PathBuf]) -> Result<(), String> {
+fn compile(mut command: Command, output: &Path, inputs: &[PathBuf], compiler: Compiler) -> Result<(), String> {
     command.arg("-o").arg(output);
     let mut hasher = DefaultHasher::new();
     format!("{command:?}").hash(&mut hasher);
+    compiler.version().hash(&mut hasher);
     for input in inputs {
         std::fs::read(input)
             .map_err(|error| format!("{}: {error}", input.display()))?

@@ -63,28 +63,27 @@ impl Case {
         self.name.replace(".c", ".fixed.c")
     }
 
-    /// The ways in which it is built: those that it asks for, else one of each compiler.
+    /// The ways in which it is built: those that it asks for, else one of each compiler. `crashproof cc` is a clang, so it
+    /// builds what clang may, a C program with and without optimisation.
     pub fn variants(&self) -> impl Iterator<Item = Variant> + use<> {
         let Directives { build, flags, .. } = &self.directives;
+        let wanted = |list: &Option<Vec<String>>, word: &str| list.as_ref().is_none_or(|l| l.iter().any(|w| w == word));
+        let chosen = build.is_some() || flags.is_some();
         let mut variants = Vec::new();
-        if build.is_none() && flags.is_none() {
-            variants.push(Variant {
-                compiler: Compiler::Gcc,
-                optimise: false,
-            });
-            variants.push(Variant {
-                compiler: Compiler::Clang,
-                optimise: true,
-            });
-        } else {
-            let wanted =
-                |list: &Option<Vec<String>>, word: &str| list.as_ref().is_none_or(|l| l.iter().any(|w| w == word));
-            for compiler in [Compiler::Gcc, Compiler::Clang] {
-                for optimise in [false, true] {
-                    let variant = Variant { compiler, optimise };
-                    if wanted(build, compiler.name()) && wanted(flags, variant.flag()) {
-                        variants.push(variant);
-                    }
+        for compiler in [Compiler::Gcc, Compiler::Clang, Compiler::Crashproof] {
+            let name = match compiler {
+                Compiler::Crashproof => Compiler::Clang.name(),
+                _ => compiler.name(),
+            };
+            for optimise in [false, true] {
+                let variant = Variant { compiler, optimise };
+                let usual = match compiler {
+                    Compiler::Gcc => !optimise,
+                    Compiler::Clang => optimise,
+                    Compiler::Crashproof => optimise || !self.is_cxx(),
+                };
+                if wanted(build, name) && wanted(flags, variant.flag()) && (chosen || usual) {
+                    variants.push(variant);
                 }
             }
         }

@@ -1,6 +1,5 @@
 //! The events themselves. The arguments are those of `crashproof_wire::hooks`, then the caller's; 0 declines.
 
-use super::signals::InHook;
 use crate::log::{self, Logger};
 use crate::pm::{self, Region};
 use crate::{spin, threads};
@@ -50,23 +49,18 @@ pub struct Held {
     region: Region,
 }
 
-/// A hook at work: the program's handlers are put off while it lives.
+/// What a hook at work needs.
 struct Event {
     session: &'static Session,
     logger: &'static mut Logger,
-    state: &'static InHook,
 }
 
 impl Event {
     #[inline]
     fn enter() -> Option<Event> {
-        let session = log::session()?;
-        let state = &threads::current().in_hook;
-        state.enter();
         Some(Event {
-            session,
+            session: log::session()?,
             logger: log::logger(),
-            state,
         })
     }
 
@@ -117,13 +111,6 @@ impl Event {
     }
 }
 
-impl Drop for Event {
-    #[inline]
-    fn drop(&mut self) {
-        self.state.leave();
-    }
-}
-
 pub extern "C" fn store(address: u64, value: u64, what: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
     let length = what_size(what);
@@ -144,7 +131,7 @@ pub extern "C" fn store(address: u64, value: u64, what: u64, _: u64, slot: *cons
     done as u64
 }
 
-/// The hook goes on until `end`, so the event is not dropped.
+/// Unless it declines, the hook goes on until `end`.
 pub extern "C" fn begin(address: u64, length: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
     let region = event.region(address, length).filter(|_| (1..=WIDEST).contains(&length));
@@ -156,7 +143,6 @@ pub extern "C" fn begin(address: u64, length: u64, _: u64, _: u64, _: *const u64
     }
     let lines = Lines::lock(event.session, region.place(address), length, event.logger.os_id);
     event.logger.hooks.held = Some(Held { lines, region });
-    std::mem::forget(event);
     region.delta as u64
 }
 
@@ -233,41 +219,42 @@ fn pieces(to: u64, length: u64, backward: bool) -> impl Iterator<Item = (u64, us
     })
 }
 
-/// Writes a range piece by piece; `read` fills in what each is to hold. It is called outside of the event: it may fault.
+/// Writes a range piece by piece; `read` says what each is to hold, or that it cannot be read.
 fn write_range(
     to: u64,
     length: u64,
     backward: bool,
     (slot, rbp): (*const u64, u64),
-    read: impl Fn(u64, &mut [u8]),
+    read: impl Fn(u64, &mut [u8]) -> bool,
 ) -> u64 {
-    let mut stack = None;
+    let Some(mut event) = Event::enter() else { return 0 };
+    let Some(region) = event.region(to, length) else {
+        return 0;
+    };
+    let stack = event.logger.stack_of_call(slot, rbp);
     for (at, size) in pieces(to, length, backward) {
         let mut bytes = [0u8; pm::LINE as usize];
         let bytes = &mut bytes[..size];
-        read(at, bytes);
-        let Some(mut event) = Event::enter() else { return 0 };
-        let Some(region) = event.region(to, length) else {
-            return 0;
-        };
-        let stack = *stack.get_or_insert_with(|| event.logger.stack_of_call(slot, rbp));
-        if !event.write(&region, to + at, bytes, stack) {
+        if !read(at, bytes) || !event.write(&region, to + at, bytes, stack) {
             return 0;
         }
     }
     1
 }
 
+/// A source that cannot be read is left to the original, which faults where the program expects it.
 pub extern "C" fn copy(to: u64, from: u64, length: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     let backward = to.wrapping_sub(from) < length;
     write_range(to, length, backward, (slot, rbp), |at, bytes| {
-        // SAFETY: what the program asked to be read; if it must not, the fault is its own, and nothing is held.
-        unsafe { std::ptr::copy_nonoverlapping((from + at) as *const u8, bytes.as_mut_ptr(), bytes.len()) }
+        instruction::try_load_bytes(bytes, from + at)
     })
 }
 
 pub extern "C" fn fill(to: u64, byte: u64, length: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
-    write_range(to, length, false, (slot, rbp), |_, bytes| bytes.fill(byte as u8))
+    write_range(to, length, false, (slot, rbp), |_, bytes| {
+        bytes.fill(byte as u8);
+        true
+    })
 }
 
 pub extern "C" fn flush(address: u64, kind: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
@@ -302,7 +289,7 @@ pub fn abandon(info: &siginfo_t, uc: &mut ucontext_t) -> Option<Fault> {
     }
     let (session, held) = (log::session()?, log::logger().hooks.held.take()?);
     held.lines.release(session);
-    if let Some(mask) = state.leave_with_mask() {
+    if let Some(mask) = state.clear() {
         *crate::signals::mask_of(uc) = mask;
     }
     // SAFETY: both signals that this is called for carry an address.

@@ -10,47 +10,43 @@
 
 use crate::{sys, threads};
 use libc::{siginfo_t, ucontext_t};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A thread's.
+/// A thread's. The entries of the hooks set and clear the flag.
 #[derive(Default)]
 pub struct InHook {
     flag: AtomicBool,
     deferred: AtomicBool,
-    /// What the hook restores: the mask of the code that the first deferred signal interrupted.
+    /// What is restored when the hook is over: the mask of the code that the first deferred signal interrupted.
     mask: AtomicU64,
 }
 
+pub const FLAG: usize = offset_of!(InHook, flag);
+pub const DEFERRED: usize = offset_of!(InHook, deferred);
+
 impl InHook {
-    #[inline]
-    pub fn enter(&self) {
-        self.flag.store(true, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-    }
-
-    #[inline]
-    pub fn leave(&self) {
-        if let Some(mask) = self.leave_with_mask() {
-            // Whatever was put off is delivered here.
-            sys::set_mask(mask);
-        }
-    }
-
-    /// As `leave`; the mask, if there is one, is for the caller to restore.
-    #[inline]
-    pub fn leave_with_mask(&self) -> Option<u64> {
-        compiler_fence(Ordering::SeqCst);
-        self.flag.store(false, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        // From here on no signal is put off; one that was has set this before.
-        self.deferred.load(Ordering::Relaxed).then(|| {
-            self.deferred.store(false, Ordering::Relaxed);
-            self.mask.load(Ordering::Relaxed)
-        })
-    }
-
     pub fn is_set(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
+    }
+
+    /// Ends a hook that was abandoned. The mask, if there is one, is for the caller to restore.
+    pub fn clear(&self) -> Option<u64> {
+        self.flag.store(false, Ordering::Relaxed);
+        self.take_mask()
+    }
+
+    fn take_mask(&self) -> Option<u64> {
+        self.deferred
+            .swap(false, Ordering::Relaxed)
+            .then(|| self.mask.load(Ordering::Relaxed))
+    }
+}
+
+/// For the entries, when the flag is clear again and a signal was put off: it is delivered here, on the program's stack.
+pub extern "C" fn release() {
+    if let Some(mask) = threads::current().in_hook.take_mask() {
+        sys::set_mask(mask);
     }
 }
 
