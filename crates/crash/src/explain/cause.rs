@@ -322,13 +322,16 @@ impl<'a> Investigation<'a> {
             None => Vec::new(),
         };
         let state = self.prefix(start);
-        let missing = self.fewest(&later, Closed::Any, |this, set| {
-            let healed = State {
-                extra: set.iter().copied().collect(),
-                ..state.clone()
-            };
-            this.recovers(&healed)
-        })?;
+        let healed = |set: &[Index]| State {
+            extra: set.iter().copied().collect(),
+            ..state.clone()
+        };
+        // If not even all of them help, it is what was output later that does: then the last change has to stand for them.
+        let missing = if later.is_empty() || self.recovers(&healed(&later))? {
+            self.fewest(&later, Closed::Any, |this, set| this.recovers(&healed(set)))?
+        } else {
+            later.last().copied().into_iter().collect()
+        };
         let persisted: Vec<Index> = turn.into_iter().filter(|&change| !self.is_output(change)).collect();
         let kind = if turn.is_some_and(|change| self.is_output(change)) {
             Kind::CrashDurability
