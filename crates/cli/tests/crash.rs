@@ -438,6 +438,23 @@ fn a_crash_of_the_recovery() {
     assert!(finding["message"].as_str().unwrap().contains("recovery"), "{finding:#}");
     let place = Place::new();
     place.crash(0, &["--recover", "./pool redo p", "--depth", "2"], &pair);
+
+    // A checker judges what the crashed recovery left, whoever runs it.
+    for check in ["./pool redo p", "./pool redo p; exit $?"] {
+        let place = Place::new();
+        let options = [
+            "--setup",
+            "./pool create p",
+            "--depth",
+            "2",
+            "--check",
+            check,
+            "--recover",
+        ];
+        place.crash(0, &[&options[..], &["./pool redo p"]].concat(), &pair);
+        let report = place.crash(1, &[&options[..], &["./pool redo-early p"]].concat(), &pair);
+        assert_eq!(report["findings"][0]["crash"]["depth"], 2, "{check}: {report:#}");
+    }
 }
 
 #[test]

@@ -425,3 +425,40 @@ fn a_stop_in_a_later_set_up_keeps_what_the_earlier_ones_found() {
     assert_eq!(report["tests"][0]["check"]["findings"], serde_json::json!([]));
     nothing_runs(&place);
 }
+
+/// The budget ends in the states of the program, or in those of its recoveries.
+#[test]
+fn a_test_of_depth_2_can_be_resumed() {
+    let options = [
+        "--recover",
+        "./pool redo-early p",
+        "--depth",
+        "2",
+        "--setup",
+        "./pool create p",
+    ];
+    let program = ["./pool", "pair", "p", "2"];
+    let place = Place::new();
+    let whole = place.crash(1, &options, &program);
+    let causes = |report: &Value| -> Vec<Value> { report["findings"].as_array().unwrap().iter().map(cause).collect() };
+    let tested = whole["stats"]["states_tested"].as_u64().unwrap();
+    for states in [5, tested - 5] {
+        let limit = states.to_string();
+        let part = place.crashproof(
+            &[
+                &["crash", "--jobs", "1", "--max-states", &limit],
+                &options[..],
+                &["--"],
+                &program[..],
+            ]
+            .concat(),
+        );
+        assert!(matches!(part.status.code(), Some(0 | 1)), "{}", text(&part.stderr));
+        let rest = place.crash(1, &[&["--resume"], &options[..]].concat(), &program);
+        assert_eq!(
+            rest["stats"]["states_tested"], whole["stats"]["states_tested"],
+            "{states}"
+        );
+        assert_eq!(causes(&rest), causes(&whole), "{states}");
+    }
+}

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use common::{Library, alone, build, module_of, modules};
 use crashproof_code::modules::Module;
@@ -240,27 +239,4 @@ fn original_bytes_are_kept() {
         code == site.bytes()
     };
     assert!(sweep.sites.len() > 100 && sweep.sites.iter().all(same));
-}
-
-/// Not a test of anything: `cargo test --release -p crashproof-code -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn measure() {
-    let _alone = alone();
-    for name in ["libpmem.so.1", "libpmemobj.so.1", "libc.so.6", "libstdc++.so.6"] {
-        let module = shipped(name);
-        for options in [SweepOptions::default(), everything()] {
-            let took = |_| {
-                let start = Instant::now();
-                // SAFETY: loaded.
-                let sweep = unsafe { sweep_module(&module, &options) };
-                (start.elapsed(), sweep.sites.len(), sweep.locked)
-            };
-            println!(
-                "{name}, locked sites {}: {:?}",
-                options.locked,
-                (0..20).map(took).min().unwrap()
-            );
-        }
-    }
 }

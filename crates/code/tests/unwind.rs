@@ -9,10 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::hint::black_box;
 use std::path::Path;
-use std::time::Instant;
 
 use common::{Library, alone, build, modules};
-use crashproof_code::unwind::{Cache, Registers, Unwinder, stack_hash};
+use crashproof_code::unwind::{Cache, Registers, Unwinder};
 
 /// Counts the allocations of each thread.
 struct Counting;
@@ -419,53 +418,5 @@ fn garbage_does_not_fault() {
             let count = unwinder.unwind(cache, &registers, 0, &mut frames);
             assert!((1..=32).contains(&count));
         });
-    }
-}
-
-/// The shortest of several measurements: what the code takes when nobody else wants the processor.
-fn shortest(mut work: impl FnMut()) -> std::time::Duration {
-    const ROUNDS: u32 = 1000;
-    let measure = |_| {
-        let start = Instant::now();
-        (0..ROUNDS).for_each(|_| work());
-        start.elapsed() / ROUNDS
-    };
-    (0..1000).map(measure).min().unwrap()
-}
-
-/// Not a test of anything: `cargo test --release -p crashproof-code -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn measure() {
-    extern "C" fn measuring() {
-        let registers = registers_here!();
-        let limit = stack_limit();
-        UNWINDER.with_borrow_mut(|state| {
-            let (unwinder, cache) = state.as_mut().unwrap();
-            let mut frames = [0; 16];
-            let start = Instant::now();
-            let count = unwinder.unwind(cache, &registers, limit, &mut frames);
-            let first = start.elapsed();
-            let cached = shortest(|| {
-                black_box(unwinder.unwind(cache, black_box(&registers), limit, black_box(&mut frames)));
-            });
-            let hash = shortest(|| {
-                black_box(stack_hash(black_box(&frames[..count])));
-            });
-            println!("{count} frames: {first:?}, cached {cached:?}, their hash {hash:?}");
-        });
-    }
-    let _alone = alone();
-    let directory = tempfile::tempdir().unwrap();
-    let without = ["-O2", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
-    for flags in [&["-O2"][..], &["-O0"], &without] {
-        println!("{flags:?}");
-        let library = Library::load(&build(directory.path(), "gcc", flags, "calls.c"));
-        let start = Instant::now();
-        prepare();
-        println!("modules and unwinder: {:?}", start.elapsed());
-        for depth in [0, 10] {
-            enter(&library, Some(measuring), depth);
-        }
     }
 }

@@ -14,7 +14,12 @@ impl Spin {
     }
 
     pub fn lock(&self) -> Held<'_> {
-        acquire(&self.0, sys::gettid());
+        self.lock_as(sys::gettid())
+    }
+
+    /// For a thread that knows its id: to ask for it is a system call.
+    pub fn lock_as(&self, me: u32) -> Held<'_> {
+        acquire(&self.0, me);
         Held(&self.0)
     }
 

@@ -13,6 +13,10 @@ pub const RECOVERY_ENV: &str = "CRASHPROOF_RECOVERY";
 /// The number of the descriptor on which the fork server speaks; without it the program runs once, watched.
 pub const SERVER_ENV: &str = "CRASHPROOF_SERVER";
 
+/// The value of `LD_BIND_NOW` in the fork server, if the user has set none: the functions that the program calls are looked up
+/// once there, not in each copy. The copies do not see it.
+pub const BIND_NOW: &str = "crashproof";
+
 pub const MAX_FILES: usize = 256;
 pub const MAX_MAPPINGS: usize = 1024;
 pub const MAX_FINE: usize = 1 << 16;

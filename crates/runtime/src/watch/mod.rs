@@ -26,7 +26,7 @@ pub mod opens;
 mod pages;
 pub mod server;
 
-use crate::spin::Spin;
+use crate::spin::{Held, Spin};
 use crate::{sys, threads};
 use crashproof_wire::recovery::{self as wire, Recovery};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -121,6 +121,15 @@ pub fn after_fork_in_child() {
     FIRST_THREAD.store(sys::gettid(), Ordering::Relaxed);
     THREADS.store(false, Ordering::Relaxed);
     FORKED.store(server::parked().is_none(), Ordering::Relaxed);
+}
+
+/// The lock of the notes, taken at each touch.
+fn lock_notes() -> Held<'static> {
+    match threads::current().os_id {
+        // It is just being made.
+        0 => LOCK.lock(),
+        me => LOCK.lock_as(me),
+    }
 }
 
 /// Whether only the calling thread can touch PM.

@@ -55,7 +55,7 @@ pub struct Pages<'a> {
 
 impl<'a> Pages<'a> {
     pub fn with<R>(recovery: &'a Recovery, f: impl FnOnce(&mut Pages) -> Result<R, Full>) -> Result<R, Full> {
-        let _held = super::LOCK.lock();
+        let _held = super::lock_notes();
         // SAFETY: the lock is held, so that nobody else has a reference to the table; fresh zeros are free slots.
         unsafe {
             let slots = TABLE.slots.get();

@@ -7,7 +7,7 @@
 use super::{calls, descriptors, maps, opens, recovery};
 use crate::real::Next;
 use crate::{pm, signals, sys};
-use crashproof_wire::recovery::{Recovery, SERVER_ENV, TRACK_READS, server};
+use crashproof_wire::recovery::{BIND_NOW, Recovery, SERVER_ENV, TRACK_READS, server};
 use libc::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -82,8 +82,14 @@ extern "C-unwind" fn park(count: c_int, arguments: *mut *mut c_char, environment
     if let (Some(recovery), Some(socket)) = (recovery(), parked()) {
         let mut name = [0u8; SERVER_ENV.len() + 1];
         name[..SERVER_ENV.len()].copy_from_slice(SERVER_ENV.as_bytes());
-        // SAFETY: a NUL-terminated name. The array that `environment` points to is changed in place.
-        unsafe { libc::unsetenv(name.as_ptr().cast()) };
+        // SAFETY: NUL-terminated names, and a NUL-terminated value. The array that `environment` points to is changed in place.
+        unsafe {
+            libc::unsetenv(name.as_ptr().cast());
+            let bound = libc::getenv(c"LD_BIND_NOW".as_ptr());
+            if !bound.is_null() && std::ffi::CStr::from_ptr(bound).to_bytes() == BIND_NOW.as_bytes() {
+                libc::unsetenv(c"LD_BIND_NOW".as_ptr());
+            }
+        }
         match hindrance(recovery, socket) {
             Some(reason) => {
                 send(socket, server::CANNOT, reason);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use crashproof_wire::recovery::{RECOVERY_ENV, SERVER_ENV};
+use crashproof_wire::recovery::{BIND_NOW, RECOVERY_ENV, SERVER_ENV};
 
 use super::root;
 use super::sys::{self, c_string};
@@ -93,6 +93,13 @@ impl Program {
         let mut environment = self.environment.clone();
         let variable = format!("{SERVER_ENV}={SERVER_DESCRIPTOR}");
         environment.push(CString::new(variable).expect("no zero byte in it"));
+        if !environment
+            .iter()
+            .any(|assigned| assigned.to_bytes().starts_with(b"LD_BIND_NOW="))
+        {
+            let variable = format!("LD_BIND_NOW={BIND_NOW}");
+            environment.push(CString::new(variable).expect("no zero byte in it"));
+        }
         Program {
             arguments: self.arguments.clone(),
             environment,
