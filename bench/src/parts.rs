@@ -11,7 +11,6 @@ use crashproof_code::modules::Loader;
 use crashproof_code::sweep::{SweepOptions, sweep_module};
 use crashproof_code::unwind::{Cache, Registers, Unwinder, stack_hash};
 use crashproof_instruction::{Context, Step, decode, init, step};
-use iced_x86::code_asm::*;
 
 const ROUNDS: u32 = 1_000_000;
 
@@ -33,6 +32,7 @@ pub fn measure(root: &Path, folder: &Path) {
 struct Area([u8; 4096]);
 
 fn instructions() {
+    use iced_x86::code_asm::*;
     init();
     // A valid XSAVE area: its magic number, the components that it holds, and the control words.
     let mut area = Box::new(Area([0; 4096]));
@@ -136,7 +136,7 @@ extern "C" fn unwind_here() {
     let registers = Registers::new(rip, rsp, rbp);
     let modules = Loader::find().expect("a dynamic program").modules(&[]);
     // SAFETY: nothing is unloaded.
-    let mut unwinder = unsafe { Unwinder::new(&modules, &[]) };
+    let unwinder = unsafe { Unwinder::new(&modules, &[]) };
     let mut cache = Box::new(Cache::new());
     let mut frames = [0; 16];
     let start = Instant::now();
