@@ -130,8 +130,8 @@ impl Typing {
 
     /// What all stores of a trace write, given in order.
     pub fn all(&mut self, tables: &Tables, stores: &[Store]) -> Types {
-        // Where the copy begins that each store is a piece of.
-        let mut bases: FxHashMap<usize, Copy> = FxHashMap::default();
+        // Copies, and what else one thread stores with one stack in pieces.
+        let mut runs: Vec<Vec<usize>> = Vec::new();
         let mut open: FxHashMap<ThreadId, (StackId, Vec<usize>)> = FxHashMap::default();
         for (index, store) in stores.iter().enumerate() {
             let run = open.get_mut(&store.thread);
@@ -140,9 +140,8 @@ impl Typing {
                     pieces.push(index);
                     continue;
                 }
-                let pieces = std::mem::take(pieces);
+                runs.push(std::mem::take(pieces));
                 open.remove(&store.thread);
-                self.close(&pieces, stores, tables, &mut bases);
             }
             let Some(stack) = self.stack(store.stack, tables) else {
                 continue;
@@ -153,10 +152,12 @@ impl Typing {
                 self.learn(&stack, store.at);
             }
         }
-        let mut rest: Vec<Vec<usize>> = open.into_values().map(|(_, pieces)| pieces).collect();
-        rest.sort_unstable();
-        for pieces in rest {
-            self.close(&pieces, stores, tables, &mut bases);
+        runs.extend(open.into_values().map(|(_, pieces)| pieces));
+        runs.sort_unstable();
+        // Where the copy begins that each store is a piece of: told last, because other stores say more surely where objects are.
+        let mut bases: FxHashMap<usize, Copy> = FxHashMap::default();
+        for pieces in &runs {
+            self.close(pieces, stores, tables, &mut bases);
         }
         let mut types = Types::default();
         for (index, store) in stores.iter().enumerate() {
@@ -316,9 +317,10 @@ impl Typing {
             });
             let count = touching.count();
             let copy = Copy {
-                base,
+                base: self.start_of_copy(&stack, base),
                 len: end - base.offset,
             };
+            let base = copy.base;
             bases.extend(rest[..count].iter().map(|&index| (index, copy)));
             rest = &rest[count..];
             self.learn(&stack, base);
@@ -330,6 +332,27 @@ impl Typing {
                     known.extend((base.offset..end).step_by(size as usize));
                 }
             }
+        }
+    }
+
+    /// The lowest address that is known of a copy may be in its middle (a string's end, written apart): an object that is known to be
+    /// around it tells.
+    fn start_of_copy(&self, stack: &Stack, lowest: PmAddress) -> PmAddress {
+        let innermost = stack
+            .resolved
+            .levels
+            .iter()
+            .zip(&stack.types)
+            .find(|((_, level), _)| level.array.is_none());
+        let Some(((_, level), &ty)) = innermost else {
+            return lowest;
+        };
+        let around = self
+            .around(ty, lowest, self.type_size(ty))
+            .filter(|start| start + level.offset <= lowest.offset);
+        PmAddress {
+            offset: around.map_or(lowest.offset, |start| start + level.offset),
+            ..lowest
         }
     }
 
