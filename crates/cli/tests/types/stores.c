@@ -50,11 +50,11 @@ NOINLINE static void replay(uint64_t *to, uint64_t value) {
 }
 
 NOINLINE static void fill(struct root *root, int n, char *text) {
+    snprintf(root->nodes[1].name, 20, "%s", text); //~ struct node.name[] in struct root.nodes[].name[]
     struct node copied;
     memset(&copied, n, sizeof copied);
     root->nodes[3] = copied; //~ *
     memset(&root->nodes[5], n, sizeof root->nodes[5]); //~ *
-    snprintf(root->nodes[1].name, 20, "%s", text); //~ struct node.name[] in struct root.nodes[].name[]
 }
 
 int main(int argc, char **argv) {
