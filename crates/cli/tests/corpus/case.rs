@@ -140,7 +140,8 @@ pub fn all() -> Vec<Case> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../corpus"));
     let root = root.canonicalize().expect("the corpus lies beside the crates");
     let mut sources = Vec::new();
-    for area in list(&root) {
+    // The structures have seeded bugs that only a crash shows, and a test of their own.
+    for area in list(&root).into_iter().filter(|area| !area.ends_with("structures")) {
         sources.extend(
             list(&area)
                 .into_iter()
