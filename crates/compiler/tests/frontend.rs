@@ -89,12 +89,18 @@ fn write(module: &Module, instruction: InstructionValue) -> Option<Write> {
         let mut base = address;
         let mut offset = Some(0);
         while !LLVMIsAGetElementPtrInst(base).is_null() {
-            let index = LLVMGetOperand(base, 1);
-            let is_plain = LLVMGetNumOperands(base) == 2 && !LLVMIsAConstantInt(index).is_null();
-            offset = offset.filter(|_| is_plain).map(|offset| {
-                let step = LLVMABISizeOfType(layout, LLVMGetGEPSourceElementType(base)) as i64;
-                offset + step * LLVMConstIntGetSExtValue(index)
-            });
+            let constant = |operand| {
+                let index = LLVMGetOperand(base, operand);
+                (!LLVMIsAConstantInt(index).is_null()).then(|| LLVMConstIntGetSExtValue(index))
+            };
+            let ty = LLVMGetGEPSourceElementType(base);
+            let is_field = matches!(LLVMGetTypeKind(ty), llvm_sys::LLVMTypeKind::LLVMStructTypeKind);
+            let step = match LLVMGetNumOperands(base) {
+                2 => constant(1).map(|index| index * LLVMABISizeOfType(layout, ty) as i64),
+                3 if is_field => constant(2).map(|field| LLVMOffsetOfElement(layout, ty, field as u32) as i64),
+                _ => None,
+            };
+            offset = offset.zip(step).map(|(offset, step)| offset + step);
             base = LLVMGetOperand(base, 0);
         }
         if !LLVMIsAAllocaInst(base).is_null() {

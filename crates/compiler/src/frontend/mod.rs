@@ -67,8 +67,14 @@ impl FrontEnd {
             .filter(|a| a.size == size && size.is_some())
             .collect();
         let pool = if exact.is_empty() { &candidates } else { &exact };
-        let at_offset: Vec<&Access> = pool.iter().copied().filter(|a| a.can_be_at(offset)).collect();
-        let pool = if at_offset.is_empty() { pool } else { &at_offset };
+        // What is known to be at that offset; else what is not known to be elsewhere.
+        let [here, maybe] = [Some(true), None]
+            .map(|wanted| -> Vec<&Access> { pool.iter().copied().filter(|a| a.is_at(offset) == wanted).collect() });
+        let pool = match (here.is_empty(), maybe.is_empty()) {
+            (false, _) => &here,
+            (true, false) => &maybe,
+            (true, true) => pool,
+        };
         if let [access] = pool[..]
             && let Some(merged) = function.merged(access, size)
         {
@@ -275,13 +281,13 @@ fn piece(target: Target, size: Option<u64>, offset: Option<i64>) -> Target {
 }
 
 impl Access {
-    /// Whether the constant offset from some pointer speaks for this access.
-    fn can_be_at(&self, offset: Option<i64>) -> bool {
-        let Some(offset) = offset else { return true };
+    /// Whether the constant offset from some pointer speaks for this access; `None`: neither for nor against.
+    fn is_at(&self, offset: Option<i64>) -> Option<bool> {
+        let offset = offset?;
         match &self.target {
-            Target::Place(place) => place.levels.iter().any(|level| level.offset as i64 == offset),
-            Target::Argument(argument) => argument.offset == Some(offset),
-            Target::Unknown | Target::NoStruct => true,
+            Target::Place(place) => Some(place.levels.iter().any(|level| level.offset as i64 == offset)),
+            Target::Argument(argument) => Some(argument.offset? == offset),
+            Target::Unknown | Target::NoStruct => None,
         }
     }
 

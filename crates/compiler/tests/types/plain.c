@@ -143,3 +143,15 @@ void returned(struct node *n, int i, uint64_t offset) {
     *(uint64_t *)((char *)n + offset) = 3;  //~ struct node.bytes 0..144*
     *(uint64_t *)at(n, i) = 3;            //~ struct node.bytes 0..144* | unknown
 }
+
+// A macro: three stores at one position.
+struct queue {
+    uint64_t length;
+    struct node *first;
+    struct node **last;
+};
+#define APPEND(queue, node) do { (node)->next = NULL; *(queue)->last = (node); (queue)->last = &(node)->next; } while (0)
+
+void append(struct queue *q, struct node *n) {
+    APPEND(q, n);  //~ struct node.next | struct queue.last | no struct
+}
