@@ -1,10 +1,11 @@
 //! Prints what each store of a trace writes: `typed TRACE`. With `--summary`, how many stores have a type.
 
+use std::collections::HashMap;
 use std::error::Error;
 
-use crashproof_sites::{Store, Typing};
+use crashproof_sites::{ModuleSites, Store, Typing};
 use crashproof_stacks::Stacks;
-use crashproof_trace::{EventKind, Item, TraceReader};
+use crashproof_trace::{EventKind, Item, ModuleId, TraceReader};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -32,6 +33,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let typed = (0..stores.len()).filter(|&index| !types.of(index).is_empty()).count();
     println!("{typed} of {} stores have a type", stores.len());
+    let mut built: HashMap<ModuleId, bool> = HashMap::new();
+    let mut is_built = |store: &Store| {
+        let Some(id) = tables.frames(store.stack).first().and_then(|frame| frame.module) else {
+            return false;
+        };
+        let path = tables.module(id).map_or("", |module| module.path.as_str());
+        *built
+            .entry(id)
+            .or_insert_with(|| matches!(ModuleSites::read(path.as_ref()), Ok(Some(_))))
+    };
+    let own: Vec<usize> = (0..stores.len()).filter(|&index| is_built(&stores[index])).collect();
+    let typed = own.iter().filter(|&&index| !types.of(index).is_empty()).count();
+    println!("{typed} of the {} by code that crashproof cc built", own.len());
     if summary {
         return Ok(());
     }

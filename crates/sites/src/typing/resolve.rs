@@ -147,10 +147,15 @@ impl Resolver {
         found.finish()
     }
 
-    /// Whether the store was made, or asked for, by code that `crashproof cc` built.
+    /// Whether the store was made by code that `crashproof cc` built, or by the C library for it. (PMDK stores on its own account, too.)
     pub fn has_table(&mut self, stack: StackId, tables: &Tables) -> bool {
-        let mut frames = tables.frames(stack).iter();
-        let frame = frames.find(|frame| !writes_for_its_caller(frame, tables));
+        let is_c = |frame: &Frame| {
+            frame
+                .module
+                .and_then(|id| tables.module(id))
+                .is_some_and(|m| is_c_runtime(file_name(&m.path)))
+        };
+        let frame = tables.frames(stack).iter().find(|frame| !is_c(frame));
         let module = frame.and_then(|frame| self.module(frame.module?, tables));
         module.is_some()
     }
