@@ -9,8 +9,10 @@ use serde::Deserialize;
 use crate::commands::dump::{EventClass, OffsetRange};
 
 mod crash;
+mod explain;
 
 pub use crash::{CrashArguments, Strategy};
+pub use explain::ExplainArguments;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -46,6 +48,7 @@ pub enum Command {
     Init(InitArguments),
     Record(RecordArguments),
     Dump(DumpArguments),
+    Explain(ExplainArguments),
     /// Compile C as clang-19 does, for faster recording and with the types of what is stored
     #[command(after_help = CC_EXAMPLES)]
     Cc(CompilerArguments),
@@ -349,7 +352,7 @@ mod tests {
             panic!("not crash");
         };
         assert_eq!(crash.command, ["./app", "x"]);
-        assert_eq!(crash.strategy, Strategy::Dpor);
+        assert_eq!(crash.strategy, Strategy::Representative);
         assert_eq!(crash.recording.client_requests, Switch::Off);
         assert_eq!(crash.time.unwrap().0.as_secs(), 5400);
         assert_eq!((crash.disk, crash.memory), (Some(crate::units::Size(5 << 20)), None));

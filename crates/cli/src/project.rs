@@ -40,6 +40,8 @@ pub struct Test {
     pub check: Option<String>,
     pub expect_output: Option<String>,
     pub strategy: Option<Strategy>,
+    #[serde(default)]
+    pub no_joint: bool,
     pub seed: Option<u64>,
     pub from: Option<String>,
     pub until: Option<String>,
@@ -155,6 +157,7 @@ impl Test {
         line.option("--check", self.check.as_ref());
         line.option("--expect-output", self.expect_output.as_ref());
         line.option("--strategy", self.strategy.as_ref().map(name_of));
+        line.switch("--no-joint", self.no_joint);
         line.option("--seed", self.seed);
         line.option("--from", self.from.as_ref());
         line.option("--until", self.until.as_ref());

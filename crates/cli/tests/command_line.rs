@@ -384,7 +384,9 @@ fn completions_and_man_pages() {
 #[test]
 fn help_teaches() {
     let folder = tempfile::tempdir().unwrap();
-    for command in ["check", "crash", "test", "init", "record", "dump", "cc", "c++"] {
+    for command in [
+        "check", "crash", "test", "init", "record", "dump", "explain", "cc", "c++",
+    ] {
         let help = stdout(&crashproof(&folder, &["help", command]));
         assert!(help.contains("Example"), "{command}: {help}");
     }

@@ -17,7 +17,7 @@ fn line_of(text: &str) -> u64 {
 fn a_right_program_is_clean() {
     let place = Place::new();
     let before = std::fs::read(place.path().join("p")).unwrap();
-    for strategy in ["prefix", "exhaustive", "dpor", "random"] {
+    for strategy in ["prefix", "representative", "exhaustive", "dpor", "random"] {
         std::fs::write(place.path().join("p"), &before).unwrap();
         let options = [&VERIFY[..], &["--strategy", strategy, "--max-states", "5000"]].concat();
         let report = place.crash(0, &options, &APPEND);
@@ -105,7 +105,7 @@ fn every_strategy_finds_it_and_a_trace_gives_the_same() {
         0,
     );
     let mut causes = Vec::new();
-    for strategy in ["prefix", "exhaustive", "dpor", "random"] {
+    for strategy in ["prefix", "representative", "exhaustive", "dpor", "random"] {
         let output = place.crashproof(&[
             "crash",
             "--strategy",

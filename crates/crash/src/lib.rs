@@ -26,3 +26,4 @@ pub use campaign::{
 };
 pub use error::CrashError;
 pub use executor::{Executor, ExecutorError, Explainer, Failure, StoreId, Verdict};
+pub use representative::{Behaviour, BehaviourList, BehaviourUpdate, behaviour_list};

@@ -55,7 +55,7 @@ pub struct CrashArguments {
     pub expect_output: Option<PathBuf>,
 
     /// Which crash states are tested
-    #[arg(long, value_name = "STRATEGY", default_value = "dpor", help_heading = STATES)]
+    #[arg(long, value_name = "STRATEGY", default_value = "representative", help_heading = STATES)]
     pub strategy: Strategy,
 
     /// Of the strategy `representative`: only behaviours of one object, as Squint has them

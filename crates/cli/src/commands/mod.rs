@@ -5,6 +5,7 @@ pub mod compiler;
 pub mod crash;
 pub mod doctor;
 pub mod dump;
+pub mod explain;
 pub mod generate;
 pub mod init;
 pub mod outcome;

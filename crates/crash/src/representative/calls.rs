@@ -45,6 +45,8 @@ pub(crate) struct Calls {
     functions: Vec<String>,
     numbers: FxHashMap<String, TypeKey>,
     places: FxHashMap<u64, String>,
+    /// Of a field: the position in its function, and the field in the function called there, 0 if it is the store's own.
+    paths: FxHashMap<u64, (u64, u64)>,
     /// By thread, outermost first.
     active: Vec<Vec<Active>>,
     calls: u64,
@@ -76,6 +78,9 @@ impl Calls {
             let symbols = self.stacks.symbols(frame, depth > 0, tables).to_vec();
             for symbol in &symbols {
                 let Some(function) = &symbol.function else { continue };
+                if function == "_start" {
+                    continue;
+                }
                 let name = format!("{function} ({module})");
                 let file = symbol.file.as_deref().map(file_name);
                 let (position, place) = match (file, symbol.line) {
@@ -158,7 +163,9 @@ impl Subjects for Calls {
         let active = self.active.get(update.thread as usize).map_or(&[][..], Vec::as_slice);
         let mut field = 0;
         for (depth, frame) in frames.iter().enumerate().rev().take(MAX_LEVELS) {
+            let inner = field;
             field = mix(field ^ frame.position);
+            self.paths.entry(field).or_insert((frame.position, inner));
             let instance = active.get(depth).map_or(0, |call| call.instance);
             out.push(Subject {
                 instance: (frame.function, instance),
@@ -178,6 +185,12 @@ impl Subjects for Calls {
     }
 
     fn field_name(&self, _ty: TypeKey, field: u64) -> String {
-        self.places.get(&field).cloned().unwrap_or_default()
+        let mut names = Vec::new();
+        let mut field = field;
+        while let Some(&(position, inner)) = self.paths.get(&field) {
+            names.extend(self.places.get(&position).map(String::as_str));
+            field = inner;
+        }
+        names.join(" > ")
     }
 }

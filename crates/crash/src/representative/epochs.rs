@@ -69,6 +69,21 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
+    pub fn of(instance: Instance, nodes: Vec<Node>) -> Epoch {
+        Epoch {
+            instance,
+            nodes,
+            fields: FxHashSet::default(),
+            uncertain: 0,
+            persistent_from: None,
+            innermost: 0,
+            within: Vec::new(),
+            partners: Vec::new(),
+            open: true,
+            kept: false,
+        }
+    }
+
     pub fn ty(&self) -> TypeKey {
         self.instance.0
     }
@@ -145,6 +160,9 @@ pub(crate) struct Epochs<'s> {
     pub counts: Counts,
     about: Vec<Subject>,
     over: Vec<Instance>,
+    /// Events of every epoch that ended.
+    #[cfg(test)]
+    pub seen: Vec<(Instance, Vec<u64>)>,
 }
 
 impl<'s> Epochs<'s> {
@@ -169,6 +187,8 @@ impl<'s> Epochs<'s> {
             counts: Counts::default(),
             about: Vec::new(),
             over: Vec::new(),
+            #[cfg(test)]
+            seen: Vec::new(),
         }
     }
 
@@ -214,21 +234,7 @@ impl<'s> Epochs<'s> {
         }
         let id = self.next_epoch;
         self.next_epoch += 1;
-        self.epochs.insert(
-            id,
-            Epoch {
-                instance: subject.instance,
-                nodes: Vec::new(),
-                fields: FxHashSet::default(),
-                uncertain: 0,
-                persistent_from: None,
-                innermost: 0,
-                within: Vec::new(),
-                partners: Vec::new(),
-                open: true,
-                kept: false,
-            },
-        );
+        self.epochs.insert(id, Epoch::of(subject.instance, Vec::new()));
         self.objects.entry(subject.instance).or_default().open = Some(id);
         id
     }
@@ -236,6 +242,9 @@ impl<'s> Epochs<'s> {
     fn end(&mut self, id: EpochId) {
         let Some(epoch) = self.epochs.get_mut(&id) else { return };
         epoch.open = false;
+        #[cfg(test)]
+        self.seen
+            .push((epoch.instance, epoch.nodes.iter().map(|node| node.seq).collect()));
         let instance = epoch.instance;
         let partners = std::mem::take(&mut epoch.partners);
         let large = epoch.nodes.len() >= MAX_NODES;

@@ -14,11 +14,18 @@ pub(crate) mod choices;
 mod epochs;
 mod groups;
 mod order;
+mod picture;
 mod shape;
+pub(crate) mod situation;
 mod subject;
+#[cfg(test)]
+mod tests;
+mod typed;
+mod view;
 
 use std::path::Path;
 
+use crashproof_report as report;
 use rustc_hash::FxHashMap;
 
 use crate::campaign::CampaignOptions;
@@ -27,6 +34,7 @@ use choices::Tested;
 use epochs::{Class, Counts, Epoch, EpochId, Epochs, Member};
 pub(crate) use groups::Group;
 use shape::NEVER;
+pub use view::{Behaviour, BehaviourList, BehaviourUpdate, behaviour_list};
 
 /// The update behaviours of a trace, and their groups.
 pub(crate) struct Behaviours {
@@ -35,7 +43,9 @@ pub(crate) struct Behaviours {
     pub groups: Vec<Group>,
     /// Crash points, in order.
     points: Vec<u64>,
-    pub counts: Counts,
+    counts: Counts,
+    /// Modules whose types could not be read, and why.
+    pub warnings: Vec<String>,
 }
 
 /// Where a behaviour is crashed.
@@ -48,8 +58,18 @@ pub(crate) enum At {
 }
 
 pub(crate) fn behaviours(trace: &Path, options: &CampaignOptions) -> Result<Behaviours, CrashError> {
-    let mut calls = calls::Calls::default();
-    let mut epochs = Epochs::new(&mut calls, options.joint);
+    let mut subjects = typed::Typed::open(trace)?;
+    let mut behaviours = analyse(trace, options, &mut subjects)?;
+    behaviours.warnings = subjects.warnings().to_vec();
+    Ok(behaviours)
+}
+
+fn analyse(
+    trace: &Path,
+    options: &CampaignOptions,
+    subjects: &mut dyn subject::Subjects,
+) -> Result<Behaviours, CrashError> {
+    let mut epochs = Epochs::new(subjects, options.joint);
     order::replay(trace, options, &mut epochs)?;
     epochs.finish();
     let Epochs {
@@ -66,10 +86,24 @@ pub(crate) fn behaviours(trace: &Path, options: &CampaignOptions) -> Result<Beha
         groups,
         points,
         counts,
+        warnings: Vec::new(),
     })
 }
 
 impl Behaviours {
+    /// The figures.
+    pub fn report(&self) -> report::Behaviours {
+        let joint_groups = self.groups.iter().filter(|group| group.joint).count() as u64;
+        report::Behaviours {
+            single: self.counts.single,
+            joint: self.counts.joint,
+            single_groups: self.groups.len() as u64 - joint_groups,
+            joint_groups,
+            too_large: self.counts.large,
+            ..Default::default()
+        }
+    }
+
     /// The behaviours of a group that were kept, its representative first.
     pub fn members(&self, group: &Group) -> impl Iterator<Item = &Member> {
         group.classes.iter().flat_map(|&class| &self.classes[class].members)
@@ -94,22 +128,24 @@ impl Behaviours {
     /// its stores that is possible at another point of its span is possible at one of these. Of stores that stay
     /// uncertain after the last is issued, there are points ever further on, and the end: something else may come
     /// to depend on them meanwhile.
-    pub fn points(&self, member: &Member) -> Vec<At> {
+    ///
+    /// With each point: 0, or how far on it is.
+    pub fn points(&self, member: &Member) -> Vec<(At, u32)> {
         let (mut points, mut last) = (Vec::new(), 0);
         for node in self.nodes(member) {
             last = last.max(node.seq);
-            points.push(node.persistent_at);
+            points.push((node.persistent_at, 0));
         }
         points.sort_unstable();
         points.dedup();
-        if let Some(&until) = points.last() {
+        if let Some(&(until, _)) = points.last() {
             let after = self.points.partition_point(|&point| point <= last);
-            let later = (0..).map_while(|step| self.points.get(after + (1usize << step) - 1));
-            points.extend(later.take_while(|&&point| point < until).copied().collect::<Vec<_>>());
+            let later = (0..).map_while(|step| Some((*self.points.get(after + (1usize << step) - 1)?, step + 1)));
+            points.extend(later.take_while(|&(point, _)| point < until));
         }
         points.sort_unstable();
-        points.dedup();
+        points.dedup_by_key(|(point, _)| *point);
         let at = |point| if point == NEVER { At::End } else { At::Event(point) };
-        points.into_iter().map(at).collect()
+        points.into_iter().map(|(point, later)| (at(point), later)).collect()
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Update<'e> {
     pub thread: u32,
     pub stack: StackId,
     pub at: PmAddress,
+    /// Where the whole store begins, which may cross into the line.
+    pub store_at: PmAddress,
     /// Empty for a truncation or renaming.
     pub data: &'e [u8],
     /// If it is a store.
@@ -165,6 +167,10 @@ impl Replay<'_> {
                 thread: event.thread.0,
                 stack: event.stack,
                 at,
+                store_at: match event.kind {
+                    EventKind::Store { at, .. } => at,
+                    _ => at,
+                },
                 data,
                 line,
                 in_line_order,

@@ -11,7 +11,6 @@ use crate::hash::{mix, pair};
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// A store as a behaviour keeps it.
-#[allow(dead_code, reason = "`crashproof explain` shows it, which lands next")]
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     /// Of its event; nodes of one event are in the order of the list.
@@ -83,6 +82,14 @@ impl<'a> Shape<'a> {
     fn edge(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.nodes[a], &self.nodes[b]);
         a.index < b.index && before(a.node, b.node)
+    }
+
+    /// By positions in issue order.
+    pub fn edge_list(&self) -> Vec<(usize, usize)> {
+        let count = self.nodes.len();
+        let pairs = (0..count).flat_map(|a| (0..count).map(move |b| (a, b)));
+        let edges = pairs.filter(|&(a, b)| self.edge(a, b));
+        edges.map(|(a, b)| (self.nodes[a].index, self.nodes[b].index)).collect()
     }
 
     pub fn edges(&self) -> usize {

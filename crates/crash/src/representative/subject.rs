@@ -29,9 +29,7 @@ pub(crate) trait Subjects {
     /// Where in the source, or the code, an update is made.
     fn site(&mut self, update: &Update<'_>, tables: &Tables) -> u64;
 
-    #[allow(dead_code, reason = "`crashproof explain` shows it, which lands next")]
     fn type_name(&self, ty: TypeKey) -> String;
 
-    #[allow(dead_code, reason = "`crashproof explain` shows it, which lands next")]
     fn field_name(&self, ty: TypeKey, field: u64) -> String;
 }

@@ -83,7 +83,7 @@ pub(crate) fn run(
         unfinished: AtomicU64::new(0),
         journal,
         recovered: Mutex::default(),
-        warnings: Mutex::new(surveyed.survey.warnings.clone()),
+        warnings: Mutex::new([&surveyed.survey.warnings[..], strategy.warnings()].concat()),
     };
     let waiting = resume(&shared, entries);
     let (failures, queue) = mpsc::sync_channel(QUEUE);

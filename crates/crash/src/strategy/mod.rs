@@ -86,6 +86,11 @@ pub(crate) trait Strategy: Send + Sync {
         None
     }
 
+    /// What the user should know.
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+
     /// A state of this part of the pass failed.
     fn failed(&self, _head: &PointHead, _part: u64) {}
 }

@@ -18,11 +18,12 @@ use crate::cursor::{Contents, Cursor, Stops};
 use crate::error::CrashError;
 use crate::image::SparseImage;
 use crate::representative::choices::{Others, Tested};
+use crate::representative::situation::Situations;
 use crate::representative::{At, Behaviours, behaviours};
 use crate::state::{CrashPoint, PointHead, PointKind};
 
 /// Runs at a point for one behaviour, pass by pass.
-const RUNS: [u64; 3] = [16, 128, 1024];
+const RUNS: [u64; 2] = [16, 64];
 const VARIANTS: [Others; 2] = [Others::Persisted, Others::AsMust];
 
 /// A behaviour that is to be tested.
@@ -91,12 +92,15 @@ impl Representative {
     /// For members (group, number in it).
     fn plan(&self, members: Vec<(usize, usize)>) -> Current {
         let mut current = Current::default();
+        let mut situations = Situations::default();
         for (group, number) in members {
             let Some(member) = self.behaviours.members(&self.behaviours.groups[group]).nth(number) else {
                 continue;
             };
-            for point in self.behaviours.points(member) {
-                current.at.entry(point).or_default().push(current.items.len());
+            for (point, later) in self.behaviours.points(member) {
+                if situations.add(&self.behaviours, member, point, later) {
+                    current.at.entry(point).or_default().push(current.items.len());
+                }
             }
             current.items.push(Item {
                 group,
@@ -188,18 +192,14 @@ impl Strategy for Representative {
     }
 
     fn behaviours(&self) -> Option<report::Behaviours> {
-        let groups = &self.behaviours.groups;
-        let joint_groups = groups.iter().filter(|group| group.joint).count() as u64;
-        let counts = self.behaviours.counts;
         Some(report::Behaviours {
-            single: counts.single,
-            joint: counts.joint,
-            single_groups: groups.len() as u64 - joint_groups,
-            joint_groups,
-            too_large: counts.large,
             states_planned: self.planned.try_into().unwrap_or(u64::MAX),
-            points_in_part: 0,
+            ..self.behaviours.report()
         })
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.behaviours.warnings
     }
 
     fn failed(&self, head: &PointHead, part: u64) {
