@@ -91,3 +91,33 @@ fn unoptimised() {
 fn optimised() {
     check("-O2");
 }
+
+/// A finding at a merged store says that its line is one of several.
+#[test]
+fn merged_stores_are_approximate() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, json) = (folder.path().join("program"), folder.path().join("findings.json"));
+    let mut compile = support::crashproof();
+    compile
+        .args(["cc", "-O2", "-o"])
+        .arg(&program)
+        .arg(support::source("types/merged.c"));
+    support::run(&mut compile, 0);
+    let mut check = support::crashproof();
+    check
+        .arg("check")
+        .arg("--json")
+        .arg(&json)
+        .arg("--")
+        .arg(&program)
+        .arg(folder.path().join("pm"));
+    support::run(&mut check, 1);
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let findings: Vec<(bool, bool)> = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| (finding["function"] == "clear", finding["approximate"] == true))
+        .collect();
+    assert_eq!(findings, [(true, true), (false, false)]);
+}
