@@ -180,19 +180,19 @@ pub fn publish(kind: u8, parts: &[&[u8]]) {
     session.publish(kind, parts, || wait_for_room(session, &mut waits));
 }
 
-/// As [`publish`], for a store of at most 32 bytes, a flush or a fence.
-pub fn publish_access(session: &Session, logger: &mut Logger, kind: u8, access: &Access, data: &[u8]) {
-    const HEAD: usize = Access::SIZE / 8;
+/// Bytes of data that fit a slot with their [`Access`].
+pub const SLOT_DATA: usize = wire::SLOT_PAYLOAD - Access::SIZE;
+
+/// As [`publish`], for a flush, a fence, or a store of at most [`SLOT_DATA`] bytes, which lie in `data`.
+#[inline]
+pub fn publish_access(session: &Session, logger: &mut Logger, kind: u8, access: &Access, data: [u64; SLOT_DATA / 8]) {
+    // SAFETY: both are three words without padding.
+    let head = unsafe { std::mem::transmute::<Access, [u64; Access::SIZE / 8]>(*access) };
     let mut payload = [0u64; wire::SLOT_PAYLOAD / 8];
-    let most = size_of_val(&payload) - Access::SIZE;
-    let length = data.len().min(most);
-    // SAFETY: an Access is three words; `length` bytes fit behind them.
-    unsafe {
-        payload.as_mut_ptr().cast::<Access>().write(*access);
-        std::ptr::copy_nonoverlapping(data.as_ptr(), payload.as_mut_ptr().add(HEAD).cast(), length);
-    }
-    let (size, head) = (Access::SIZE + length, &mut logger.hooks.ring_head);
-    session.publish_slot(kind, &payload, size, head, || {
+    payload[..head.len()].copy_from_slice(&head);
+    payload[head.len()..].copy_from_slice(&data);
+    let (length, head) = (Access::SIZE + access.len as usize, &mut logger.hooks.ring_head);
+    session.publish_slot(kind, &payload, length, head, || {
         wait_for_room(session, &mut logger.hooks.waits)
     });
 }

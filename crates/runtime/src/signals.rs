@@ -15,6 +15,9 @@
 //!
 //! What differs from the kernel: the four are not blocked during a handler of another signal whose `sa_mask` names them; a
 //! handler sees the shadow signal in `uc_sigmask`; `sigwait` does not see one of the four sent by `kill`.
+//!
+//! **Hooks.** A hook of instrumented code must not be interrupted by the program's handlers, nor by the end of the process, so all of
+//! them are entered through [`relay`] or [`intercept`], which put off what comes too early ([`crate::hooks::signals`]).
 
 use crate::real::{Next, Resolve};
 use crate::{handler, hooks, spin::Spin, sys, syscalls, threads};
@@ -409,11 +412,53 @@ fn take_turn(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) -> Option<Dis
         if taken.is_function() && taken.flags & libc::SA_RESETHAND != 0 {
             // The kernel was not told to do so: it would have done it at a delivery that was put off, too.
             *entry = DEFAULT;
-            let _ = kernel_action(signal, Some(&KernelAction::DEFAULT));
+            let _ = kernel_action(signal, Some(&default_action(signal)));
         }
         taken
     });
+    if disposition.handler == libc::SIG_DFL {
+        die(signal, info, uc);
+    }
     disposition.is_function().then_some(disposition)
+}
+
+/// Signals that end the process unless it handles them, and that come from outside at any moment.
+const ENDING: u64 = {
+    use libc::*;
+    let named = bit(SIGHUP) | bit(SIGINT) | bit(SIGQUIT) | bit(SIGALRM) | bit(SIGTERM) | bit(SIGUSR1) | bit(SIGUSR2);
+    let timers = bit(SIGVTALRM) | bit(SIGPROF) | bit(SIGXCPU) | bit(SIGIO) | bit(SIGPWR);
+    named | timers | !0 << 33
+};
+
+/// There are hooks, which even an ending signal must not interrupt: the trace would lack what the hook was doing.
+static ENDINGS_WAIT: AtomicBool = AtomicBool::new(false);
+
+/// What the kernel is told when the program wants nothing special.
+fn default_action(signal: c_int) -> KernelAction {
+    if ENDING & bit(signal) == 0 || !ENDINGS_WAIT.load(Ordering::Relaxed) {
+        return KernelAction::DEFAULT;
+    }
+    KernelAction {
+        handler: intercept as *const () as usize,
+        flags: (libc::SA_SIGINFO | libc::SA_RESTART | SA_RESTORER) as u64,
+        restorer: RESTORER.load(Ordering::Relaxed) as usize,
+        mask: 0,
+    }
+}
+
+/// Ending signals go through us from now on; the program is told that they have their default action.
+pub fn make_endings_wait() {
+    if !installed() || ENDINGS_WAIT.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    for signal in (1..SIGNALS as c_int).filter(|&signal| ENDING & bit(signal) != 0) {
+        TABLE.with(|table| {
+            if kernel_action(signal, None).is_ok_and(|known| known.handler == libc::SIG_DFL) {
+                table[signal as usize] = DEFAULT;
+                let _ = kernel_action(signal, Some(&default_action(signal)));
+            }
+        });
+    }
 }
 
 /// Which handler of the program's to go on to; 0: none.
@@ -1037,14 +1082,20 @@ fn change_disposition(signal: c_int, new: Option<Disposition>) -> Result<Disposi
                 Some(intercept as *const () as usize)
             }
         };
-        let action = new.map(|n| KernelAction {
-            handler: wrapper(&n).unwrap_or(n.handler),
-            flags: match wrapper(&n) {
-                Some(_) => n.flags & !libc::SA_RESETHAND | libc::SA_SIGINFO,
-                None => n.flags,
-            } as u32 as u64,
-            restorer: RESTORER.load(Ordering::Relaxed) as usize,
-            mask: n.mask & !OURS,
+        let action = new.map(|n| match n.handler {
+            libc::SIG_DFL if installed() && !shares_memory => KernelAction {
+                mask: n.mask & !OURS,
+                ..default_action(signal)
+            },
+            _ => KernelAction {
+                handler: wrapper(&n).unwrap_or(n.handler),
+                flags: match wrapper(&n) {
+                    Some(_) => n.flags & !libc::SA_RESETHAND | libc::SA_SIGINFO,
+                    None => n.flags,
+                } as u32 as u64,
+                restorer: RESTORER.load(Ordering::Relaxed) as usize,
+                mask: n.mask & !OURS,
+            },
         });
         if let (Some(new), false) = (new, shares_memory) {
             *entry = new;

@@ -19,7 +19,12 @@ impl Pass<'_> {
             return;
         }
         let size = self.ir.store_size(value.ty());
-        let (kind, flags) = if self.ir.is_nontemporal(store) && has_nontemporal_form(value.ty(), size) {
+        let nontemporal = match self.ir.is_nontemporal(store) {
+            true => has_nontemporal_form(value.ty(), size),
+            false => Some(false),
+        };
+        let Some(nontemporal) = nontemporal else { return };
+        let (kind, flags) = if nontemporal {
             (SiteKind::NontemporalStore, STORE_NONTEMPORAL)
         } else if store.ordering() == LLVMAtomicOrderingSequentiallyConsistent {
             // An exchange, which is locked.
@@ -141,12 +146,13 @@ fn fits_a_register(ty: Type, size: u64) -> bool {
     }
 }
 
-/// Of what is marked as non-temporal, code generation makes ordinary stores where the processor has no such form.
-fn has_nontemporal_form(ty: Type, size: u64) -> bool {
+/// Of what is marked as non-temporal, code generation makes ordinary stores where the processor has no such form. `None`: it depends on the
+/// processor that code is made for, so the store is left to be recorded as it is executed.
+fn has_nontemporal_form(ty: Type, size: u64) -> Option<bool> {
     match ty.kind() {
-        LLVMTypeKind::LLVMIntegerTypeKind | LLVMTypeKind::LLVMPointerTypeKind => size >= 4,
-        LLVMTypeKind::LLVMVectorTypeKind => size >= 8,
-        _ => false,
+        LLVMTypeKind::LLVMIntegerTypeKind | LLVMTypeKind::LLVMPointerTypeKind => Some(size >= 4),
+        LLVMTypeKind::LLVMVectorTypeKind if size >= 16 => Some(true),
+        _ => None,
     }
 }
 

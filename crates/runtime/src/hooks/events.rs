@@ -81,20 +81,35 @@ impl Event {
     }
 
     #[inline]
-    fn log(&mut self, kind: u8, stack: u64, place: u64, flags: u8, data: &[u8]) {
-        let access = Access {
+    fn access(&self, stack: u64, place: u64, flags: u8, len: usize) -> Access {
+        Access {
             stack,
             place,
             thread: self.logger.thread,
             flags,
             reserved: 0,
-            len: data.len() as u16,
-        };
-        if Access::SIZE + data.len() <= wire::SLOT_PAYLOAD {
-            log::publish_access(self.session, self.logger, kind, &access, data);
-        } else {
-            log::publish(kind, &[access.as_bytes(), data]);
+            len: len as u16,
         }
+    }
+
+    /// A flush, a fence, or a store of at most eight bytes, which `value` holds.
+    #[inline]
+    fn log_word(&mut self, kind: u8, stack: u64, place: u64, flags: u8, (value, len): (u64, usize)) {
+        let access = self.access(stack, place, flags, len);
+        log::publish_access(self.session, self.logger, kind, &access, [value, 0, 0, 0]);
+    }
+
+    #[inline]
+    fn log_store(&mut self, stack: u64, place: u64, flags: u8, data: &[u8]) {
+        let access = self.access(stack, place, flags, data.len());
+        if data.len() > log::SLOT_DATA {
+            log::publish(STORE, &[access.as_bytes(), data]);
+            return;
+        }
+        let mut words = [0u64; log::SLOT_DATA / 8];
+        // SAFETY: at most as many bytes as there are in the words.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), words.as_mut_ptr().cast(), data.len()) };
+        log::publish_access(self.session, self.logger, STORE, &access, words);
     }
 
     /// Stores `bytes` (at most a line's worth) at an address of the region and logs it.
@@ -104,7 +119,7 @@ impl Event {
         // SAFETY: the alias of a writable region; a file that is shorter makes it fail.
         let done = unsafe { instruction::try_store_bytes(address.wrapping_add_signed(region.delta), bytes) };
         if done {
-            self.log(STORE, stack, place, 0, bytes);
+            self.log_store(stack, place, 0, bytes);
         }
         lines.release(self.session);
         done
@@ -124,8 +139,7 @@ pub extern "C" fn store(address: u64, value: u64, what: u64, _: u64, slot: *cons
     // SAFETY: the alias of a writable region; a file that is shorter makes it fail.
     let done = unsafe { instruction::try_store(alias, length as usize, value) };
     if done {
-        let bytes = value.to_le_bytes();
-        event.log(STORE, stack, place, what_flags(what), &bytes[..length as usize]);
+        event.log_word(STORE, stack, place, what_flags(what), (value, length as usize));
     }
     lines.release(event.session);
     done as u64
@@ -176,18 +190,13 @@ pub extern "C" fn end(address: u64, length: u64, what: u64, lanes: u64, slot: *c
             continue;
         }
         let (from, to) = (lane * size, ((lane + run) * size).min(data.len() as u64));
-        event.log(
-            STORE,
-            stack,
-            held.region.place(address + from),
-            flags,
-            &data[from as usize..to as usize],
-        );
+        let place = held.region.place(address + from);
+        event.log_store(stack, place, flags, &data[from as usize..to as usize]);
         wrote = true;
         lane += run;
     }
     if !wrote && flags & STORE_LOCKED != 0 {
-        event.log(FENCE, stack, 0, FENCE_LOCKED, &[]);
+        event.log_word(FENCE, stack, 0, FENCE_LOCKED, (0, 0));
     }
     held.lines.release(event.session);
     1
@@ -267,7 +276,7 @@ pub extern "C" fn flush(address: u64, kind: u64, _: u64, _: u64, slot: *const u6
     let stack = event.logger.stack_of_call(slot, rbp);
     let place = region.place(address);
     let lines = Lines::lock(event.session, place, 1, event.logger.os_id);
-    event.log(FLUSH, stack, place, kind as u8, &[]);
+    event.log_word(FLUSH, stack, place, kind as u8, (0, 0));
     lines.release(event.session);
     1
 }
@@ -276,7 +285,7 @@ pub extern "C" fn flush(address: u64, kind: u64, _: u64, _: u64, slot: *const u6
 pub extern "C" fn fence(kind: u64, _: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
     let stack = event.logger.stack_of_call(slot, rbp);
-    event.log(FENCE, stack, 0, kind as u8, &[]);
+    event.log_word(FENCE, stack, 0, kind as u8, (0, 0));
     1
 }
 

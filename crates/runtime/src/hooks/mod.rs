@@ -47,6 +47,7 @@ pub fn install(module: &Module) {
     if !module.range.contains(&(slot as usize)) || !slot.is_multiple_of(8) {
         return;
     }
+    crate::signals::make_endings_wait();
     // SAFETY: a word of the module's own writable data, which only its gates read.
     let slot = unsafe { AtomicPtr::from_ptr(slot as *mut *mut wire::Hooks) };
     slot.store((&raw const entry::HOOKS).cast_mut(), Ordering::Release);

@@ -5,8 +5,8 @@
 //! wrapper around the program's handlers sends the signal again, with everything blocked in the interrupted code, and the hook
 //! restores the mask when it is done.
 //!
-//! A signal whose default action ends the process does so at once, as SIGKILL does in any code: the recorder knows how
-//! to go on behind a record that a dead process has not finished.
+//! So are signals whose default action ends the process: what the hook has done to PM would not be in the trace. (SIGKILL is not, nor
+//! is anything that is fatal by itself; the recorder knows how to go on behind a record that a dead process has not finished.)
 
 use crate::{sys, threads};
 use libc::{siginfo_t, ucontext_t};
