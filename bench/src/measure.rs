@@ -1,4 +1,4 @@
-//! Wall time and peak memory of a command.
+//! Wall time, processor time and peak memory of a command.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
@@ -6,6 +6,8 @@ use std::time::Instant;
 
 pub struct Measured {
     pub seconds: f64,
+    /// Of all its processes, on all cores.
+    pub processor_seconds: f64,
     /// Peak resident memory of the command's own process.
     pub peak_bytes: u64,
 }
@@ -37,8 +39,10 @@ fn once(mut command: Command) -> Measured {
     };
     let seconds = start.elapsed().as_secs_f64();
     assert!(status.code().is_some_and(|c| c < 2), "{command:?} ended with {status}");
+    let of = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     Measured {
         seconds,
+        processor_seconds: of(usage.ru_utime) + of(usage.ru_stime),
         peak_bytes: usage.ru_maxrss as u64 * 1024,
     }
 }
