@@ -8,8 +8,9 @@ use inkwell::module::Module;
 use llvm_sys::LLVMOpcode;
 
 use super::ir::{Node, Reading, Value};
-use super::pointer::{Context, Pointer, Walker};
+use super::pointer::Pointer;
 use super::types::Types;
+use super::walker::{Context, Walker};
 use super::{Exported, FrontEnd, Function, Position};
 
 /// Tells the objects apart that a function writes to, by the pointers it has to them.

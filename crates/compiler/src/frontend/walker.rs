@@ -1,0 +1,394 @@
+//! What a pointer points to, followed back through the front end's code.
+//!
+//! Two things tell a type. LLVM's pointers are opaque, but each GEP names the struct it steps into: this is what the source's
+//! expression was cast to, whatever the pointer came from. And the variable that a pointer was loaded from, or the field, has a
+//! declared type in the debug info. Before optimisation every local variable and parameter lives in memory (an `alloca`), so
+//! pointers are loaded from there: they are followed to the one value that the function stores, else the declared type counts.
+
+use std::collections::HashMap;
+
+use llvm_sys::{LLVMOpcode, LLVMTypeKind};
+
+use super::ir::{Reading, Value};
+use super::pointer::{Pointer, part_at};
+use super::types::{Type, TypeId, Types};
+
+/// Chains of pointers in real code are short; this bounds what a generated function can cost.
+const MAX_DEPTH: usize = 24;
+const MAX_STEPS: u32 = 1000;
+const MAX_CALLS: usize = 4;
+
+/// Follows the pointers of one function.
+pub struct Walker<'a, 'm> {
+    pub module: &'a Reading<'m>,
+    pub types: &'a mut Types<'m>,
+    parameters: HashMap<Value<'m>, u32>,
+    /// The types of variables, by where they are.
+    declared: HashMap<Value<'m>, TypeId>,
+    /// What the function stores into each of its local variables.
+    stored: HashMap<Value<'m>, Vec<Value<'m>>>,
+    known: HashMap<Value<'m>, Pointer>,
+    /// Being followed: a loop.
+    open: Vec<Value<'m>>,
+    /// Steps that following one pointer may yet take.
+    budget: u32,
+    context: &'a mut Context<'m>,
+    /// Calls between the function that is looked at and this one.
+    depth: usize,
+}
+
+impl<'a, 'm> Walker<'a, 'm> {
+    pub fn new(
+        function: Value<'m>,
+        module: &'a Reading<'m>,
+        types: &'a mut Types<'m>,
+        context: &'a mut Context<'m>,
+    ) -> Walker<'a, 'm> {
+        let mut declared = HashMap::new();
+        let mut stored: HashMap<Value<'m>, Vec<Value<'m>>> = HashMap::new();
+        for instruction in function.instructions() {
+            match instruction.opcode() {
+                Some(LLVMOpcode::LLVMStore) => {
+                    if let Some((value, address)) = instruction.operand(0).zip(instruction.operand(1))
+                        && address.opcode() == Some(LLVMOpcode::LLVMAlloca)
+                    {
+                        stored.entry(address).or_default().push(value);
+                    }
+                }
+                Some(LLVMOpcode::LLVMCall) => {
+                    if let Some((storage, variable)) = instruction.declares() {
+                        types.add_root(variable);
+                        let ty = types.of(variable.operand(3));
+                        declared.entry(storage).or_insert(ty);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Walker {
+            module,
+            types,
+            parameters: function.parameters().zip(0..).collect(),
+            declared,
+            stored,
+            known: HashMap::new(),
+            open: Vec::new(),
+            budget: 0,
+            context,
+            depth: 0,
+        }
+    }
+
+    pub fn follow(&mut self, value: Value<'m>) -> Pointer {
+        if let Some(known) = self.known.get(&value) {
+            return known.clone();
+        }
+        if self.open.contains(&value) {
+            return Pointer::loop_back();
+        }
+        if self.open.is_empty() {
+            self.budget = MAX_STEPS;
+        }
+        if self.open.len() >= MAX_DEPTH || self.budget == 0 {
+            return Pointer::default();
+        }
+        self.budget -= 1;
+        self.open.push(value);
+        let pointer = self.follow_new(value);
+        self.open.pop();
+        // What was found within a loop may be found more precisely from outside it.
+        if self.open.is_empty() {
+            self.known.insert(value, pointer.clone());
+        }
+        pointer
+    }
+
+    fn follow_new(&mut self, value: Value<'m>) -> Pointer {
+        if let Some(&ty) = self.declared.get(&value) {
+            return Pointer::to(ty);
+        }
+        if let Some(&index) = self.parameters.get(&value) {
+            return Pointer {
+                argument: Some((index, Some(0))),
+                ..Pointer::default()
+            };
+        }
+        if value.is_global() {
+            return self.global(value).map_or_else(Pointer::default, Pointer::to);
+        }
+        match value.opcode() {
+            Some(LLVMOpcode::LLVMGetElementPtr) => self.element(value),
+            Some(LLVMOpcode::LLVMBitCast | LLVMOpcode::LLVMAddrSpaceCast | LLVMOpcode::LLVMFreeze) => {
+                self.follow_operand(value, 0)
+            }
+            Some(LLVMOpcode::LLVMIntToPtr) => self.integer(value),
+            Some(LLVMOpcode::LLVMLoad) => self.load(value),
+            Some(LLVMOpcode::LLVMPHI) => self.meet(value.incoming().collect()),
+            Some(LLVMOpcode::LLVMSelect) => self.meet([1, 2].into_iter().filter_map(|i| value.operand(i)).collect()),
+            Some(LLVMOpcode::LLVMCall | LLVMOpcode::LLVMInvoke) => self.result(value),
+            _ => Pointer::default(),
+        }
+    }
+
+    fn follow_operand(&mut self, value: Value<'m>, index: u32) -> Pointer {
+        value
+            .operand(index)
+            .map_or_else(Pointer::default, |operand| self.follow(operand))
+    }
+
+    fn global(&mut self, global: Value<'m>) -> Option<TypeId> {
+        let types = &mut *self.types;
+        *self.context.globals.entry(global).or_insert_with(|| {
+            let variable = global.global_variable()?;
+            Some(types.of(variable.operand(3)))
+        })
+    }
+
+    fn element(&mut self, gep: Value<'m>) -> Pointer {
+        let mut pointer = self.follow_operand(gep, 0);
+        let mut ty = gep.source_element();
+        pointer = pointer.cast(ty, self.module, self.types);
+        for operand in 1..gep.operand_count() {
+            let Some(index) = gep.operand(operand) else {
+                return Pointer::default();
+            };
+            if operand > 1 {
+                let member = index.constant().unwrap_or(0) as u32;
+                let is_struct = ty.kind() == LLVMTypeKind::LLVMStructTypeKind;
+                if is_struct {
+                    pointer = pointer.cast(ty, self.module, self.types);
+                    pointer.advance(self.module.offset_of(ty, member) as i64);
+                }
+                let Some(part) = ty.element(member) else { return pointer };
+                ty = part;
+                if is_struct {
+                    continue;
+                }
+            }
+            let step = self.module.size_of(ty);
+            match index.constant() {
+                Some(constant) => pointer.advance(constant.wrapping_mul(step as i64)),
+                None => pointer = pointer.vary(step, self.types),
+            }
+        }
+        pointer
+    }
+
+    /// (T *)((uintptr_t)p + n)
+    fn integer(&mut self, cast: Value<'m>) -> Pointer {
+        let mut offset = Some(0i64);
+        let mut value = cast.operand(0);
+        for _ in 0..MAX_DEPTH {
+            let Some(current) = value else { break };
+            let constant = |index| current.operand(index).and_then(Value::constant);
+            value = match current.opcode() {
+                Some(LLVMOpcode::LLVMPtrToInt) => {
+                    let mut pointer = self.follow_operand(current, 0);
+                    match offset {
+                        Some(offset) => pointer.advance(offset),
+                        None => pointer = pointer.vary(0, self.types),
+                    }
+                    return pointer;
+                }
+                Some(LLVMOpcode::LLVMAdd) => {
+                    offset = offset
+                        .zip(constant(1))
+                        .map(|(offset, constant)| offset.wrapping_add(constant));
+                    current.operand(0)
+                }
+                Some(LLVMOpcode::LLVMSub) => {
+                    offset = offset
+                        .zip(constant(1))
+                        .map(|(offset, constant)| offset.wrapping_sub(constant));
+                    current.operand(0)
+                }
+                // Aligning down, tagging and untagging.
+                Some(LLVMOpcode::LLVMAnd | LLVMOpcode::LLVMOr | LLVMOpcode::LLVMXor) => current.operand(0),
+                _ => None,
+            };
+        }
+        Pointer::default()
+    }
+
+    fn load(&mut self, load: Value<'m>) -> Pointer {
+        let Some(address) = load.operand(0) else {
+            return Pointer::default();
+        };
+        let declared = match self.declared.get(&address) {
+            Some(&variable) => self.types.pointee(variable),
+            None => {
+                let holder = self.follow(address);
+                self.field_type(&holder).and_then(|ty| self.types.pointee(ty))
+            }
+        };
+        let stored = match self.stored.get(&address) {
+            // All loads of a variable are one in this: p++ loads it too.
+            Some(_) if self.open.contains(&address) => Pointer::loop_back(),
+            Some(values) => {
+                let values = values.clone();
+                self.open.push(address);
+                let met = self.meet(values);
+                self.open.pop();
+                met
+            }
+            None => Pointer::default(),
+        };
+        let Some(declared) = declared.filter(|_| !stored.looped) else {
+            return stored;
+        };
+        match self.types.get(declared) {
+            // What flows there is as declared, and says more: where that object lies.
+            Type::Composite(_) | Type::Array { .. } if self.is_at(&stored, declared) => stored,
+            Type::Composite(_) | Type::Array { .. } => Pointer {
+                argument: stored.argument,
+                ..Pointer::to(declared)
+            },
+            _ if stored.is_known() => stored,
+            _ => Pointer::to(declared),
+        }
+    }
+
+    /// The declared type of what lies at the address.
+    fn field_type(&self, pointer: &Pointer) -> Option<TypeId> {
+        let (mut ty, mut offset) = pointer.object.zip(u64::try_from(pointer.offset).ok())?;
+        while let Some((part, start)) = part_at(self.types, ty, offset) {
+            (ty, offset) = (part, offset - start);
+        }
+        (offset == 0).then_some(ty)
+    }
+
+    /// Whether an object of this type begins where the pointer points to.
+    fn is_at(&self, pointer: &Pointer, wanted: TypeId) -> bool {
+        let Some((mut ty, mut offset)) = pointer.object.zip(u64::try_from(pointer.offset).ok()) else {
+            return false;
+        };
+        loop {
+            if ty == wanted && offset == 0 {
+                return true;
+            }
+            match part_at(self.types, ty, offset) {
+                Some((part, start)) => (ty, offset) = (part, offset - start),
+                None => return false,
+            }
+        }
+    }
+
+    /// What all of the values that can be told point to.
+    fn meet(&mut self, values: Vec<Value<'m>>) -> Pointer {
+        let mut met: Option<Pointer> = None;
+        let mut step = 0;
+        for value in values {
+            let pointer = self.follow(value);
+            // In a loop, p++ or p += n.
+            if pointer.looped && pointer.offset != 0 {
+                step = pointer.offset.unsigned_abs();
+            }
+            if !pointer.is_known() {
+                continue;
+            }
+            met = match met {
+                None => Some(pointer),
+                Some(other) if other == pointer => Some(other),
+                // The same type in different places.
+                Some(other)
+                    if other.object.is_some() && (other.object, other.offset) == (pointer.object, pointer.offset) =>
+                {
+                    Some(Pointer {
+                        object: other.object,
+                        offset: other.offset,
+                        ..Pointer::default()
+                    })
+                }
+                Some(_) => return Pointer::default(),
+            };
+        }
+        let met = met.unwrap_or_default();
+        if step == 0 { met } else { met.vary(step, self.types) }
+    }
+
+    fn result(&mut self, call: Value<'m>) -> Pointer {
+        let Some(callee) = call.callee().filter(|callee| callee.is_function()) else {
+            return Pointer::default();
+        };
+        const RETURN_THEIR_ARGUMENT: [&str; 6] = [
+            "llvm.launder.invariant.group",
+            "llvm.strip.invariant.group",
+            "llvm.ptr.annotation",
+            "llvm.threadlocal.address",
+            "llvm.ptrmask",
+            "llvm.preserve.",
+        ];
+        let name = callee.name();
+        if RETURN_THEIR_ARGUMENT.iter().any(|known| name.starts_with(known))
+            || crashproof_sites::destination(name) == Some(0)
+        {
+            return self.follow_operand(call, 0);
+        }
+        let summary = self.returned(callee);
+        if summary.looped {
+            return summary;
+        }
+        if let Some((index, Some(offset))) = summary.argument
+            && index < call.argument_count()
+        {
+            let mut passed = self.follow_operand(call, index);
+            passed.advance(offset);
+            if passed.object.is_some() || summary.object.is_none() {
+                return passed;
+            }
+        }
+        if summary
+            .object
+            .is_some_and(|ty| !matches!(self.types.get(ty), Type::Opaque))
+            || summary.outer.is_some()
+        {
+            return summary.without_arguments();
+        }
+        let returned = callee
+            .subprogram()
+            .and_then(|subprogram| subprogram.operand(4)?.operand(3)?.operand(0));
+        let Some(returned) = returned else {
+            return Pointer::default();
+        };
+        let ty = self.types.of(Some(returned));
+        self.types.pointee(ty).map_or_else(Pointer::default, Pointer::to)
+    }
+
+    /// What a function of this module returns, in terms of its own arguments.
+    fn returned(&mut self, function: Value<'m>) -> Pointer {
+        if let Some(known) = self.context.returned.get(&function) {
+            return known.clone();
+        }
+        if self.depth >= MAX_CALLS {
+            return Pointer::default();
+        }
+        // A recursion returns what its end returns.
+        self.context.returned.insert(function, Pointer::loop_back());
+        let returns: Vec<Value<'m>> = function
+            .instructions()
+            .filter(|instruction| instruction.opcode() == Some(LLVMOpcode::LLVMRet))
+            .filter_map(|instruction| instruction.operand(0))
+            .filter(|value| value.is_pointer())
+            .collect();
+        let mut pointer = Pointer::default();
+        if !returns.is_empty() {
+            let mut walker = Walker::new(function, self.module, self.types, self.context);
+            walker.depth = self.depth + 1;
+            walker.budget = MAX_STEPS;
+            // Not as a start of its own: the steps are counted together.
+            walker.open.push(function);
+            pointer = walker.meet(returns);
+            pointer.looped = false;
+        }
+        self.context.returned.insert(function, pointer.clone());
+        pointer
+    }
+}
+
+/// What the functions of a module have in common.
+#[derive(Default)]
+pub struct Context<'m> {
+    /// The types of global variables.
+    globals: HashMap<Value<'m>, Option<TypeId>>,
+    returned: HashMap<Value<'m>, Pointer>,
+}
