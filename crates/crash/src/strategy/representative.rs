@@ -23,7 +23,7 @@ use crate::representative::{At, Behaviours, behaviours};
 use crate::state::{CrashPoint, PointHead, PointKind};
 
 /// Runs at a point for one behaviour, pass by pass.
-const RUNS: [u64; 2] = [16, 64];
+const RUNS: [u64; 2] = [4, 16];
 const VARIANTS: [Others; 2] = [Others::Persisted, Others::AsMust];
 
 /// A behaviour that is to be tested.
