@@ -179,6 +179,7 @@ static uint64_t grow(struct header *header, uint8_t byte, uint64_t child) {
         } else {
             child_bytes(copy)[copy->count] = its_byte;
             child_slots(copy)[copy->count++] = its_child; //~[BUG_GROW_ORDER] crash-order|crash-durability
+            //~^[BUG_GROW_FLUSH] crash-order|crash-durability
         }
     }
 #ifdef BUG_GROW_FLUSH

@@ -96,7 +96,9 @@ uint32_t make_segment(uint64_t depth, uint64_t pattern, const Segment *from) {
     Segment &segment = segment_at(index);
     memset(&segment, 0, sizeof segment); //~[BUG_SPLIT_ORDER] crash-order|crash-durability
     segment.depth = depth; //~[BUG_DEPTH_FLUSH] crash-order
+    //~^[BUG_SPLIT_ORDER] crash-order|crash-durability
     segment.pattern = pattern; //~[BUG_DEPTH_FLUSH] crash-order
+    //~^[BUG_SPLIT_ORDER] crash-order|crash-durability
     uint64_t count = 0;
     if (from != nullptr)
         for (const Pair &pair : from->slots)
