@@ -13,6 +13,7 @@ const OPERATIONS: &str = "2000";
 const SEED: &str = "7";
 /// What a strategy may take, if the command line does not say.
 const BUDGET: &str = "2m";
+const PICTURE: &str = "bugs-over-time.svg";
 
 /// Name, and options of `crashproof crash`.
 const STRATEGIES: [(&str, &[&str]); 3] = [
@@ -40,52 +41,54 @@ struct Tested {
 pub fn measure(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, only: &str) {
     let budget = budget.unwrap_or(BUDGET);
     let structures = structures(root, only);
-    println!("\nstrategies: {OPERATIONS} operations, one worker, at most {budget} each; (cut) where that ended it");
     println!(
-        "{:<14}{:>12}{:>9}{:>14}{:>16}{:>16}{:>16}",
-        "structure", "behaviours", "groups", "exhaustive", "dpor", "Squint", "ours"
+        "\nstrategies: {OPERATIONS} operations, one worker, at most {budget} each. For each structure behaviours, groups, and the states"
     );
-    for structure in &structures {
-        let program = build(tool, folder, structure, None);
-        let tested = STRATEGIES.map(|(_, options)| crash(tool, &program, options, &["--time", budget]));
-        print_fixed(structure, &tested);
-    }
-    println!("\nstates and seconds until a seeded bug is found; - where it is not within {budget}");
     println!(
-        "{:<14}{:<22}{:>18}{:>18}{:>18}",
-        "structure", "bug", "dpor", "Squint", "ours"
+        "of each strategy without a bug (cut: the time ended it); then the states until it finds each seeded bug (- (N): not in N)"
+    );
+    println!(
+        "{:<14}{:<22}{:>11}{:>8}{:>12}{:>18}{:>18}{:>18}",
+        "structure", "bug", "behaviours", "groups", "exhaustive", "dpor", "Squint", "ours"
     );
     let mut times: [Vec<f64>; 3] = Default::default();
     let mut bugs = 0;
     for structure in &structures {
+        let program = build(tool, folder, structure, None);
+        let tested = STRATEGIES.map(|(_, options)| crash(tool, &program, options, &["--time", budget]));
+        print_fixed(structure, &tested);
         for bug in &structure.bugs {
             bugs += 1;
             let program = build(tool, folder, structure, Some(bug));
-            print!("{:<14}{bug:<22}", structure.name);
+            print!("{:<14}{bug:<22}{:>31}", structure.name, "");
             for (times, (_, options)) in times.iter_mut().zip(STRATEGIES) {
                 let tested = crash(tool, &program, options, &["--fail-fast", "--time", budget]);
-                match tested.found {
-                    Some((states, seconds)) => {
-                        print!("{:>18}", format!("{states} ({seconds:.2} s)"));
-                        times.push(seconds);
-                    }
-                    None => print!("{:>18}", format!("- ({})", tested.states)),
-                }
+                let text = match tested.found {
+                    Some((states, seconds)) => format!("{states} ({seconds:.2} s)"),
+                    None => format!("- ({})", tested.states),
+                };
+                print!("{text:>18}");
+                times.extend(tested.found.map(|(_, seconds)| seconds));
             }
             println!();
         }
+        draw(root, &times, bugs);
     }
     for ((name, _), times) in STRATEGIES.iter().zip(&times) {
         println!("{name}: {} of {bugs} bugs", times.len());
     }
-    let curves: Vec<Curve> = STRATEGIES
-        .iter()
-        .zip(times)
-        .map(|((name, _), seconds)| Curve { name, seconds })
-        .collect();
-    let picture = root.join("bench/bugs-over-time.svg");
-    std::fs::write(&picture, plot::svg(&curves, bugs)).expect("the picture can be written");
-    println!("bugs over time: {}", picture.display());
+    println!("bugs over time: bench/{PICTURE}");
+}
+
+/// After each structure: a run that is stopped leaves what it has.
+fn draw(root: &Path, times: &[Vec<f64>; 3], bugs: usize) {
+    let curve = |((name, _), seconds): (&(&'static str, &[&str]), &Vec<f64>)| Curve {
+        name,
+        seconds: seconds.clone(),
+    };
+    let curves: Vec<Curve<'_>> = STRATEGIES.iter().zip(times).map(curve).collect();
+    let picture = plot::svg(&curves, bugs);
+    std::fs::write(root.join("bench").join(PICTURE), picture).expect("the picture can be written");
 }
 
 fn print_fixed(structure: &Structure, tested: &[Tested; 3]) {
@@ -98,14 +101,15 @@ fn print_fixed(structure: &Structure, tested: &[Tested; 3]) {
         Some(states) => states.to_string(),
     };
     print!(
-        "{:<14}{:>12}{:>9}{exhaustive:>14}",
+        "{:<14}{:<22}{:>11}{:>8}{exhaustive:>12}",
         structure.name,
+        "-",
         sum("single", "joint"),
         sum("single_groups", "joint_groups")
     );
     for tested in tested {
         let cut = if tested.cut_short { " cut" } else { "" };
-        print!("{:>16}", format!("{} ({:.0} s{cut})", tested.states, tested.seconds));
+        print!("{:>18}", format!("{} ({:.0} s{cut})", tested.states, tested.seconds));
         assert!(tested.found.is_none(), "{} without a bug fails", structure.name);
     }
     println!();
