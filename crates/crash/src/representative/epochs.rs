@@ -134,6 +134,9 @@ pub(crate) struct Counts {
     pub large: u64,
 }
 
+/// The epoch that a node belongs to, its number there, and whose epoch that is.
+type Membership = (EpochId, u32, Instance);
+
 pub(crate) struct Epochs<'s> {
     subjects: &'s mut dyn Subjects,
     joins: bool,
@@ -141,7 +144,7 @@ pub(crate) struct Epochs<'s> {
     pub epochs: FxHashMap<EpochId, Epoch>,
     next_epoch: EpochId,
     /// Nodes that are not persistent: what they belong to.
-    uncertain: FxHashMap<NodeId, Box<[(EpochId, u32, Instance)]>>,
+    uncertain: FxHashMap<NodeId, Box<[Membership]>>,
     recent: VecDeque<RecentUpdate>,
     /// The node after the last one issued.
     next_node: u64,
