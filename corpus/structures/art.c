@@ -4,7 +4,6 @@
 // In the two smaller kinds a child is there if its index is below the count and its link is not 0; a removed child's place
 // can be taken by the same byte again.
 //
-// missed: BUG_UPDATE_IN_PLACE, what makes a leaf stores the same fields and more, and stands for the update; but a new leaf is in no tree yet
 #include "kv.h"
 
 #define MAGIC 0x747261u

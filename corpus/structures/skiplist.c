@@ -3,9 +3,6 @@
 //
 // The file is always mapped at the address that its pointers are for. Values are records of their own, exchanged as a whole.
 //
-// missed: BUG_UPDATE_IN_PLACE, what makes a record stores the same fields, and stands for the update; but no node has a new record yet
-// missed: BUG_UPPER_FIRST, each link is made durable by itself, an update of one field of one node; probably what makes a node stands for it
-// missed: BUG_REMOVE_ORDER, as BUG_UPPER_FIRST
 #include "kv.h"
 
 #define MAGIC 0x7473696c70696b73u

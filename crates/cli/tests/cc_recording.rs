@@ -56,6 +56,7 @@ fn handlers_interrupt_and_are_put_off() {
 fn threads_and_children() {
     behaves("threads");
     behaves("children");
+    behaves("shared_state");
 }
 
 #[test]

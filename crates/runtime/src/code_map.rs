@@ -191,6 +191,14 @@ pub fn modules_changed() {
     *known = modules;
 }
 
+/// Each module there is now. Signals are blocked.
+pub fn for_each_module(mut f: impl FnMut(&Module)) {
+    let _held = KNOWN.lock.lock();
+    // SAFETY: the lock is held.
+    let known = unsafe { &*KNOWN.modules.get() };
+    known.iter().for_each(|module| f(module));
+}
+
 fn announce(module: &Module, locked: u32) {
     let path = module
         .path

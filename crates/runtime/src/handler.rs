@@ -392,7 +392,8 @@ fn step(session: &'static Session, uc: &mut ucontext_t) -> Ahead {
     }
     match instruction::step(code, &mut context(uc)) {
         Step::Done => Ahead::Idle,
-        Step::Jumped if code_map::is_code(rip(uc)) => Ahead::Idle,
+        // A hook has the stack that this handler is on.
+        Step::Jumped if code_map::is_code(rip(uc)) && !code_map::is_runtime(rip(uc)) => Ahead::Idle,
         Step::Store(plan) if is_pm(&plan, uc) => match perform(session, &plan, uc) {
             Outcome::Done => Ahead::Event,
             _ => Ahead::Stop,

@@ -6,8 +6,6 @@
 //! //~^[BUG_NAME] …                      of the line above (of the nearest above that is not such a comment)
 //! ```
 //!
-//! `// missed: BUG_NAME, WHY` says that `representative` does not find this bug, and `dpor` does.
-//!
 //! Which store is named depends on the state that fails first: one of the lines marked for the bug is enough.
 
 use std::path::{Path, PathBuf};
@@ -21,8 +19,6 @@ pub struct Structure {
     pub source: PathBuf,
     /// By name, each with what may be found.
     pub bugs: Vec<(String, Vec<Expectation>)>,
-    /// Bugs that `representative` is known to miss.
-    pub missed: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,7 +35,6 @@ impl Structure {
             name,
             source: source.to_owned(),
             bugs: Vec::new(),
-            missed: Vec::new(),
         };
         // The last line that is not only an annotation of the one above.
         let mut above = 0;
@@ -47,9 +42,6 @@ impl Structure {
             let number = index as u32 + 1;
             if !line.trim_start().starts_with("//~^") {
                 above = number;
-            }
-            if let Some((bug, _why)) = line.strip_prefix("// missed: ").and_then(|rest| rest.split_once(", ")) {
-                structure.missed.push(bug.to_owned());
             }
             for annotation in line.split("//~").skip(1) {
                 let added = structure.add(above, annotation.trim_start_matches('^'));

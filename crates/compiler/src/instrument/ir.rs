@@ -190,6 +190,12 @@ impl Value {
         unsafe { LLVMGetNumArgOperands(self.0) }
     }
 
+    /// A call that has to be the last of its function.
+    pub fn is_musttail(self) -> bool {
+        // SAFETY: a call.
+        unsafe { LLVMGetTailCallKind(self.0) == llvm_sys::LLVMTailCallKind::LLVMTailCallKindMustTail }
+    }
+
     pub fn is_declaration(self) -> bool {
         // SAFETY: a global value.
         unsafe { LLVMIsDeclaration(self.0) != 0 }

@@ -1,5 +1,5 @@
-//! `memcpy`, `memmove`, `memset`: as intrinsics, which they are for the compiler, and as calls, which they stay with `-fno-builtin` and
-//! where the compiler checks bounds (`_FORTIFY_SOURCE`). Other functions of libc are left to store by themselves: they
+//! `memcpy`, `memmove`, `memset`: as intrinsics, which they are for the compiler, and as the calls that check bounds
+//! (`_FORTIFY_SOURCE`). With `-fno-builtin` a call of `memcpy` may be one of the program's own function, and stays. Other functions of libc are left to store by themselves: they
 //! fault and are recorded, as everything in libc is, and none of them writes enough to pay for a hook of its own.
 
 use crashproof_sites::SiteKind;
@@ -23,15 +23,13 @@ impl Pass<'_> {
     }
 
     pub(super) fn memory_function(&mut self, call: Value, name: &str) {
-        let (hook, bounded) = match name {
-            "memcpy" | "memmove" => (Hook::Copy, false),
-            "memset" => (Hook::Fill, false),
-            "__memcpy_chk" | "__memmove_chk" => (Hook::Copy, true),
-            "__memset_chk" => (Hook::Fill, true),
+        let hook = match name {
+            "__memcpy_chk" | "__memmove_chk" => Hook::Copy,
+            "__memset_chk" => Hook::Fill,
             _ => return,
         };
-        if is_as_declared(call, hook, bounded) {
-            self.memory(call, hook, bounded.then(|| call.operand(3)));
+        if is_as_declared(call, hook) && !call.is_musttail() {
+            self.memory(call, hook, Some(call.operand(3)));
         }
     }
 
@@ -58,14 +56,13 @@ impl Pass<'_> {
 }
 
 /// A program may have functions of its own with these names.
-fn is_as_declared(call: Value, hook: Hook, bounded: bool) -> bool {
+fn is_as_declared(call: Value, hook: Hook) -> bool {
     use LLVMTypeKind::{LLVMIntegerTypeKind, LLVMPointerTypeKind};
     let second = match hook {
         Hook::Copy => LLVMPointerTypeKind,
         _ => LLVMIntegerTypeKind,
     };
     let kinds = [LLVMPointerTypeKind, second, LLVMIntegerTypeKind, LLVMIntegerTypeKind];
-    let kinds = &kinds[..if bounded { 4 } else { 3 }];
     call.ty().kind() == LLVMPointerTypeKind
         && call.arguments() as usize == kinds.len()
         && kinds

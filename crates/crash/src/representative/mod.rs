@@ -58,7 +58,7 @@ pub(crate) enum At {
 }
 
 pub(crate) fn behaviours(trace: &Path, options: &CampaignOptions) -> Result<Behaviours, CrashError> {
-    let mut subjects = typed::Typed::open(trace)?;
+    let mut subjects = typed::Typed::open(trace, options.joint)?;
     let mut behaviours = analyse(trace, options, &mut subjects)?;
     behaviours.warnings = subjects.warnings().to_vec();
     Ok(behaviours)

@@ -1,6 +1,10 @@
 //! Objects by the program's own types, where `crashproof cc` has noted them (dissertation §4.4.2); elsewhere by calls
 //! ([`super::calls`]).
 //!
+//! With joint behaviours a typed store is an update of the calls that make it, too, as if they were objects around its own: what
+//! one call does to several objects belongs together. Types alone take the making of an object, which nothing can reach yet, for
+//! an update in place of the same fields; the calls tell the two apart.
+//!
 //! What a store writes may show only by later stores (an element of an array, by a store to the object around it), so the stores
 //! are typed before the replay, in two rounds, and what is known of each is kept as the number of a list: which types, fields
 //! and distances; there are few of those.
@@ -25,6 +29,9 @@ type Level = (TypeId, FieldId, u64);
 pub(crate) struct Typed {
     typing: Typing,
     calls: Calls,
+    /// Typed stores are updates of calls as well.
+    both: bool,
+    about_calls: Vec<Subject>,
     /// By number.
     lists: Vec<Vec<Level>>,
     /// Stores that have a type: event and list, in order.
@@ -33,10 +40,12 @@ pub(crate) struct Typed {
 }
 
 impl Typed {
-    pub fn open(trace: &Path) -> Result<Typed, CrashError> {
+    pub fn open(trace: &Path, both: bool) -> Result<Typed, CrashError> {
         let mut typed = Typed {
             typing: Typing::new(),
             calls: Calls::default(),
+            both,
+            about_calls: Vec::new(),
             lists: Vec::new(),
             stores: Vec::new(),
             next: 0,
@@ -147,12 +156,16 @@ impl Subjects for Typed {
                     out.push(subject);
                 }
             }
-            return;
+            if !self.both {
+                return;
+            }
         }
-        self.calls.of(update, tables, out);
-        for subject in out {
-            subject.instance.0 = of_function(subject.instance.0);
-        }
+        self.about_calls.clear();
+        self.calls.of(update, tables, &mut self.about_calls);
+        out.extend(self.about_calls.iter().map(|subject| Subject {
+            instance: (of_function(subject.instance.0), subject.instance.1),
+            ..*subject
+        }));
     }
 
     fn site(&mut self, update: &Update<'_>, tables: &Tables) -> u64 {

@@ -67,7 +67,7 @@ pub struct BehaviourUpdate {
 
 /// Finds the update behaviours of a trace. Of the options those count that say what the model is and where to begin and end.
 pub fn behaviour_list(trace: &Path, options: &CampaignOptions) -> Result<BehaviourList, CrashError> {
-    let mut subjects = Typed::open(trace)?;
+    let mut subjects = Typed::open(trace, options.joint)?;
     let behaviours = analyse(trace, options, &mut subjects)?;
     let mut reader = TraceReader::open(trace)?;
     while reader.next()?.is_some() {}

@@ -9,6 +9,7 @@
 
 mod entry;
 mod events;
+mod retreat;
 pub mod signals;
 mod stacks;
 
@@ -36,19 +37,21 @@ pub struct Memory {
 
 /// Fills in the slot of a module that was built by `crashproof cc`.
 pub fn install(module: &Module) {
+    let Some(slot) = slot(module) else { return };
+    crate::signals::make_endings_wait();
+    slot.store(retreat::hooks(), Ordering::Release);
+}
+
+fn slot(module: &Module) -> Option<&AtomicPtr<wire::Hooks>> {
     const NAME: &[u8] = b"crashproof\0";
     const _: () = assert!(NAME.len() == wire::NOTE_NAME.len() + 1);
     // SAFETY: the loader has the module mapped.
-    let Some(note) = (unsafe { module.note(NAME, wire::VERSION) }) else {
-        return;
-    };
-    let Some(distance) = note.first_chunk() else { return };
+    let note = unsafe { module.note(NAME, wire::VERSION) }?;
+    let distance = note.first_chunk()?;
     let slot = (note.as_ptr() as u64).wrapping_add_signed(i64::from_le_bytes(*distance));
     if !module.range.contains(&(slot as usize)) || !slot.is_multiple_of(8) {
-        return;
+        return None;
     }
-    crate::signals::make_endings_wait();
     // SAFETY: a word of the module's own writable data, which only its gates read.
-    let slot = unsafe { AtomicPtr::from_ptr(slot as *mut *mut wire::Hooks) };
-    slot.store((&raw const entry::HOOKS).cast_mut(), Ordering::Release);
+    Some(unsafe { AtomicPtr::from_ptr(slot as *mut *mut wire::Hooks) })
 }
