@@ -1,0 +1,3 @@
+//! `crashproof repair`: see `crashproof_repair`.
+
+fn main() {}

@@ -1,0 +1,116 @@
+//! The plan of a repair: data, made from findings and bitcode, read by what applies it.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// An instruction of the program's bitcode (the front end's, all modules linked).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Place {
+    /// Linkage name in the linked module.
+    pub function: String,
+    /// Which instruction of the function it is, counted from its first.
+    pub instruction: u32,
+    /// Where its debug location lies; `None` if the compiler gave it none.
+    pub position: Option<Position>,
+}
+
+/// A position in the source, as the debug information has it: for a store the assignment operator, for a call its begin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Position {
+    /// Absolute.
+    pub file: PathBuf,
+    pub line: u32,
+    pub column: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    pub fixes: Vec<Fix>,
+    /// The functions that fixes call instead of the originals; each is made once.
+    pub clones: Vec<PersistentFunction>,
+    pub left: Vec<Left>,
+}
+
+/// One edit, and the findings that it repairs (or helps to).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fix {
+    /// Indices into the findings that were given.
+    pub findings: Vec<usize>,
+    pub edit: Edit,
+    pub safe_by: SafeBy,
+    /// What the heuristic compared, innermost first; empty if there was nothing to choose.
+    pub candidates: Vec<Candidate>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Edit {
+    /// Flush what these stores wrote, right after the last of them, and fence if so said. Several only if they write parts of one object, in
+    /// one basic block, with neither a fence nor a call that may fence in between.
+    Flush {
+        stores: Vec<Place>,
+        fence: bool,
+    },
+    /// A fence right after this instruction (a flush, or a call that flushes).
+    Fence {
+        after: Place,
+    },
+    /// Let this call, of a function or memory intrinsic, be one of the persistent function `clone` (by name) instead, and fence after it if so said.
+    Subprogram {
+        call: Place,
+        clone: String,
+        fence: bool,
+    },
+    /// `--performance`: an instruction that does nothing.
+    RemoveFlush {
+        flush: Place,
+    },
+    RemoveFence {
+        fence: Place,
+    },
+}
+
+/// A copy of a function that flushes what it stores.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PersistentFunction {
+    /// Linkage names.
+    pub original: String,
+    pub name: String,
+    /// Stores of the original after which the copy flushes; calls of known memory functions among them, flushed by range.
+    pub flushes: Vec<Place>,
+    /// Calls of the original that call a persistent function in the copy, by its name.
+    pub calls: Vec<(Place, String)>,
+}
+
+/// What makes a fix safe, in the paper's words (section 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SafeBy {
+    /// A fence was missing: theorem 1, by lemma 1.
+    FenceInsertion,
+    /// A flush was missing: theorem 2, by lemma 2.
+    FlushInsertion,
+    /// Both: theorem 3.
+    FlushAndFenceInsertion,
+    /// A persistent subprogram: theorem 4.
+    PersistentSubprogram,
+    /// A flush or fence that an earlier one of the same basic block makes void (section 7).
+    VoidInBasicBlock,
+}
+
+/// A place where a fix could go: the store itself, or a call on its stack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Candidate {
+    pub place: Place,
+    /// PM aliases less other aliases of all pointer arguments; `None`: out, for `reason`.
+    pub score: Option<i64>,
+    pub reason: Option<String>,
+}
+
+/// A finding that no safe fix was found for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Left {
+    pub finding: usize,
+    pub reason: String,
+}

@@ -1,0 +1,1 @@
+//! The plan as a unified diff of the source.
