@@ -2,12 +2,17 @@
 //!
 //! Follows Hippocrates (ASPLOS 2021, sections 4 and 5), in steps that do not mix:
 //!
-//! - *locate*: from the frames of a finding to instructions of the front end's bitcode;
+//! - [`locate`]: from the frames of a finding to instructions of the front end's bitcode;
 //! - [`plan`]: what to insert, and the lemma that makes it safe. Knows the bitcode, not the source;
 //! - *apply*, twice: to the bitcode, and to the source ([`source`]) as a unified diff;
 //! - *verify*: rebuild in a copy, test, record and check again.
 //!
 //! The paper stops at bitcode; the plan here is data that names places, so that both can be made from it.
 
+pub mod ir;
+pub mod locate;
+pub mod observed;
 pub mod plan;
 pub mod source;
+#[cfg(test)]
+mod testing;

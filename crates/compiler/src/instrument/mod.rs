@@ -26,7 +26,8 @@
 //!
 //! A call has the debug location of what it stands for, so that a finding is on the same line as without instrumentation.
 
-mod assembly;
+/// Flushes and fences in inline assembly.
+pub mod assembly;
 mod gates;
 mod ir;
 mod memory;

@@ -1,8 +1,75 @@
 //! The plan of a repair: data, made from findings and bitcode, read by what applies it.
+//!
+//! Made in the three phases of section 4.1: [`needs`] computes intraprocedural fixes, [`reduce`] makes one of those that would flush or fence the
+//! same, [`hoist`] turns those into persistent subprograms that the heuristic says are better there. Every fix says which theorem makes it safe.
+//!
+//! Architecture invariant: knows the bitcode and not the source; the data names places and has nothing of LLVM.
 
+pub mod explain;
+mod fences;
+pub mod known;
+mod needs;
+mod object;
+mod reduce;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use crashproof_program::Program;
+use crashproof_report::Finding;
 use serde::Serialize;
+
+use crate::locate::Locator;
+use crate::observed::Observed;
+use fences::Fences;
+use reduce::Intra;
+
+#[derive(Clone, Debug, Default)]
+pub struct PlanOptions {
+    /// No persistent subprograms.
+    pub intra_only: bool,
+    /// The heuristic uses only the aliases that the trace shows.
+    pub trace_aliases: bool,
+    /// Remove flushes and fences that do nothing.
+    pub performance: bool,
+    /// Section 7: the program's fences stay as they are, and everything that one of them passed by gets its flush.
+    pub inject_flushes: bool,
+    /// One flush for several fields of an object.
+    pub coalesce: bool,
+    /// Calls that cannot be candidates, for a reason that the plan knows nothing of: the patch of the source failed there.
+    pub excluded: BTreeSet<Place>,
+}
+
+/// Plans the repair of those findings that are missing flushes or fences; others are no business of it.
+pub fn plan(program: &Program, findings: &[Finding], observed: &Observed, options: &PlanOptions) -> Plan {
+    let mut plan = Plan::default();
+    let planner = Planner {
+        locator: Locator::new(&program.module),
+        fences: Fences::default(),
+        observed,
+        options,
+    };
+    let needs = planner.needs(findings, &mut plan.left);
+    let intra = needs
+        .into_iter()
+        .map(|need| Intra {
+            need,
+            candidates: Vec::new(),
+        })
+        .collect();
+    planner.reduce(intra, &mut plan);
+    plan
+}
+
+/// What all phases use.
+struct Planner<'m, 'o> {
+    locator: Locator<'m>,
+    fences: Fences<'m>,
+    observed: &'o Observed,
+    options: &'o PlanOptions,
+}
 
 /// An instruction of the program's bitcode (the front end's, all modules linked).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
