@@ -40,7 +40,8 @@ pub fn explain(plan: &Plan, findings: &[Finding]) -> String {
         explain_fix(fix, findings, &mut text);
     }
     for clone in &plan.clones {
-        let (flushes, calls) = (clone.flushes.len(), clone.calls.len());
+        let flushes = clone.flushes.iter().map(Vec::len).sum();
+        let calls = clone.calls.len();
         let _ = writeln!(
             text,
             "`{}`: a copy of `{}` that flushes after {} and has {} of persistent functions",

@@ -123,7 +123,8 @@ pub enum Edit {
     Fence {
         after: Place,
     },
-    /// Let this call, of a function or memory intrinsic, be one of the persistent function `clone` (by name) instead, and fence after it if so said.
+    /// Let this call be one of the persistent function `clone` (by name) instead, and fence after it if so said. If it is a call through a pointer, then
+    /// only where the pointer is to the clone's original.
     Subprogram {
         call: Place,
         clone: String,
@@ -139,14 +140,18 @@ pub enum Edit {
 }
 
 /// A copy of a function that flushes what it stores.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PersistentFunction {
     /// Linkage names.
     pub original: String,
     pub name: String,
-    /// Stores of the original after which the copy flushes; calls of known memory functions among them, flushed by range.
-    pub flushes: Vec<Place>,
-    /// Calls of the original that call a persistent function in the copy, by its name.
+    /// Stores of the original that the copy flushes; calls of known memory functions among them, flushed by range. Each group is flushed together, right
+    /// after its last, on the same conditions as the stores of [`Edit::Flush`].
+    pub flushes: Vec<Vec<Place>>,
+    /// Instructions of the original after which the copy fences, because the original does, too, from now on.
+    pub fences: Vec<Place>,
+    /// Calls of the original that call a persistent function in the copy, by its name. A call through a pointer is there once for each function that
+    /// it may call and that has a persistent copy; it calls the copy if the pointer is to the original, else what the pointer is to.
     pub calls: Vec<(Place, String)>,
 }
 
