@@ -1,0 +1,23 @@
+// repair: flush+fence
+// build: $CXX -g -O2 -o app box.cpp
+// A template, of which two instances are used; both store to PM.
+#include "persist.h"
+#include "pool.h"
+
+template <typename T> struct Box {
+    T value;
+
+    void set(const T &to) {
+        value = to; //~ missing-flush
+    }
+};
+
+int main(int argc, char **argv) {
+    char *pm = static_cast<char *>(pool_open(argv[argc - 1], 4096));
+    auto *number = reinterpret_cast<Box<uint64_t> *>(pm);
+    auto *letter = reinterpret_cast<Box<char> *>(pm + 128);
+    number->set(31);
+    letter->set('q');
+    printf("%lu %c\n", (unsigned long)number->value, letter->value);
+    return 0;
+}

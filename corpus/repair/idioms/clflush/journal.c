@@ -1,0 +1,27 @@
+// repair: flush
+// The program's flush is clflush, which needs no fence.
+#include "pool.h"
+#include <stdint.h>
+
+static void write_back(const void *at) {
+    __asm__ volatile("clflush %0" : "+m"(*(volatile char *)at) : : "memory");
+}
+
+struct journal {
+    uint64_t sequence;
+    char pad[56];
+    uint64_t state;
+};
+
+static void begin(struct journal *journal) {
+    journal->sequence++;
+    write_back(&journal->sequence);
+    journal->state = 1; //~ missing-flush
+}
+
+int main(int argc, char **argv) {
+    struct journal *journal = pool_open(argv[argc - 1], 4096);
+    begin(journal);
+    printf("%lu %lu\n", (unsigned long)journal->sequence, (unsigned long)journal->state);
+    return 0;
+}
