@@ -1,0 +1,34 @@
+// repair: flush+fence
+// Braces on lines of their own.
+#include "persist.h"
+#include "pool.h"
+
+struct log
+{
+    uint64_t head;
+    char pad[56];
+    uint64_t tail;
+};
+
+static void advance(struct log *log, int by)
+{
+    if (by > 0)
+    {
+        while (log->head < 4)
+            log->head += by; //~ missing-flush
+    }
+    else
+    {
+        printf("nothing to do\n");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct log *log = pool_open(argv[argc - 1], 4096);
+    log->tail = 1;
+    pm_persist(&log->tail, sizeof(log->tail));
+    advance(log, 3);
+    printf("%lu %lu\n", (unsigned long)log->head, (unsigned long)log->tail);
+    return 0;
+}
