@@ -1,1 +1,75 @@
 //! The plan as a unified diff of the source.
+//!
+//! Hippocrates (section 5.2) stops at bitcode and calls the way back to source code easy, because its fixes only insert flushes and fences and copy
+//! functions. The insertions are; to name what was written is not: this module takes statements and expressions from libclang, and
+//! refuses with a reason what it cannot say with certainty (see [`Refusal`]).
+//!
+//! - `units`, `tree`, `text`: the source, parsed with the compile command of its object;
+//! - `written`, `spelling`, `repeatable`: what a store wrote, its address and size in source text, and whether that text still means the same place behind it;
+//! - `anchor`, `edits`: where a statement can be inserted, and how it is laid out;
+//! - `idiom`: the functions to call;
+//! - `diff`: the result.
+
+mod anchor;
+mod diff;
+mod edits;
+mod hint;
+mod idiom;
+mod includes;
+mod patcher;
+mod refusal;
+mod repeatable;
+mod spelling;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tree;
+mod units;
+mod written;
+
+use std::path::Path;
+
+use clang::Index;
+use crashproof_program::Program;
+use inkwell::module::Module;
+
+use crate::plan::Plan;
+pub use diff::{Changed, Patch};
+pub use refusal::Refusal;
+pub use units::CompileCommand;
+
+use patcher::Patcher;
+use units::{Libclang, Units};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error(
+        "libclang could not be loaded: {reason}; install it (Debian, Ubuntu: apt install libclang1-19), or set LIBCLANG_PATH to the folder that holds libclang.so"
+    )]
+    Libclang { reason: String },
+}
+
+/// Turns the plan into changes of the sources below `tree`. The program must be the one that was planned for, its bitcode unchanged.
+pub fn patch(plan: &Plan, program: &Program, tree: &Path) -> Result<Patch, SourceError> {
+    let objects = program.files.iter().flat_map(|(_, sites)| sites.objects());
+    let commands = objects
+        .map(|object| CompileCommand {
+            source: object.source.clone().into(),
+            directory: object.directory.clone().into(),
+            command: object.command.clone(),
+        })
+        .collect();
+    patch_sources(plan, &program.module, commands, tree)
+}
+
+fn patch_sources(
+    plan: &Plan,
+    module: &Module,
+    commands: Vec<CompileCommand>,
+    tree: &Path,
+) -> Result<Patch, SourceError> {
+    let libclang = Libclang::load()?;
+    let index = Index::new(&libclang.clang, false, false);
+    let units = Units::new(&index, tree, commands);
+    Ok(Patcher::new(plan, module, &units).patch())
+}

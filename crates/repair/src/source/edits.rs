@@ -1,0 +1,333 @@
+//! Changes of a text: collected, composed, and applied at once.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::anchor::{Anchor, Context};
+use super::idiom::Idiom;
+use super::refusal::Refusal;
+use super::text::SourceFile;
+use super::written::Flushed;
+
+/// What is to run right after a statement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct After {
+    pub flushes: Vec<Flushed>,
+    pub fence: bool,
+}
+
+/// The changes of one text: a file, or the copy of a function in it.
+#[derive(Clone, Debug, Default)]
+pub struct Edits {
+    /// By the statement's range.
+    insertions: BTreeMap<(usize, usize), Insertion>,
+    replacements: BTreeMap<(usize, usize), String>,
+}
+
+#[derive(Clone, Debug)]
+struct Insertion {
+    context: Context,
+    /// Declarations in front of the statement.
+    before: Vec<String>,
+    after: After,
+    /// How to say it there.
+    idiom: Rc<Idiom>,
+    /// The variable that keeps a value, for contexts that need one.
+    variable: String,
+}
+
+impl Edits {
+    pub fn is_empty(&self) -> bool {
+        self.insertions.is_empty() && self.replacements.is_empty()
+    }
+
+    /// Where the first change is.
+    pub fn start(&self) -> Option<usize> {
+        let insertions = self.insertions.keys().map(|key| key.0);
+        insertions.chain(self.replacements.keys().map(|key| key.0)).min()
+    }
+
+    /// `variable` is a name that is free in the function.
+    pub fn insert_after(&mut self, anchor: &Anchor, after: After, idiom: &Rc<Idiom>, variable: &str) {
+        let key = (anchor.statement.start, anchor.statement.end);
+        let insertion = self.insertions.entry(key).or_insert_with(|| Insertion {
+            context: anchor.context.clone(),
+            before: Vec::new(),
+            after: After::default(),
+            idiom: idiom.clone(),
+            variable: variable.into(),
+        });
+        for flush in after.flushes {
+            let is_same = |other: &Flushed| other.address == flush.address && other.size == flush.size;
+            if !insertion.after.flushes.iter().any(is_same) {
+                insertion.after.flushes.push(flush);
+            }
+        }
+        insertion.after.fence |= after.fence;
+    }
+
+    /// A declaration in front of a statement that has an insertion behind it.
+    pub fn insert_before(&mut self, anchor: &Anchor, line: String) {
+        let key = (anchor.statement.start, anchor.statement.end);
+        if let Some(insertion) = self.insertions.get_mut(&key) {
+            insertion.before.push(line);
+        }
+    }
+
+    pub fn replace(&mut self, range: Range<usize>, text: String) -> Result<(), Refusal> {
+        let overlaps = |&(start, end): &(usize, usize)| start < range.end && range.start < end;
+        let key = (range.start, range.end);
+        match self.replacements.get(&key) {
+            Some(same) if *same == text => Ok(()),
+            _ if self.replacements.keys().any(overlaps) => Err(Refusal::Overlap),
+            _ => {
+                self.replacements.insert(key, text);
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds the changes of another collection of the same text.
+    pub fn merge(&mut self, other: &Edits) -> Result<(), Refusal> {
+        let mut merged = self.clone();
+        for (&(start, end), text) in &other.replacements {
+            merged.replace(start..end, text.clone())?;
+        }
+        for (&(start, end), insertion) in &other.insertions {
+            let is_same = |mine: &&Insertion| mine.context == insertion.context;
+            match merged.insertions.get(&(start, end)) {
+                Some(mine) if !is_same(&mine) => return Err(Refusal::Overlap),
+                _ => {}
+            }
+            let anchor = Anchor {
+                node: 0,
+                statement: start..end,
+                context: insertion.context.clone(),
+            };
+            merged.insert_after(&anchor, insertion.after.clone(), &insertion.idiom, &insertion.variable);
+            for line in &insertion.before {
+                merged.insert_before(&anchor, line.clone());
+            }
+        }
+        *self = merged;
+        Ok(())
+    }
+
+    /// The range of the file with the changes in it.
+    pub fn apply(&self, file: &SourceFile, range: Range<usize>) -> String {
+        let mut splices: Vec<(Range<usize>, String)> = self
+            .replacements
+            .iter()
+            .map(|(&(start, end), text)| (start..end, text.clone()))
+            .collect();
+        for (&(start, end), insertion) in &self.insertions {
+            splices.extend(Layout { file }.splices(start..end, insertion));
+        }
+        // Of those at one place, in the order in which they were made; a replacement goes before what comes behind it.
+        splices.sort_by_key(|(at, _)| (at.start, at.end));
+        let mut text = String::new();
+        let mut from = range.start;
+        for (at, new) in splices {
+            if at.start < from || at.end > range.end {
+                continue;
+            }
+            text.push_str(&file.text[from..at.start]);
+            text.push_str(&new);
+            from = at.end;
+        }
+        text.push_str(&file.text[from..range.end]);
+        text
+    }
+}
+
+/// Longer lines than this are broken.
+const WIDTH: usize = 100;
+
+/// Insertions in the layout of the file.
+struct Layout<'a> {
+    file: &'a SourceFile,
+}
+
+impl Layout<'_> {
+    fn splices(&self, statement: Range<usize>, insertion: &Insertion) -> Vec<(Range<usize>, String)> {
+        let lines = insertion.idiom.statements(&insertion.after);
+        let indentation = self.file.indentation(statement.start);
+        let newline = self.file.newline();
+        let variable = &insertion.variable;
+        let before = |splices: &mut Vec<(Range<usize>, String)>| {
+            for line in &insertion.before {
+                splices.push((
+                    statement.start..statement.start,
+                    format!("{line}{newline}{indentation}"),
+                ));
+            }
+        };
+        let mut splices = Vec::new();
+        match &insertion.context {
+            Context::Block { end } => {
+                before(&mut splices);
+                splices.push(self.behind(*end, indentation, &lines));
+            }
+            Context::Body { header_end, end } => {
+                splices.extend(self.braces(*header_end, &statement, *end, &insertion.before, &lines));
+            }
+            Context::Comma => {
+                let calls: Vec<&str> = lines.iter().map(|line| line.trim_end_matches(';')).collect();
+                splices.push((statement.end..statement.end, format!(", {}", calls.join(", "))));
+            }
+            Context::Return { end, ty } => {
+                before(&mut splices);
+                let keyword = statement.start..statement.start + "return".len();
+                let mut lines = lines.clone();
+                match ty {
+                    Some(ty) => {
+                        splices.push((keyword, format!("{} =", declaration(ty, variable))));
+                        lines.push(format!("return {variable};"));
+                    }
+                    None => {
+                        let value = self
+                            .file
+                            .next_token(keyword.end)
+                            .map_or(keyword.end, |token| token.start);
+                        splices.push((keyword.start..value, String::new()));
+                        lines.push("return;".into());
+                    }
+                }
+                splices.push(self.behind(*end, indentation, &lines));
+            }
+            Context::Condition { value, ty } => {
+                before(&mut splices);
+                let header = self.file.text[statement.start..value.start].to_owned();
+                splices.push((
+                    statement.start..value.start,
+                    format!("{} = ", declaration(ty, variable)),
+                ));
+                let mut tail = String::from(";");
+                for line in &lines {
+                    tail.push_str(&format!("{newline}{indentation}{line}"));
+                }
+                tail.push_str(&format!("{newline}{indentation}{header}{variable}"));
+                splices.push((value.end..value.end, tail));
+            }
+            Context::Constructor { body } => splices.push(self.at_start_of_body(*body, &lines)),
+        }
+        splices
+    }
+
+    /// Behind a statement: on lines of their own, unless code follows on its line.
+    fn behind(&self, end: usize, indentation: &str, lines: &[String]) -> (Range<usize>, String) {
+        let newline = self.file.newline();
+        let line_end = self.file.line_end(end);
+        let rest = self.file.text[end..line_end].trim_start();
+        let is_comment = rest.starts_with("//")
+            || (rest.starts_with("/*") && rest.trim_end().find("*/") == Some(rest.trim_end().len().saturating_sub(2)));
+        if rest.is_empty() || is_comment {
+            let text: String = lines
+                .iter()
+                .map(|line| format!("{newline}{indentation}{line}"))
+                .collect();
+            // Blanks at the end of the line stay in front of nothing.
+            let at = match rest.is_empty() {
+                true => end..line_end,
+                false => line_end..line_end,
+            };
+            return (at, text);
+        }
+        let inline = format!(" {}", lines.join(" "));
+        let width = line_end - self.file.line_start(end) + inline.len();
+        if width <= WIDTH {
+            return (end..end, inline);
+        }
+        let text: String = lines
+            .iter()
+            .map(|line| format!("{newline}{indentation}{line}"))
+            .collect();
+        let code = self.file.text[end..].find(rest).map_or(end, |at| end + at);
+        (end..code, format!("{text}{newline}{indentation}"))
+    }
+
+    fn braces(
+        &self,
+        header_end: usize,
+        statement: &Range<usize>,
+        end: usize,
+        before: &[String],
+        lines: &[String],
+    ) -> Vec<(Range<usize>, String)> {
+        let newline = self.file.newline();
+        let outer = self.file.indentation(header_end);
+        let is_on_own_line = self.file.line(header_end) != self.file.line(statement.start);
+        let inner = match is_on_own_line {
+            true => self.file.indentation(statement.start).to_owned(),
+            false => format!("{outer}{}", self.file.indentation_unit()),
+        };
+        let open = match self.file.breaks_before_braces() {
+            true => format!("{newline}{outer}{{"),
+            false => " {".into(),
+        };
+        let mut splices = vec![(header_end..header_end, open)];
+        if !is_on_own_line {
+            let blanks = statement.start - self.file.text[header_end..statement.start].len()..statement.start;
+            let comment = self.file.text[blanks.clone()].trim();
+            let comment = if comment.is_empty() {
+                String::new()
+            } else {
+                format!(" {comment}")
+            };
+            splices[0].1.push_str(&comment);
+            splices[0].1.push_str(&format!("{newline}{inner}"));
+            splices[0].0 = blanks;
+        }
+        for line in before {
+            splices.push((statement.start..statement.start, format!("{line}{newline}{inner}")));
+        }
+        let line_end = self.file.line_end(end);
+        let rest = self.file.text[end..line_end].trim_start();
+        let body: String = lines.iter().map(|line| format!("{newline}{inner}{line}")).collect();
+        let close = format!("{newline}{outer}}}");
+        let next = self.file.next_token(end);
+        let between = next.map_or("", |next| &self.file.text[end..next.start]);
+        let joins = next.is_some_and(|next| matches!(self.file.token_text(next), "else" | "while"))
+            && between.trim().is_empty();
+        if let Some(next) = next.filter(|_| joins) {
+            let gap = match self.file.breaks_before_braces() {
+                true => format!("{newline}{outer}"),
+                false => " ".into(),
+            };
+            splices.push((end..next.start, format!("{body}{close}{gap}")));
+        } else if rest.is_empty() {
+            splices.push((end..line_end, format!("{body}{close}")));
+        } else if rest.starts_with("//") || rest.starts_with("/*") {
+            splices.push((line_end..line_end, format!("{body}{close}")));
+        } else {
+            let code = next.map_or(end, |next| next.start);
+            splices.push((end..code, format!("{body}{close}{newline}{outer}")));
+        }
+        splices
+    }
+
+    fn at_start_of_body(&self, body: usize, lines: &[String]) -> (Range<usize>, String) {
+        let newline = self.file.newline();
+        let outer = self.file.indentation(body);
+        let inner = format!("{outer}{}", self.file.indentation_unit());
+        let text: String = lines.iter().map(|line| format!("{newline}{inner}{line}")).collect();
+        let rest = self.file.text[body..self.file.line_end(body)].trim();
+        if rest.is_empty() {
+            return (body..body, text);
+        }
+        // `{}` and `{ code; }` on one line.
+        let code = body + self.file.text[body..].len() - self.file.text[body..].trim_start().len();
+        match rest.starts_with('}') {
+            true => (body..code, format!("{text}{newline}{outer}")),
+            false => (body..code, format!("{text}{newline}{inner}")),
+        }
+    }
+}
+
+fn declaration(ty: &str, variable: &str) -> String {
+    match ty.ends_with('*') {
+        true => format!("{ty}{variable}"),
+        false => format!("{ty} {variable}"),
+    }
+}

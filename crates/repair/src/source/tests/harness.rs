@@ -1,0 +1,354 @@
+//! Makes a plan from annotations: ` //~ flush`, `flush+fence`, `fence`, `subprogram F`, `subprogram+fence F`, `remove` at the end of a line.
+//! `@name` behind a flush makes one edit of all with that name.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+
+use inkwell::context::Context;
+use inkwell::memory_buffer::MemoryBuffer;
+use inkwell::module::Module;
+use inkwell::values::{AsValueRef, InstructionOpcode, InstructionValue};
+use llvm_sys::core::{
+    LLVMGetDebugLocColumn, LLVMGetDebugLocDirectory, LLVMGetDebugLocFilename, LLVMGetDebugLocLine, LLVMGetOperand,
+    LLVMIsAAllocaInst,
+};
+
+use crate::plan::{Edit, Fix, PersistentFunction, Place, Plan, Position, SafeBy};
+use crate::source::written::{Hint, plain_name};
+use crate::source::{CompileCommand, Patch, patch_sources};
+
+/// The changed files, and what was refused, for a snapshot.
+pub fn repaired(files: &[(&str, &str)]) -> String {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tree = folder.path().canonicalize().expect("a path");
+    let (patch, plan) = patched(&tree, files);
+    check_applies(&tree, &patch);
+    let mut text = String::new();
+    for changed in &patch.files {
+        let is_header = changed.path.ends_with("crashproof_pm.h");
+        let shown = if is_header { "(the header)\n" } else { &changed.new };
+        writeln!(text, "--- {}\n{}", changed.path.display(), shown.trim_end()).expect("text");
+    }
+    for (fix, reason) in &patch.impossible {
+        let reason = reason.to_string().replace(&format!("{}/", tree.display()), "");
+        writeln!(text, "--- not {:?}: {reason}", name(&plan.fixes[*fix].edit)).expect("text");
+    }
+    text
+}
+
+/// Of one C file.
+pub fn repaired_c(text: &str) -> String {
+    repaired(&[("a.c", text)])
+}
+
+pub fn repaired_cxx(text: &str) -> String {
+    repaired(&[("a.cpp", text)])
+}
+
+fn name(edit: &Edit) -> &'static str {
+    match edit {
+        Edit::Flush { .. } => "flush",
+        Edit::Fence { .. } => "fence",
+        Edit::Subprogram { .. } => "subprogram",
+        Edit::RemoveFlush { .. } | Edit::RemoveFence { .. } => "remove",
+    }
+}
+
+fn patched(tree: &Path, files: &[(&str, &str)]) -> (Patch, Plan) {
+    let mut annotations = Vec::new();
+    for (name, text) in files {
+        let mut plain = String::new();
+        for (index, line) in text.lines().enumerate() {
+            let (code, annotation) = line.split_once(" //~ ").map_or((line, ""), |(code, rest)| (code, rest));
+            plain.push_str(code);
+            plain.push('\n');
+            if !annotation.is_empty() {
+                annotations.push((tree.join(name), index as u32 + 1, annotation.trim().to_owned()));
+            }
+        }
+        let path = tree.join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, plain).expect("a file");
+    }
+    let context = Context::create();
+    let module = context.create_module("program");
+    let mut commands = Vec::new();
+    for (name, _) in files.iter().filter(|(name, _)| !name.ends_with(".h")) {
+        let compiler = if name.ends_with(".c") { "clang-19" } else { "clang++-19" };
+        let mut command: Vec<String> = vec![
+            "crashproof-cc".into(),
+            "-g".into(),
+            "-O0".into(),
+            "-mclwb".into(),
+            "-c".into(),
+            (*name).into(),
+        ];
+        if compiler.ends_with("++-19") {
+            command[0] = "crashproof-c++".into();
+        }
+        let bitcode = tree.join(format!("{name}.bc"));
+        run(Command::new(clang(compiler))
+            .args(&command[1..])
+            .args(["-Xclang", "-disable-O0-optnone", "-emit-llvm", "-o"])
+            .arg(&bitcode)
+            .current_dir(tree));
+        let buffer = MemoryBuffer::create_from_file(&bitcode).expect("bitcode");
+        module
+            .link_in_module(Module::parse_bitcode_from_buffer(&buffer, &context).expect("a module"))
+            .expect("linked");
+        std::fs::remove_file(bitcode).expect("removed");
+        commands.push(CompileCommand {
+            source: (*name).into(),
+            directory: tree.into(),
+            command,
+        });
+    }
+    let plan = Planner { module: &module }.plan(&annotations);
+    let patch = patch_sources(&plan, &module, commands.clone(), tree).expect("a patch");
+    (patch, plan)
+}
+
+/// clang++-19 is not there everywhere; clang-19 is what the driver needs.
+fn clang(name: &str) -> String {
+    let path = format!("/usr/bin/{name}");
+    match Path::new(&path).exists() {
+        true => path,
+        false => "clang-19".into(),
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().expect("a process");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// With git, and the result compiles without a warning.
+fn check_applies(tree: &Path, patch: &Patch) {
+    if patch.files.is_empty() {
+        return;
+    }
+    run(Command::new("git").args(["init", "-q"]).current_dir(tree));
+    std::fs::write(tree.join("x.diff"), patch.diff()).expect("a file");
+    run(Command::new("git")
+        .args(["apply", "--whitespace=error-all", "x.diff"])
+        .current_dir(tree));
+    for changed in &patch.files {
+        let text = std::fs::read_to_string(tree.join(&changed.path)).expect("the changed file");
+        assert_eq!(text, changed.new);
+        let name = changed.path.to_string_lossy();
+        if !name.ends_with(".h") {
+            run(Command::new(clang("clang-19"))
+                .args(["-fsyntax-only", "-Werror", "-Wall", "-Wno-unused", "-mclwb", &name])
+                .current_dir(tree));
+        }
+    }
+}
+
+struct Planner<'m, 'c> {
+    module: &'m Module<'c>,
+}
+
+impl Planner<'_, '_> {
+    fn plan(&self, annotations: &[(std::path::PathBuf, u32, String)]) -> Plan {
+        let mut plan = Plan::default();
+        let mut groups: BTreeMap<String, usize> = BTreeMap::new();
+        let places = self.places();
+        for (file, line, annotation) in annotations {
+            let here = |wanted: &dyn Fn(&InstructionValue) -> bool| -> Vec<Place> {
+                let is_here = |place: &Place| {
+                    place
+                        .position
+                        .as_ref()
+                        .is_some_and(|at| at.file == *file && at.line == *line)
+                };
+                let found = places
+                    .iter()
+                    .filter(|(place, instruction)| is_here(place) && wanted(instruction));
+                found.map(|(place, _)| place.clone()).collect()
+            };
+            let (annotation, group) = annotation
+                .split_once(" @")
+                .map_or((annotation.as_str(), None), |(word, group)| (word, Some(group)));
+            let (word, argument) = annotation.split_once(' ').unwrap_or((annotation, ""));
+            let fence = word.ends_with("+fence");
+            let calls = |instruction: &InstructionValue| is_call(instruction);
+            match word {
+                "flush" | "flush+fence" => {
+                    let mut stores = here(&|instruction| is_store(instruction));
+                    assert!(!stores.is_empty(), "no store at line {line}");
+                    match group.and_then(|group| groups.get(group)) {
+                        Some(index) => {
+                            if let Edit::Flush {
+                                stores: all,
+                                fence: fenced,
+                            } = &mut plan.fixes[*index].edit
+                            {
+                                all.append(&mut stores);
+                                *fenced |= fence;
+                            }
+                            continue;
+                        }
+                        None => {
+                            if let Some(group) = group {
+                                groups.insert(group.into(), plan.fixes.len());
+                                plan.fixes.push(fix(Edit::Flush { stores, fence }));
+                            } else {
+                                plan.fixes.extend(stores.into_iter().map(|store| {
+                                    fix(Edit::Flush {
+                                        stores: vec![store],
+                                        fence,
+                                    })
+                                }));
+                            }
+                        }
+                    }
+                }
+                "fence" => plan.fixes.push(fix(Edit::Fence {
+                    after: here(&calls)[0].clone(),
+                })),
+                "remove" => plan.fixes.push(fix(Edit::RemoveFlush {
+                    flush: here(&calls)[0].clone(),
+                })),
+                "subprogram" | "subprogram+fence" => {
+                    let named = |instruction: &InstructionValue| {
+                        calls(instruction) && callee(instruction).as_deref() == Some(argument)
+                    };
+                    let call = here(&named).first().expect("the call").clone();
+                    let clone = self.clone_of(argument, &places, &mut plan);
+                    plan.fixes.push(fix(Edit::Subprogram { call, clone, fence }));
+                }
+                _ => panic!("{annotation}"),
+            }
+        }
+        plan
+    }
+
+    /// A copy that flushes every store that is not to a variable of its own.
+    fn clone_of(&self, original: &str, places: &[(Place, InstructionValue)], plan: &mut Plan) -> String {
+        let name = format!("{original}_persist");
+        if plan.clones.iter().any(|clone| clone.name == name) {
+            return name;
+        }
+        let index = plan.clones.len();
+        plan.clones.push(PersistentFunction {
+            original: original.into(),
+            name: name.clone(),
+            flushes: Vec::new(),
+            calls: Vec::new(),
+        });
+        let mut flushes = Vec::new();
+        let mut calls = Vec::new();
+        for (place, instruction) in places.iter().filter(|(place, _)| place.function == original) {
+            if is_store(instruction) {
+                flushes.push(place.clone());
+            } else if let Some(callee) = callee(instruction)
+                && self.stores(&callee, places, &mut Vec::new())
+            {
+                calls.push((place.clone(), self.clone_of(&callee, places, plan)));
+            }
+        }
+        plan.clones[index].flushes = flushes;
+        plan.clones[index].calls = calls;
+        name
+    }
+
+    fn stores(&self, function: &str, places: &[(Place, InstructionValue)], seen: &mut Vec<String>) -> bool {
+        if seen.iter().any(|name| name == function) {
+            return false;
+        }
+        seen.push(function.into());
+        let mut own = places.iter().filter(|(place, _)| place.function == function);
+        own.any(|(_, instruction)| {
+            is_store(instruction) || callee(instruction).is_some_and(|callee| self.stores(&callee, places, seen))
+        })
+    }
+
+    /// All instructions, with their places.
+    fn places(&self) -> Vec<(Place, InstructionValue<'_>)> {
+        let mut places = Vec::new();
+        for function in self.module.get_functions() {
+            let instructions = function
+                .get_basic_blocks()
+                .into_iter()
+                .flat_map(|block| block.get_instructions());
+            let counted = instructions
+                .filter(|instruction| !callee(instruction).is_some_and(|name| name.starts_with("llvm.dbg")));
+            for (index, instruction) in counted.enumerate() {
+                let place = Place {
+                    function: function.get_name().to_string_lossy().into_owned(),
+                    instruction: index as u32,
+                    position: position(instruction),
+                };
+                places.push((place, instruction));
+            }
+        }
+        places
+    }
+}
+
+fn fix(edit: Edit) -> Fix {
+    Fix {
+        findings: Vec::new(),
+        edit,
+        safe_by: SafeBy::FlushInsertion,
+        candidates: Vec::new(),
+    }
+}
+
+fn is_call(instruction: &InstructionValue) -> bool {
+    instruction.get_opcode() == InstructionOpcode::Call
+        && !callee(instruction).is_some_and(|name| name.starts_with("llvm.dbg"))
+}
+
+fn callee(instruction: &InstructionValue) -> Option<String> {
+    matches!(
+        instruction.get_opcode(),
+        InstructionOpcode::Call | InstructionOpcode::Invoke
+    )
+    .then(|| Hint::callee_of(*instruction))
+    .flatten()
+}
+
+fn is_store(instruction: &InstructionValue) -> bool {
+    let pointer = match instruction.get_opcode() {
+        InstructionOpcode::Store => 1,
+        InstructionOpcode::AtomicRMW | InstructionOpcode::AtomicCmpXchg => 0,
+        _ => {
+            let known =
+                callee(instruction).is_some_and(|name| crashproof_sites::destination(plain_name(&name)).is_some());
+            if !known {
+                return false;
+            }
+            0
+        }
+    };
+    // SAFETY: the instruction has such an operand.
+    unsafe { LLVMIsAAllocaInst(LLVMGetOperand(instruction.as_value_ref(), pointer)).is_null() }
+}
+
+fn position(instruction: InstructionValue) -> Option<Position> {
+    let value = instruction.as_value_ref();
+    // SAFETY: LLVM keeps the names as long as the module.
+    unsafe {
+        let line = LLVMGetDebugLocLine(value);
+        if line == 0 {
+            return None;
+        }
+        let text = |get: unsafe extern "C" fn(_, *mut u32) -> *const i8| {
+            let mut length = 0;
+            let start = get(value, &mut length);
+            String::from_utf8_lossy(std::slice::from_raw_parts(start.cast::<u8>(), length as usize)).into_owned()
+        };
+        Some(Position {
+            file: Path::new(&text(LLVMGetDebugLocDirectory)).join(text(LLVMGetDebugLocFilename)),
+            line,
+            column: LLVMGetDebugLocColumn(value),
+        })
+    }
+}

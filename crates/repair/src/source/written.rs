@@ -1,0 +1,321 @@
+//! What a statement wrote: the expression at a store's position, and how to name its address and size again.
+
+use clang::EntityKind;
+
+use super::refusal::Refusal;
+use super::tree::{FunctionTree, NodeId};
+use crate::plan::Position;
+
+/// What the bitcode says of an instruction, to tell writes at one position apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hint {
+    /// Name of the function that it calls, if it is a call of one; intrinsics without `llvm.` and types.
+    pub callee: Option<String>,
+    /// Bytes that it stores, if that is a constant.
+    pub bytes: Option<u64>,
+}
+
+/// An expression that writes memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    pub node: NodeId,
+    pub target: Target,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An expression that is written.
+    Lvalue(NodeId),
+    /// A pointer to what is written: of an atomic operation.
+    Pointee(NodeId),
+    /// A range, by a known function.
+    Range { address: NodeId, size: Size },
+    /// A member of `this`, by an initialiser of a constructor.
+    Member(NodeId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    Bytes(NodeId),
+    /// So many elements of so many bytes.
+    Elements(NodeId, NodeId),
+    /// So many wide characters.
+    Wide(NodeId),
+    /// A string and its terminator.
+    String,
+}
+
+/// What is to be flushed, as source text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flushed {
+    pub address: String,
+    pub size: String,
+    /// Type of the address expression, to know which casts it needs.
+    pub pointer: Pointer,
+    /// The object that it is a member of, if it is.
+    pub member_of: Option<Object>,
+    /// Known not to cross a line: a number or pointer at its natural alignment.
+    pub is_in_one_line: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pointer {
+    pub is_const_or_volatile: bool,
+    pub is_char: bool,
+}
+
+/// A struct around a member, as source text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    pub address: String,
+    pub size: String,
+    pub bytes: u64,
+    /// Of the member.
+    pub offset: u64,
+    pub length: u64,
+}
+
+impl<'a> FunctionTree<'a> {
+    /// The writes that an instruction at the position may be.
+    pub fn writes_at(&self, position: &Position, hint: &Hint) -> Result<Vec<Write>, Refusal> {
+        let nothing = || Refusal::NoStatement {
+            path: self.file.path.clone(),
+            line: position.line,
+        };
+        let offset = self.file.offset(position.line, position.column).ok_or_else(nothing)?;
+        let all: Vec<Write> = (0..self.nodes.len()).filter_map(|node| self.write(node)).collect();
+        let mut found: Vec<Write> = all
+            .iter()
+            .copied()
+            .filter(|write| self.is_at(write.node, offset))
+            .collect();
+        if let Some(callee) = &hint.callee {
+            let called: Vec<Write> = found
+                .iter()
+                .copied()
+                .filter(|write| self.calls(write.node, callee))
+                .collect();
+            match called.is_empty() {
+                false => found = called,
+                // Not a call in the source: a struct that is copied as a whole.
+                true => found
+                    .retain(|write| self.kind(write.node) != EntityKind::CallExpr || self.is_operator_call(write.node)),
+            }
+        } else {
+            // A store is no call of a function that stores.
+            found.retain(|write| !matches!(write.target, Target::Range { .. }));
+        }
+        if let Some(bytes) = hint.bytes
+            && found.len() > 1
+        {
+            let same_size = |write: &&Write| self.bytes(write).is_none_or(|size| size == bytes);
+            found = found.iter().filter(same_size).copied().collect();
+        }
+        if found.len() > 1 {
+            // Variables of the function are not what a finding is about.
+            found.retain(|write| !self.is_local_variable(write));
+        }
+        if found.is_empty() {
+            // The parts of a value that is built in place have positions within it.
+            let holds = |write: &&Write| match write.target {
+                Target::Lvalue(left) => {
+                    let range = self.range(write.node);
+                    self.range(left).end <= offset && offset < range.end && self.nodes[write.node].is_spelled
+                }
+                _ => false,
+            };
+            found.extend(
+                all.iter()
+                    .filter(holds)
+                    .min_by_key(|write| self.range(write.node).len()),
+            );
+        }
+        match found.is_empty() {
+            true => Err(nothing()),
+            false => Ok(found),
+        }
+    }
+
+    /// The call at a position.
+    pub fn call_at(&self, position: &Position, hint: &Hint) -> Result<NodeId, Refusal> {
+        let nothing = || Refusal::NoStatement {
+            path: self.file.path.clone(),
+            line: position.line,
+        };
+        let offset = self.file.offset(position.line, position.column).ok_or_else(nothing)?;
+        let is_call = |node: &NodeId| {
+            matches!(self.kind(*node), EntityKind::CallExpr | EntityKind::AsmStmt)
+                || self.is_atomic_operation(*node).is_some()
+        };
+        let found: Vec<NodeId> = (0..self.nodes.len())
+            .filter(|node| is_call(node) && self.is_at(*node, offset))
+            .collect();
+        let named = |node: &&NodeId| hint.callee.as_ref().is_some_and(|callee| self.calls(**node, callee));
+        found.iter().find(named).or(found.first()).copied().ok_or_else(nothing)
+    }
+
+    /// Whether the debug information has the expression at the offset.
+    fn is_at(&self, node: NodeId, offset: usize) -> bool {
+        let range = self.range(node);
+        if range.is_empty() {
+            return false;
+        }
+        // From the definition of a macro: at the use.
+        if !self.nodes[node].is_spelled
+            || self
+                .macro_around(&range)
+                .is_some_and(|(used, _)| used.start < range.start)
+        {
+            let used = self.macro_around(&range).map_or(range.start, |(used, _)| used.start);
+            return used == offset;
+        }
+        let member = || {
+            let location = self.nodes[node].entity.get_location()?;
+            let callee = self.nodes[self.child(node, 0)?].entity.get_location()?;
+            Some([location, callee].map(|at| at.get_file_location().offset as usize))
+        };
+        match self.kind(node) {
+            EntityKind::BinaryOperator | EntityKind::CompoundAssignOperator | EntityKind::UnaryOperator => {
+                self.operator_offset(node) == Some(offset)
+            }
+            EntityKind::CallExpr if self.is_operator_call(node) => self.operator_offset(node) == Some(offset),
+            EntityKind::CallExpr => range.start == offset || member().is_some_and(|at| at.contains(&offset)),
+            _ => range.start == offset,
+        }
+    }
+
+    fn calls(&self, node: NodeId, callee: &str) -> bool {
+        if self.kind(node) != EntityKind::CallExpr {
+            return false;
+        }
+        let entity = self.nodes[node].entity.get_reference();
+        let mangled = entity.and_then(|entity| entity.get_mangled_name());
+        let name = self.name(node);
+        let plain = plain_name(&name);
+        mangled.as_deref() == Some(callee) || name == callee || plain == plain_name(callee)
+    }
+
+    /// `a = b` of a class, which libclang has as a call.
+    fn is_operator_call(&self, node: NodeId) -> bool {
+        self.kind(node) == EntityKind::CallExpr
+            && self.name(node).starts_with("operator")
+            && self.child(node, 0).is_some_and(|left| {
+                let call = self.range(node);
+                let left = self.range(left);
+                left.start == call.start
+                    && self.file.next_token(left.end).is_some_and(|token| {
+                        let text = self.file.token_text(token);
+                        text != "(" && text != "." && text != "->" && self.name(node).ends_with(text)
+                    })
+            })
+    }
+
+    /// The pointer of an operation of the `__atomic` and `__c11_atomic` families, which libclang does not expose as calls.
+    fn is_atomic_operation(&self, node: NodeId) -> Option<NodeId> {
+        if self.kind(node) != EntityKind::UnexposedExpr || self.nodes[node].children.len() < 2 {
+            return None;
+        }
+        let pointer = self.child(node, 0)?;
+        (self.ty(self.strip(pointer))?.get_kind() == clang::TypeKind::Pointer
+            || self.ty(pointer)?.get_kind() == clang::TypeKind::Pointer)
+            .then_some(pointer)
+    }
+
+    pub fn write(&self, node: NodeId) -> Option<Write> {
+        let target = match self.kind(node) {
+            EntityKind::BinaryOperator if self.name(node) == "=" => Target::Lvalue(self.child(node, 0)?),
+            EntityKind::CompoundAssignOperator => Target::Lvalue(self.child(node, 0)?),
+            EntityKind::UnaryOperator => match self.unary_operator(node)?.0.as_str() {
+                "++" | "--" => Target::Lvalue(self.child(node, 0)?),
+                _ => return None,
+            },
+            EntityKind::UnexposedExpr => Target::Pointee(self.is_atomic_operation(node)?),
+            EntityKind::CallExpr if self.is_operator_call(node) => Target::Lvalue(self.child(node, 0)?),
+            EntityKind::CallExpr => self.known_function(node)?,
+            EntityKind::MemberRef if self.nodes[node].parent == Some(0) => Target::Member(node),
+            _ => return None,
+        };
+        Some(Write { node, target })
+    }
+
+    fn known_function(&self, node: NodeId) -> Option<Target> {
+        let name = self.name(node);
+        let argument = |index: usize| self.child(node, index + 1);
+        let range = |address: usize, size: Size| {
+            Some(Target::Range {
+                address: argument(address)?,
+                size,
+            })
+        };
+        let bytes = |address: usize, size: usize| range(address, Size::Bytes(argument(size)?));
+        match plain_name(&name) {
+            "memcpy" | "memmove" | "memset" | "mempcpy" | "strncpy" | "stpncpy" => bytes(0, 2),
+            "bzero" | "explicit_bzero" | "snprintf" | "vsnprintf" => bytes(0, 1),
+            "strlcpy" | "strlcat" => bytes(0, 2),
+            "bcopy" | "read" | "pread" | "pread64" | "recv" | "recvfrom" => bytes(1, 2),
+            "strcpy" | "strcat" | "strncat" | "stpcpy" | "sprintf" | "vsprintf" => range(0, Size::String),
+            "wmemcpy" | "wmemmove" | "wmempcpy" | "wmemset" => range(0, Size::Wide(argument(2)?)),
+            "fread" | "fread_unlocked" => range(0, Size::Elements(argument(1)?, argument(2)?)),
+            name if name.starts_with("sync_") => Some(Target::Pointee(argument(0)?)),
+            _ => None,
+        }
+    }
+
+    fn bytes(&self, write: &Write) -> Option<u64> {
+        let size = match write.target {
+            Target::Lvalue(node) | Target::Member(node) => self.ty(node)?.get_sizeof(),
+            Target::Pointee(node) => self.ty(node)?.get_pointee_type()?.get_sizeof(),
+            Target::Range { .. } => return None,
+        };
+        size.ok().map(|size| size as u64)
+    }
+
+    fn is_local_variable(&self, write: &Write) -> bool {
+        let Target::Lvalue(node) = write.target else {
+            return false;
+        };
+        let mut node = self.strip(node);
+        // A member of a variable is as local as the variable.
+        while self.kind(node) == EntityKind::MemberRefExpr
+            && let Some(base) = self.child(node, 0)
+            && self
+                .ty(base)
+                .is_some_and(|ty| ty.get_canonical_type().get_kind() == clang::TypeKind::Record)
+        {
+            node = self.strip(base);
+        }
+        self.kind(node) == EntityKind::DeclRefExpr && self.local_variable(node).is_some()
+    }
+
+    /// The variable of this function, held by value, that a name refers to.
+    pub fn local_variable(&self, node: NodeId) -> Option<clang::Entity<'a>> {
+        let variable = self.nodes[node].entity.get_reference()?;
+        let is_reference = || {
+            let kind = variable.get_type().map(|ty| ty.get_canonical_type().get_kind());
+            matches!(
+                kind,
+                Some(clang::TypeKind::LValueReference | clang::TypeKind::RValueReference)
+            )
+        };
+        match variable.get_kind() {
+            EntityKind::ParmDecl | EntityKind::VarDecl => {}
+            _ => return None,
+        }
+        let is_static = matches!(
+            variable.get_storage_class(),
+            Some(clang::StorageClass::Static | clang::StorageClass::Extern)
+        );
+        let at = variable.get_location()?.get_file_location();
+        let is_inside = self.nodes[0].range.contains(&(at.offset as usize))
+            && at.file.is_some_and(|file| self.unit.path(file) == self.file.path);
+        (is_inside && !is_static && !is_reference()).then_some(variable)
+    }
+}
+
+/// Without what fortification, builtins and intrinsics add to a name.
+pub fn plain_name(name: &str) -> &str {
+    let name = name.strip_prefix("__builtin_").unwrap_or(name);
+    let name = name.strip_prefix("___").unwrap_or(name);
+    let name = name.strip_prefix("__").unwrap_or(name);
+    name.strip_suffix("_chk").unwrap_or(name)
+}
