@@ -33,6 +33,7 @@ use clang::Index;
 use crashproof_program::Program;
 use inkwell::module::Module;
 
+use crate::observed::Observed;
 use crate::plan::Plan;
 pub use diff::{Changed, Patch};
 pub use refusal::Refusal;
@@ -50,7 +51,7 @@ pub enum SourceError {
 }
 
 /// Turns the plan into changes of the sources below `tree`. The program must be the one that was planned for, its bitcode unchanged.
-pub fn patch(plan: &Plan, program: &Program, tree: &Path) -> Result<Patch, SourceError> {
+pub fn patch(plan: &Plan, program: &Program, observed: &Observed, tree: &Path) -> Result<Patch, SourceError> {
     let objects = program.files.iter().flat_map(|(_, sites)| sites.objects());
     let commands = objects
         .map(|object| CompileCommand {
@@ -59,13 +60,14 @@ pub fn patch(plan: &Plan, program: &Program, tree: &Path) -> Result<Patch, Sourc
             command: object.command.clone(),
         })
         .collect();
-    patch_sources(plan, &program.module, commands, tree)
+    patch_sources(plan, &program.module, commands, observed, tree)
 }
 
 fn patch_sources(
     plan: &Plan,
     module: &Module,
     commands: Vec<CompileCommand>,
+    _observed: &Observed,
     tree: &Path,
 ) -> Result<Patch, SourceError> {
     let libclang = Libclang::load()?;

@@ -9,12 +9,13 @@ use inkwell::module::Module;
 use super::anchor::Anchor;
 use super::diff::{Changed, Patch};
 use super::edits::{After, Edits};
+use super::hint::Hint;
 use super::idiom::{HEADER, HEADER_NAME, Idiom, Include};
 use super::includes;
 use super::refusal::Refusal;
 use super::tree::{FunctionTree, NodeId};
 use super::units::Units;
-use super::written::{Flushed, Hint, Write};
+use super::written::{Flushed, Write};
 use crate::plan::{Edit, Place, Plan, Position};
 
 pub struct Patcher<'a, 'c, 'u> {

@@ -130,14 +130,6 @@ impl<'i> Units<'i> {
             directory: &self.commands[index].directory,
         })
     }
-
-    /// What kept libclang from reading a source, for who wonders why nothing includes a file.
-    pub fn failures(&self) -> impl Iterator<Item = (PathBuf, &str)> {
-        self.units.iter().enumerate().filter_map(|(index, unit)| {
-            let reason = unit.get()?.as_ref().err()?;
-            Some((self.source(index), reason.as_str()))
-        })
-    }
 }
 
 /// A parsed translation unit.

@@ -2,18 +2,10 @@
 
 use clang::EntityKind;
 
+use super::hint::Hint;
 use super::refusal::Refusal;
 use super::tree::{FunctionTree, NodeId};
 use crate::plan::Position;
-
-/// What the bitcode says of an instruction, to tell writes at one position apart.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hint {
-    /// Name of the function that it calls, if it is a call of one; intrinsics without `llvm.` and types.
-    pub callee: Option<String>,
-    /// Bytes that it stores, if that is a constant.
-    pub bytes: Option<u64>,
-}
 
 /// An expression that writes memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,14 +9,10 @@ use std::process::Command;
 use inkwell::context::Context;
 use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::Module;
-use inkwell::values::{AsValueRef, InstructionOpcode, InstructionValue};
-use llvm_sys::core::{
-    LLVMGetDebugLocColumn, LLVMGetDebugLocDirectory, LLVMGetDebugLocFilename, LLVMGetDebugLocLine, LLVMGetOperand,
-    LLVMIsAAllocaInst,
-};
 
-use crate::plan::{Edit, Fix, PersistentFunction, Place, Plan, Position, SafeBy};
-use crate::source::written::{Hint, plain_name};
+use crate::ir::{self, Value};
+use crate::observed::Observed;
+use crate::plan::{Edit, Fix, PersistentFunction, Place, Plan, SafeBy, known};
 use crate::source::{CompileCommand, Patch, patch_sources};
 
 /// The changed files, and what was refused, for a snapshot.
@@ -106,7 +102,7 @@ fn patched(tree: &Path, files: &[(&str, &str)]) -> (Patch, Plan) {
         });
     }
     let plan = Planner { module: &module }.plan(&annotations);
-    let patch = patch_sources(&plan, &module, commands.clone(), tree).expect("a patch");
+    let patch = patch_sources(&plan, &module, commands.clone(), &Observed::default(), tree).expect("a patch");
     (patch, plan)
 }
 
@@ -160,7 +156,7 @@ impl Planner<'_, '_> {
         let mut groups: BTreeMap<String, usize> = BTreeMap::new();
         let places = self.places();
         for (file, line, annotation) in annotations {
-            let here = |wanted: &dyn Fn(&InstructionValue) -> bool| -> Vec<Place> {
+            let here = |wanted: &dyn Fn(&Value) -> bool| -> Vec<Place> {
                 let is_here = |place: &Place| {
                     place
                         .position
@@ -177,7 +173,7 @@ impl Planner<'_, '_> {
                 .map_or((annotation.as_str(), None), |(word, group)| (word, Some(group)));
             let (word, argument) = annotation.split_once(' ').unwrap_or((annotation, ""));
             let fence = word.ends_with("+fence");
-            let calls = |instruction: &InstructionValue| is_call(instruction);
+            let calls = |instruction: &Value| instruction.is_call();
             match word {
                 "flush" | "flush+fence" => {
                     let mut stores = here(&|instruction| is_store(instruction));
@@ -216,9 +212,8 @@ impl Planner<'_, '_> {
                     flush: here(&calls)[0].clone(),
                 })),
                 "subprogram" | "subprogram+fence" => {
-                    let named = |instruction: &InstructionValue| {
-                        calls(instruction) && callee(instruction).as_deref() == Some(argument)
-                    };
+                    let named =
+                        |instruction: &Value| calls(instruction) && callee(instruction).as_deref() == Some(argument);
                     let call = here(&named).first().expect("the call").clone();
                     let clone = self.clone_of(argument, &places, &mut plan);
                     plan.fixes.push(fix(Edit::Subprogram { call, clone, fence }));
@@ -230,7 +225,7 @@ impl Planner<'_, '_> {
     }
 
     /// A copy that flushes every store that is not to a variable of its own.
-    fn clone_of(&self, original: &str, places: &[(Place, InstructionValue)], plan: &mut Plan) -> String {
+    fn clone_of(&self, original: &str, places: &[(Place, Value)], plan: &mut Plan) -> String {
         let name = format!("{original}_persist");
         if plan.clones.iter().any(|clone| clone.name == name) {
             return name;
@@ -239,14 +234,13 @@ impl Planner<'_, '_> {
         plan.clones.push(PersistentFunction {
             original: original.into(),
             name: name.clone(),
-            flushes: Vec::new(),
-            calls: Vec::new(),
+            ..PersistentFunction::default()
         });
         let mut flushes = Vec::new();
         let mut calls = Vec::new();
         for (place, instruction) in places.iter().filter(|(place, _)| place.function == original) {
             if is_store(instruction) {
-                flushes.push(place.clone());
+                flushes.push(vec![place.clone()]);
             } else if let Some(callee) = callee(instruction)
                 && self.stores(&callee, places, &mut Vec::new())
             {
@@ -258,7 +252,7 @@ impl Planner<'_, '_> {
         name
     }
 
-    fn stores(&self, function: &str, places: &[(Place, InstructionValue)], seen: &mut Vec<String>) -> bool {
+    fn stores(&self, function: &str, places: &[(Place, Value)], seen: &mut Vec<String>) -> bool {
         if seen.iter().any(|name| name == function) {
             return false;
         }
@@ -270,25 +264,11 @@ impl Planner<'_, '_> {
     }
 
     /// All instructions, with their places.
-    fn places(&self) -> Vec<(Place, InstructionValue<'_>)> {
-        let mut places = Vec::new();
-        for function in self.module.get_functions() {
-            let instructions = function
-                .get_basic_blocks()
-                .into_iter()
-                .flat_map(|block| block.get_instructions());
-            let counted = instructions
-                .filter(|instruction| !callee(instruction).is_some_and(|name| name.starts_with("llvm.dbg")));
-            for (index, instruction) in counted.enumerate() {
-                let place = Place {
-                    function: function.get_name().to_string_lossy().into_owned(),
-                    instruction: index as u32,
-                    position: position(instruction),
-                };
-                places.push((place, instruction));
-            }
-        }
-        places
+    fn places(&self) -> Vec<(Place, Value<'_>)> {
+        let instructions = ir::functions(self.module).flat_map(Value::instructions);
+        instructions
+            .filter_map(|instruction| Some((instruction.place()?, instruction)))
+            .collect()
     }
 }
 
@@ -301,54 +281,15 @@ fn fix(edit: Edit) -> Fix {
     }
 }
 
-fn is_call(instruction: &InstructionValue) -> bool {
-    instruction.get_opcode() == InstructionOpcode::Call
-        && !callee(instruction).is_some_and(|name| name.starts_with("llvm.dbg"))
+fn callee(instruction: &Value) -> Option<String> {
+    instruction.called_function().map(|function| function.name().to_owned())
 }
 
-fn callee(instruction: &InstructionValue) -> Option<String> {
-    matches!(
-        instruction.get_opcode(),
-        InstructionOpcode::Call | InstructionOpcode::Invoke
-    )
-    .then(|| Hint::callee_of(*instruction))
-    .flatten()
-}
-
-fn is_store(instruction: &InstructionValue) -> bool {
-    let pointer = match instruction.get_opcode() {
-        InstructionOpcode::Store => 1,
-        InstructionOpcode::AtomicRMW | InstructionOpcode::AtomicCmpXchg => 0,
-        _ => {
-            let known =
-                callee(instruction).is_some_and(|name| crashproof_sites::destination(plain_name(&name)).is_some());
-            if !known {
-                return false;
-            }
-            0
-        }
+fn is_store(instruction: &Value) -> bool {
+    let written = callee(instruction).and_then(|callee| known::written(&callee));
+    let pointer = match written {
+        Some(written) => instruction.arguments().get(written.destination as usize).copied(),
+        None => instruction.store_pointer(),
     };
-    // SAFETY: the instruction has such an operand.
-    unsafe { LLVMIsAAllocaInst(LLVMGetOperand(instruction.as_value_ref(), pointer)).is_null() }
-}
-
-fn position(instruction: InstructionValue) -> Option<Position> {
-    let value = instruction.as_value_ref();
-    // SAFETY: LLVM keeps the names as long as the module.
-    unsafe {
-        let line = LLVMGetDebugLocLine(value);
-        if line == 0 {
-            return None;
-        }
-        let text = |get: unsafe extern "C" fn(_, *mut u32) -> *const i8| {
-            let mut length = 0;
-            let start = get(value, &mut length);
-            String::from_utf8_lossy(std::slice::from_raw_parts(start.cast::<u8>(), length as usize)).into_owned()
-        };
-        Some(Position {
-            file: Path::new(&text(LLVMGetDebugLocDirectory)).join(text(LLVMGetDebugLocFilename)),
-            line,
-            column: LLVMGetDebugLocColumn(value),
-        })
-    }
+    pointer.is_some_and(|pointer| !pointer.base().is_alloca())
 }
