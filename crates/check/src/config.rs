@@ -30,6 +30,17 @@ pub struct Config<T = IgnoredAny> {
     pub ignores: Vec<Ignore>,
     #[serde(default = "Vec::new", rename = "test")]
     pub tests: Vec<T>,
+    #[serde(default)]
+    pub repair: RepairCommands,
+}
+
+/// `[repair]`: what `crashproof repair` takes for commands that it is not given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RepairCommands {
+    pub build: Option<String>,
+    pub test: Option<String>,
+    pub setup: Option<String>,
 }
 
 impl<T> Default for Config<T> {
@@ -38,6 +49,7 @@ impl<T> Default for Config<T> {
             rules: Vec::new(),
             ignores: Vec::new(),
             tests: Vec::new(),
+            repair: RepairCommands::default(),
         }
     }
 }
@@ -317,6 +329,7 @@ impl<T> Config<T> {
             rules: self.rules,
             ignores: self.ignores,
             tests: Vec::new(),
+            repair: RepairCommands::default(),
         }
     }
 }

@@ -20,7 +20,7 @@ mod tag;
 mod tests;
 mod transactions;
 
-pub use config::{Analysis, Config, ConfigError, Ignore, Rule, Selector};
+pub use config::{Analysis, Config, ConfigError, Ignore, RepairCommands, Rule, Selector};
 pub use crashproof_model::Model;
 
 use crashproof_report::{Program, Report, TraceSummary};

@@ -10,9 +10,13 @@ use crate::commands::dump::{EventClass, OffsetRange};
 
 mod crash;
 mod explain;
+// The program that repairs is another one; its options are in its crate, and known here for help, completions and man pages.
+#[path = "../../repair/src/arguments.rs"]
+mod repair;
 
 pub use crash::{CrashArguments, Strategy};
 pub use explain::ExplainArguments;
+use repair::RepairArguments;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -25,6 +29,8 @@ pub use explain::ExplainArguments;
     after_help = "Examples:\n  crashproof check -- ./app args…     run ./app and say what is wrong\n  \
                   crashproof crash --recover './app --verify pool' -- ./app --load pool\n                                      \
                   crash ./app everywhere, and say from where it does not recover\n  \
+                  crashproof repair --build make -- ./app args…\n                                      \
+                  patch its source, tested\n  \
                   crashproof test                     do what crashproof.toml says\n  \
                   crashproof doctor                   say what this machine lacks\n\n\
                   `crashproof help COMMAND` says more.",
@@ -44,6 +50,7 @@ pub enum Command {
     Check(CheckArguments),
     // Boxed: it has many options.
     Crash(Box<CrashArguments>),
+    Repair(Box<RepairArguments>),
     Test(TestArguments),
     Init(InitArguments),
     Record(RecordArguments),

@@ -34,6 +34,7 @@ fn main() {
         Command::Record(arguments) => commands::record::run(arguments),
         Command::Check(arguments) => commands::check::run(arguments),
         Command::Crash(arguments) => commands::crash::run(arguments),
+        Command::Repair(_) => commands::repair::run(std::env::args_os().skip(1)),
         Command::Test(arguments) => commands::test::run(arguments),
         Command::Init(arguments) => commands::init::run(arguments),
         Command::Dump(arguments) => commands::dump::run(arguments),

@@ -5,14 +5,30 @@
 //! - [`locate`]: from the frames of a finding to instructions of the front end's bitcode;
 //! - [`plan`]: what to insert, and the lemma that makes it safe. Knows the bitcode, not the source;
 //! - *apply*, twice: to the bitcode, and to the source ([`source`]) as a unified diff;
-//! - *verify*: rebuild in a copy, test, record and check again.
+//! - *verify* (`trial`, [`verify`], `ladder`): rebuild in a copy, test, record and check again.
+//!
+//! [`flow`] is the whole, in copies of the user's tree (`workspace`).
 //!
 //! The paper stops at bitcode; the plan here is data that names places, so that both can be made from it.
 
+pub mod arguments;
+mod commands;
+mod copy;
+pub mod design;
+pub mod flow;
+mod input;
+pub mod interrupt;
 pub mod ir;
+mod ladder;
+mod lines;
 pub mod locate;
 pub mod observed;
+pub mod outcome;
 pub mod plan;
 pub mod source;
+pub mod terminal;
 #[cfg(test)]
 mod testing;
+mod trial;
+pub mod verify;
+mod workspace;

@@ -10,8 +10,10 @@ pub mod generate;
 pub mod init;
 pub mod outcome;
 pub mod record;
+pub mod repair;
 pub mod self_test;
 pub mod setup;
+pub mod sibling;
 pub mod test;
 
 /// Errors are for people: a message with the cause and the remedy.

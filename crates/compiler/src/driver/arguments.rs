@@ -17,6 +17,20 @@ const SOURCES: &[&str] = &[
     "ll", "cppm", "ccm", "cxxm", "c++m", "ixx", "pcm", "iim",
 ];
 
+/// Repair mode, if it is 1.
+pub const REPAIR_VARIABLE: &str = "CRASHPROOF_REPAIR";
+
+/// Repair mode, as in section 5.1 of Hippocrates: neither optimised nor inlined, so that the stack of every store is whole and each store is
+/// one of the source. The embedded bitcode may still be optimised (no `optnone`), because a fixed binary may be made of it.
+/// glibc warns of `_FORTIFY_SOURCE` without optimisation, which `-Werror` would make an error.
+const REPAIR: &[&str] = &[
+    "-O0",
+    "-Xclang",
+    "-disable-O0-optnone",
+    "-fno-inline",
+    "-U_FORTIFY_SOURCE",
+];
+
 #[derive(Debug, PartialEq, Eq)]
 pub struct Arguments {
     /// As given, with response files expanded and without what is dropped.
@@ -37,6 +51,16 @@ impl Arguments {
         Arguments {
             lto_dropped: all.len() < before,
             all,
+        }
+    }
+
+    /// Repair mode. The last `-O` counts, so these come last, but before the `--` after which there are only files. A command that
+    /// compiles nothing stays as it is.
+    pub fn for_repair(&mut self) {
+        if self.may_compile() {
+            let files = self.all.iter().position(|argument| argument == "--");
+            let at = files.unwrap_or(self.all.len());
+            self.all.splice(at..at, REPAIR.iter().map(OsString::from));
         }
     }
 
@@ -166,6 +190,18 @@ mod tests {
         assert_eq!(arguments.all, ["-O2", "-fno-lto", "a.c"]);
         assert!(arguments.lto_dropped);
         assert!(!parse(&["-fno-lto", "a.c"]).lto_dropped);
+    }
+
+    #[test]
+    fn repair_mode_comes_after_all_other_options() {
+        let mut arguments = parse(&["-O2", "-c", "--", "a.c"]);
+        arguments.for_repair();
+        assert_eq!(arguments.all[..2], ["-O2", "-c"]);
+        assert_eq!(arguments.all[2..2 + REPAIR.len()], *REPAIR);
+        assert_eq!(arguments.all[2 + REPAIR.len()..], ["--", "a.c"]);
+        let mut arguments = parse(&["-O2", "a.o", "-o", "a"]);
+        arguments.for_repair();
+        assert_eq!(arguments.all, ["-O2", "a.o", "-o", "a"]);
     }
 
     #[test]

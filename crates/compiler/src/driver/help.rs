@@ -23,6 +23,7 @@ is left out, and code for other machines is not instrumented.
 
 Environment:
   CRASHPROOF_CLANG   the clang 19 to use [default: clang-19 in PATH, then /usr/lib/llvm-19/bin/clang]
+  CRASHPROOF_REPAIR  1: nothing is optimised or inlined, as `crashproof repair` needs it to know whole call stacks
 
 clang-19 --help lists the options of clang.
 ";

@@ -46,7 +46,11 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> i32 {
         print!("{}", help::TEXT);
         return 0;
     }
-    let status = drive(language(&called_as), Arguments::parse(given)).unwrap_or_else(|error| {
+    let mut arguments = Arguments::parse(given);
+    if std::env::var_os(arguments::REPAIR_VARIABLE).is_some_and(|value| value == "1") {
+        arguments.for_repair();
+    }
+    let status = drive(language(&called_as), arguments).unwrap_or_else(|error| {
         say("error", &error.to_string());
         1
     });

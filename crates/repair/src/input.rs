@@ -1,0 +1,268 @@
+//! What is to be repaired and how it is built and run: from the command line and from `crashproof.toml`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crashproof_check::{Config, ConfigError};
+use crashproof_report::Finding;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::arguments::RepairArguments;
+
+const CONFIG: &str = "crashproof.toml";
+
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("the repair needs the command that builds the program: --build make, or `build` of [repair] in {CONFIG}")]
+    NoBuild,
+    #[error("which program? Give it after --, as `crashproof repair --build make -- ./app args…`, or as a [[test]] in {CONFIG}")]
+    NoProgram,
+    #[error("{} has several tests ({}); give the program of one of them after --", path.display(), names.join(", "))]
+    SeveralTests { path: PathBuf, names: Vec<String> },
+    #[error("`program` of a [[test]] has a quotation mark that nothing closes: {text}")]
+    Quotation { text: String },
+    #[error("cannot read the findings {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{} is not a list of findings: {reason}; `crashproof check --json FILE` writes one, docs/check.md says what is in it",
+        path.display()
+    )]
+    Findings { path: PathBuf, reason: String },
+}
+
+/// All that was asked for.
+pub struct Input {
+    pub build: String,
+    pub test: Option<String>,
+    pub setup: Option<String>,
+    /// May be empty if a trace tells it.
+    pub program: Vec<OsString>,
+    pub pm: Vec<String>,
+    pub config: Option<PathBuf>,
+    pub given: Given,
+    /// The test of the configuration that has this program and a recovery, as TOML.
+    pub recovery: Option<toml::Table>,
+}
+
+/// Where the findings come from.
+pub enum Given {
+    /// A run of the program.
+    Run,
+    Trace(PathBuf),
+    Findings(Vec<Finding>),
+}
+
+/// As far as a repair has to know it.
+#[derive(Clone, Debug, Deserialize)]
+struct Test {
+    name: Option<String>,
+    program: Words,
+    #[serde(default)]
+    pm: Vec<String>,
+    setup: Option<String>,
+    recover: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Words {
+    Text(String),
+    List(Vec<String>),
+}
+
+impl Test {
+    fn words(&self) -> Result<Vec<OsString>, InputError> {
+        let words = match &self.program {
+            Words::List(words) => words.clone(),
+            Words::Text(text) => shell_words::split(text).map_err(|_| InputError::Quotation { text: text.clone() })?,
+        };
+        Ok(words.into_iter().map(OsString::from).collect())
+    }
+}
+
+impl Input {
+    pub fn new(arguments: &RepairArguments) -> Result<Input, InputError> {
+        let config = arguments.config.clone().or_else(|| default_config(arguments.source.as_deref()));
+        let loaded: Config<Test> = match &config {
+            Some(path) => Config::load(path)?,
+            None => Config::default(),
+        };
+        let given = match (&arguments.findings, &arguments.trace) {
+            (Some(path), _) => Given::Findings(read_findings(path)?),
+            (None, Some(trace)) => Given::Trace(trace.clone()),
+            (None, None) => Given::Run,
+        };
+        let mut program = arguments.command.clone();
+        let from_findings = || arguments.findings.as_deref().map_or_else(Vec::new, command_of);
+        if program.is_empty() {
+            program = from_findings();
+        }
+        let mut index = None;
+        for (at, test) in loaded.tests.iter().enumerate() {
+            if test.words()? == program {
+                index = Some(at);
+                break;
+            }
+        }
+        if program.is_empty() && !matches!(given, Given::Trace(_)) {
+            match loaded.tests.as_slice() {
+                [] => return Err(InputError::NoProgram),
+                [only] => {
+                    program = only.words()?;
+                    index = Some(0);
+                }
+                tests => {
+                    return Err(InputError::SeveralTests {
+                        path: config.unwrap_or_default(),
+                        names: tests.iter().filter_map(|test| test.name.clone()).collect(),
+                    });
+                }
+            }
+        }
+        let test = index.map(|index| &loaded.tests[index]);
+        let commands = loaded.repair.clone();
+        let recovers = test.is_some_and(|test| test.recover.is_some());
+        Ok(Input {
+            build: arguments.build.clone().or(commands.build).ok_or(InputError::NoBuild)?,
+            test: arguments.test.clone().or(commands.test),
+            setup: arguments.setup.clone().or(commands.setup).or_else(|| test?.setup.clone()),
+            program,
+            pm: match (arguments.pm.is_empty(), test) {
+                (true, Some(test)) => test.pm.clone(),
+                _ => arguments.pm.clone(),
+            },
+            recovery: match (recovers, index, &config) {
+                (true, Some(index), Some(path)) => only_test(path, index),
+                _ => None,
+            },
+            config,
+            given,
+        })
+    }
+}
+
+/// Where the user is, else at the root of the source tree.
+fn default_config(source: Option<&Path>) -> Option<PathBuf> {
+    let there = source.map(|source| source.join(CONFIG));
+    [Some(PathBuf::from(CONFIG)), there].into_iter().flatten().find(|path| path.is_file())
+}
+
+/// The configuration with one of its tests.
+fn only_test(path: &Path, index: usize) -> Option<toml::Table> {
+    let mut table: toml::Table = std::fs::read_to_string(path).ok()?.parse().ok()?;
+    let tests = table.get_mut("test")?.as_array_mut()?;
+    *tests = vec![tests.get(index)?.clone()];
+    Some(table)
+}
+
+fn read_json(path: &Path) -> Result<Value, InputError> {
+    let text = std::fs::read_to_string(path).map_err(|source| InputError::Read {
+        path: path.into(),
+        source,
+    })?;
+    serde_json::from_str(&text).map_err(|error| InputError::Findings {
+        path: path.into(),
+        reason: error.to_string(),
+    })
+}
+
+/// The program that a report is about.
+fn command_of(path: &Path) -> Vec<OsString> {
+    let words = read_json(path).ok().and_then(|report| report.pointer("/program/command").cloned());
+    let words: Vec<String> = words.and_then(|words| serde_json::from_value(words).ok()).unwrap_or_default();
+    words.into_iter().map(OsString::from).collect()
+}
+
+/// A report, or a list of findings. Of other tools no more is expected than kind, file and line.
+fn read_findings(path: &Path) -> Result<Vec<Finding>, InputError> {
+    let wrong = |reason: String| InputError::Findings {
+        path: path.into(),
+        reason,
+    };
+    let list = match read_json(path)? {
+        Value::Array(list) => list,
+        Value::Object(mut report) => match report.remove("findings") {
+            Some(Value::Array(list)) => list,
+            _ => return Err(wrong("it has no list `findings`".to_owned())),
+        },
+        _ => return Err(wrong("it is neither a report nor a list".to_owned())),
+    };
+    let mut findings = Vec::new();
+    for (index, finding) in list.into_iter().enumerate() {
+        let finding = serde_json::from_value(complete(finding));
+        findings.push(finding.map_err(|error| wrong(format!("finding {}: {error}", index + 1)))?);
+    }
+    Ok(findings)
+}
+
+/// Fills in what a finding of another tool may lack.
+fn complete(mut finding: Value) -> Value {
+    let Some(fields) = finding.as_object_mut() else {
+        return finding;
+    };
+    let own = |name: &str, fields: &Map<String, Value>| fields.get(name).cloned().unwrap_or(Value::Null);
+    if !fields.get("stack").is_some_and(|stack| stack.as_array().is_some_and(|stack| !stack.is_empty())) {
+        let frame = json!({
+            "function": own("function", fields),
+            "file": own("file", fields),
+            "line": own("line", fields),
+            "column": own("column", fields),
+        });
+        fields.insert("stack".to_owned(), json!([frame]));
+    }
+    for (name, value) in [("severity", json!("error")), ("count", json!(1)), ("message", json!(""))] {
+        fields.entry(name).or_insert(value);
+    }
+    for stack in ["/stack", "/durable_by/stack"] {
+        for frame in finding.pointer_mut(stack).and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(frame) = frame.as_object_mut() {
+                frame.entry("address").or_insert(json!(0));
+            }
+        }
+    }
+    finding
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crashproof_report::{Kind, Severity};
+
+    fn findings(text: &str) -> Result<Vec<Finding>, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        read_findings(file.path()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn kind_file_and_line_are_enough() {
+        for text in [
+            r#"[{"kind": "missing-flush", "file": "a.c", "line": 7}]"#,
+            r#"{"findings": [{"kind": "missing-flush", "file": "a.c", "line": 7, "stack": []}]}"#,
+        ] {
+            let found = findings(text).unwrap();
+            assert_eq!((found[0].kind, found[0].severity, found[0].count), (Kind::MissingFlush, Severity::Error, 1));
+            assert_eq!((found[0].stack[0].file.as_deref(), found[0].stack[0].line), (Some("a.c"), Some(7)));
+            assert!(found[0].durable_by.is_none());
+        }
+        let stack = r#"[{"kind": "missing-fence", "stack": [{"function": "f"}], "durable_by": {"kind": "fence", "stack": [{"function": "g"}]}}]"#;
+        assert_eq!(findings(stack).unwrap()[0].durable_by.as_ref().unwrap().stack[0].function.as_deref(), Some("g"));
+    }
+
+    #[test]
+    fn what_is_not_a_list_of_findings_is_refused() {
+        for (text, word) in [
+            ("{", "EOF"),
+            ("7", "neither"),
+            ("{}", "no list"),
+            (r#"[{"kind": "missing-flash"}]"#, "finding 1"),
+            (r#"{"findings": [7]}"#, "finding 1"),
+        ] {
+            let error = findings(text).unwrap_err();
+            assert!(error.contains(word) && error.contains("crashproof check --json"), "{text}: {error}");
+        }
+    }
+}

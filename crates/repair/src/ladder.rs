@@ -1,0 +1,274 @@
+//! What is tried when a patch does not verify: less and less clever plans, then without the fix that fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crashproof_report::Finding;
+
+use crate::design::{Design, Designer};
+use crate::outcome::{Attempt, Compared, Verification};
+use crate::plan::PlanOptions;
+use crate::trial::{Trial, TrialError, Trials};
+use crate::verify::Comparison;
+
+/// With more fixes than this, leaving out one at a time takes too long.
+const SINGLY: usize = 8;
+
+/// A design, and what its verification showed.
+pub struct Verified {
+    pub design: Design,
+    /// Findings that are left because nothing that was tried repairs them, and why.
+    pub failed: BTreeMap<usize, String>,
+    /// Findings that were to be repaired and are still there.
+    pub still: BTreeSet<usize>,
+    /// What only the user's build has.
+    pub remaining: Vec<Finding>,
+    pub seen_before: BTreeSet<usize>,
+    pub verification: Option<Verification>,
+}
+
+impl Verified {
+    pub fn not_done(design: Design) -> Verified {
+        Verified {
+            design,
+            failed: BTreeMap::new(),
+            still: BTreeSet::new(),
+            remaining: Vec::new(),
+            seen_before: BTreeSet::new(),
+            verification: None,
+        }
+    }
+}
+
+/// Something to try.
+struct Rung {
+    how: String,
+    options: PlanOptions,
+    without: BTreeMap<usize, String>,
+}
+
+struct Ladder<'a, 'b, 't> {
+    designer: &'a Designer<'a, 'b>,
+    trials: &'a mut Trials<'t>,
+    findings: &'a [Finding],
+    attempts: Vec<Attempt>,
+    tried: BTreeSet<String>,
+}
+
+/// What trying a rung came to.
+struct Tried {
+    design: Design,
+    trial: Trial,
+    without: BTreeMap<usize, String>,
+}
+
+impl Tried {
+    /// Nothing wrong, and nothing that costs time either.
+    fn is_perfect(&self) -> bool {
+        self.is_good() && self.trial.comparison.new_warnings.is_empty()
+    }
+
+    fn is_good(&self) -> bool {
+        self.trial.is_harmless() && self.trial.comparison.still.is_empty()
+    }
+}
+
+/// Verifies `first`, and what comes after it if it fails. `findings` name the files of the user's tree.
+pub fn climb(
+    designer: &Designer,
+    first: Design,
+    options: &PlanOptions,
+    trials: &mut Trials,
+    findings: &[Finding],
+) -> Result<Verified, TrialError> {
+    let mut ladder = Ladder {
+        designer,
+        trials,
+        findings,
+        attempts: Vec::new(),
+        tried: BTreeSet::new(),
+    };
+    let asked = Rung {
+        how: "as planned".to_owned(),
+        options: options.clone(),
+        without: BTreeMap::new(),
+    };
+    let mut tried: Vec<Tried> = Vec::new();
+    let Some(attempt) = ladder.try_design(first, &asked)? else {
+        return Ok(Verified::not_done(Design::default()));
+    };
+    if attempt.is_perfect() {
+        return Ok(ladder.conclude(attempt));
+    }
+    tried.push(attempt);
+    for rung in simpler(options) {
+        if let Some(attempt) = ladder.try_rung(&rung)? {
+            if attempt.is_perfect() {
+                return Ok(ladder.conclude(attempt));
+            }
+            tried.push(attempt);
+        }
+    }
+    if let Some(at) = tried.iter().position(Tried::is_good) {
+        return Ok(ladder.conclude(tried.swap_remove(at)));
+    }
+    for rung in without_what_fails(&tried, options) {
+        if let Some(attempt) = ladder.try_rung(&rung)?.filter(Tried::is_good) {
+            return Ok(ladder.conclude(attempt));
+        }
+    }
+    Ok(ladder.give_up(tried))
+}
+
+fn simpler(options: &PlanOptions) -> Vec<Rung> {
+    let rung = |how: &str, options: PlanOptions| Rung {
+        how: how.to_owned(),
+        options,
+        without: BTreeMap::new(),
+    };
+    let mut rungs = Vec::new();
+    let one_by_one = PlanOptions {
+        coalesce: false,
+        ..options.clone()
+    };
+    if options.coalesce {
+        rungs.push(rung("each store flushed by itself", one_by_one.clone()));
+    }
+    if !options.intra_only {
+        let intra_only = PlanOptions {
+            intra_only: true,
+            ..one_by_one
+        };
+        rungs.push(rung("without persistent variants of functions", intra_only));
+    }
+    rungs
+}
+
+/// Where it is known which findings stay, without those; else without one fix at a time.
+fn without_what_fails(tried: &[Tried], options: &PlanOptions) -> Vec<Rung> {
+    let best = tried.iter().filter(|tried| tried.trial.is_harmless()).min_by_key(|tried| tried.trial.comparison.still.len());
+    if let Some(best) = best {
+        let reason = "every fix that was tried leaves it there, in the program as your command builds it";
+        return vec![Rung {
+            how: "without the findings that stay".to_owned(),
+            options: options.clone(),
+            without: best.trial.comparison.still.iter().map(|&index| (index, reason.to_owned())).collect(),
+        }];
+    }
+    let Some(first) = tried.first() else {
+        return Vec::new();
+    };
+    let fixes = &first.design.plan.fixes;
+    if fixes.len() > SINGLY || fixes.len() < 2 {
+        return Vec::new();
+    }
+    let problem = first.problem();
+    let without = |findings: &[usize]| {
+        let reason = format!("with its fix the patch does not verify: {problem}");
+        findings.iter().map(|&index| (index, reason.clone())).collect()
+    };
+    fixes
+        .iter()
+        .enumerate()
+        .map(|(index, fix)| Rung {
+            how: format!("without fix {}", index + 1),
+            options: options.clone(),
+            without: without(&fix.findings),
+        })
+        .collect()
+}
+
+impl Tried {
+    fn problem(&self) -> String {
+        let Comparison { still, new, .. } = &self.trial.comparison;
+        if let Some(problem) = &self.trial.problem {
+            return problem.clone();
+        }
+        if let Some(new) = new.first() {
+            return format!("it brings something new: {}, {}", new.kind, new.at(""));
+        }
+        match still.len() {
+            0 => String::new(),
+            1 => "1 finding is still there".to_owned(),
+            count => format!("{count} findings are still there"),
+        }
+    }
+}
+
+impl Ladder<'_, '_, '_> {
+    fn try_rung(&mut self, rung: &Rung) -> Result<Option<Tried>, TrialError> {
+        let without: BTreeSet<usize> = rung.without.keys().copied().collect();
+        let design = self.designer.design(&rung.options, &without);
+        self.try_design(design, rung)
+    }
+
+    /// `None` if there is nothing to try, or it was tried before.
+    fn try_design(&mut self, design: Design, rung: &Rung) -> Result<Option<Tried>, TrialError> {
+        if design.diff.is_empty() || !self.tried.insert(design.diff.clone()) {
+            return Ok(None);
+        }
+        let mut trial = self.trials.try_patch(&design, self.findings)?;
+        // What has no fix is expected to stay.
+        let fixed: BTreeSet<usize> = design.fixed().collect();
+        trial.comparison.still.retain(|index| fixed.contains(index));
+        let tried = Tried {
+            design,
+            trial,
+            without: rung.without.clone(),
+        };
+        self.attempts.push(Attempt {
+            how: rung.how.clone(),
+            passed: tried.is_good(),
+            problem: Some(tried.problem()).filter(|problem| !problem.is_empty()),
+            new_warnings: tried.trial.comparison.new_warnings.clone(),
+        });
+        Ok(Some(tried))
+    }
+
+    fn verification(&self, verified: bool, trial: Option<&Trial>) -> Verification {
+        Verification {
+            verified,
+            attempts: self.attempts.clone(),
+            test: self.trials.has_test().then_some(verified),
+            output: trial.map_or(Compared::NotCompared, |trial| trial.output),
+            crash: trial.and_then(|trial| trial.crash),
+        }
+    }
+
+    fn conclude(mut self, tried: Tried) -> Verified {
+        let Tried { design, trial, without } = tried;
+        // It need not be the last that was tried.
+        if let Some(at) = self.attempts.iter().rposition(|attempt| attempt.passed) {
+            let attempt = self.attempts.remove(at);
+            self.attempts.push(attempt);
+        }
+        Verified {
+            verification: Some(self.verification(true, Some(&trial))),
+            design,
+            failed: without,
+            still: trial.comparison.still,
+            remaining: trial.comparison.remaining,
+            seen_before: trial.comparison.seen_before,
+        }
+    }
+
+    /// Nothing is changed.
+    fn give_up(self, tried: Vec<Tried>) -> Verified {
+        let Some(first) = tried.into_iter().next() else {
+            return Verified::not_done(Design::default());
+        };
+        let reason = format!("the patch does not verify: {}", first.problem());
+        let failed = first.design.fixed().map(|index| (index, reason.clone())).collect();
+        Verified {
+            verification: Some(self.verification(false, Some(&first.trial))),
+            failed,
+            still: first.trial.comparison.still,
+            remaining: Vec::new(),
+            seen_before: first.trial.comparison.seen_before,
+            design: Design {
+                diff: String::new(),
+                changes: Vec::new(),
+                ..first.design
+            },
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What came of a repair: as JSON (docs/repair.md has the contract) and in words.
+
+use std::fmt::Write;
+
+use crashproof_report::{Finding, Kind, Severity};
+use serde::Serialize;
+
+use crate::plan::{Candidate, Edit, PersistentFunction, SafeBy};
+use crate::verify::Named;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    pub version: u32,
+    pub result: Verdict,
+    /// As it was run, in the user's tree.
+    pub program: Vec<String>,
+    pub findings: Vec<FindingOutcome>,
+    pub fixes: Vec<FixOutcome>,
+    pub clones: Vec<PersistentFunction>,
+    /// With which functions the patch flushes and fences.
+    pub idiom: Option<String>,
+    pub diff: String,
+    /// `None`: there was no patch, or it was not to be verified.
+    pub verification: Option<Verification>,
+    /// The patch was written to the tree.
+    pub applied: bool,
+    /// What the user should know beside.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Every error is repaired, or there was none.
+    Repaired,
+    Left,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct FindingOutcome {
+    #[serde(flatten)]
+    pub finding: Named,
+    pub state: State,
+    /// Why it is not repaired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Indices of the fixes that repair it.
+    pub fixes: Vec<usize>,
+    /// The unpatched program had it, too, built by the user's command. If not, its absence afterwards proves nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen_before: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    Repaired,
+    Left,
+    /// A matter of performance, which is repaired only on request, or none at all.
+    NotAsked,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct FixOutcome {
+    /// Indices of the findings that it repairs, or helps to.
+    pub findings: Vec<usize>,
+    pub edit: Edit,
+    pub safe_by: SafeBy,
+    pub candidates: Vec<Candidate>,
+    /// Whether the diff has it; if not, only the bitcode can be repaired, and `reason` says why.
+    pub in_source: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Verification {
+    pub verified: bool,
+    /// What was tried, the last of them with success if it is verified.
+    pub attempts: Vec<Attempt>,
+    /// The user's tests passed; `None` if there are none.
+    pub test: Option<bool>,
+    pub output: Compared,
+    /// Findings of the crash test that is configured, without and with the patch; `None` if there is none.
+    pub crash: Option<CrashTest>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Attempt {
+    pub how: String,
+    pub passed: bool,
+    /// What was wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Flushes and fences that do nothing in this run, and were not there before.
+    pub new_warnings: Vec<Named>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compared {
+    Same,
+    Differs,
+    /// The unpatched program's own output is not the same in two runs.
+    NotComparable,
+    #[default]
+    NotCompared,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CrashTest {
+    pub before: Option<usize>,
+    pub after: usize,
+}
+
+/// Why a repair has nothing to do with a finding; `None` if it has.
+pub fn not_handled(finding: &Finding, performance: bool) -> Option<(State, &'static str)> {
+    match finding.kind {
+        Kind::MissingFlush | Kind::MissingFence => None,
+        Kind::RedundantFlush | Kind::RedundantFence if performance => None,
+        Kind::RedundantFlush | Kind::RedundantFence => {
+            Some((State::NotAsked, "it costs time, not data; --performance removes it where that is safe"))
+        }
+        Kind::CrashOrder | Kind::CrashAtomicity | Kind::CrashDurability => Some((
+            State::Left,
+            "another order of stores, or one update in place of several, is no missing flush or fence; this is for a person to change",
+        )),
+        Kind::TxStoreNotSnapshotted | Kind::TxStoreOutside => Some((
+            State::Left,
+            "a store that its transaction cannot roll back needs a snapshot (pmemobj_tx_add_range), not a flush",
+        )),
+        Kind::RuleOrder | Kind::RuleTransaction => Some((State::Left, "rules of your own are for you to meet")),
+        _ if finding.severity == Severity::Error => Some((State::Left, "it is no missing flush or fence")),
+        _ => Some((State::NotAsked, "it costs time, not data")),
+    }
+}
+
+impl Outcome {
+    pub fn judge(&mut self) {
+        let left = self.findings.iter().any(|finding| finding.state == State::Left);
+        self.result = if left { Verdict::Left } else { Verdict::Repaired };
+    }
+
+    fn count(&self, state: State) -> usize {
+        self.findings.iter().filter(|finding| finding.state == state).count()
+    }
+
+    /// For people, with colours.
+    pub fn in_words(&self, root: &str) -> String {
+        let mut text = String::new();
+        for finding in &self.findings {
+            let (color, word) = match finding.state {
+                State::Repaired => (32, "repaired"),
+                State::Left => (31, "left"),
+                State::NotAsked => continue,
+            };
+            let _ = write!(text, "\x1b[1;{color}m{word}[{}]\x1b[0m: {}", finding.finding.kind, finding.finding.at(root));
+            match &finding.reason {
+                Some(reason) => text.push_str(&format!("\n  = {}\n", indented(reason))),
+                None => text.push('\n'),
+            }
+            if finding.seen_before == Some(false) && finding.state == State::Repaired {
+                text.push_str("  = note: your own build did not show it, so that it is gone there proves nothing\n");
+            }
+        }
+        self.verification_in_words(root, &mut text);
+        for note in &self.notes {
+            let _ = writeln!(text, "crashproof: \x1b[1;36mnote\x1b[0m: {note}");
+        }
+        let _ = writeln!(text, "crashproof: {}", self.summary());
+        text
+    }
+
+    fn verification_in_words(&self, root: &str, text: &mut String) {
+        let Some(verification) = &self.verification else {
+            return;
+        };
+        for attempt in verification.attempts.iter().filter(|attempt| !attempt.passed) {
+            let problem = attempt.problem.as_deref().unwrap_or_default();
+            let _ = writeln!(text, "not verified ({}): {}", attempt.how, indented(problem));
+        }
+        for warning in verification.attempts.last().into_iter().flat_map(|attempt| &attempt.new_warnings) {
+            let _ = writeln!(text, "note: the patch adds a {} in this run: {}", warning.kind, warning.at(root));
+        }
+    }
+
+    fn summary(&self) -> String {
+        let (repaired, left) = (self.count(State::Repaired), self.count(State::Left));
+        let mut text = match (repaired, left) {
+            (0, 0) => "nothing to repair".to_owned(),
+            (0, left) => format!("nothing repaired, {}", findings(left, "left")),
+            (repaired, 0) => findings(repaired, "repaired"),
+            (repaired, left) => format!("{}, {left} left", findings(repaired, "repaired")),
+        };
+        match self.count(State::NotAsked) {
+            0 => {}
+            other => {
+                let _ = write!(text, " ({other} of performance not looked at)");
+            }
+        }
+        match &self.verification {
+            Some(verification) if verification.verified => {
+                let tested = if verification.test == Some(true) { "tested, " } else { "" };
+                let output = match verification.output {
+                    Compared::NotComparable => "its output differs from run to run and was not compared",
+                    _ => "its output is the same",
+                };
+                let _ = write!(text, "; verified: built by your command, {tested}recorded and checked again; {output}");
+            }
+            Some(_) => text.push_str("; not verified, nothing was changed"),
+            None if !self.diff.is_empty() => text.push_str("; not verified"),
+            None => {}
+        }
+        if self.applied {
+            text.push_str("; written to the source");
+        }
+        text
+    }
+}
+
+fn findings(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 finding {what}"),
+        count => format!("{count} findings {what}"),
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.trim_end().replace('\n', "\n    ")
+}
+
+impl Named {
+    /// `append at log.c:31`; paths are given from `root`.
+    pub fn at(&self, root: &str) -> String {
+        let mut text = String::new();
+        if let Some(function) = &self.function {
+            let _ = write!(text, "{function} at ");
+        }
+        match (&self.file, self.line) {
+            (Some(file), line) => {
+                let shorter = file.strip_prefix(root).map(|rest| rest.trim_start_matches('/'));
+                text.push_str(shorter.filter(|rest| !rest.is_empty()).unwrap_or(file));
+                if let Some(line) = line {
+                    let _ = write!(text, ":{line}");
+                }
+            }
+            (None, _) => text.push_str("an unknown place"),
+        }
+        text
+    }
+}

@@ -1,0 +1,185 @@
+//! Whether the patched program is what it was, without the bugs: compares a run of it with one of the unpatched, both built by the user's command.
+//!
+//! A repair is one when each finding is gone, nothing new is found, and status and output are the same. Lines are compared through the diff. Flushes
+//! that only a run shows to be superfluous (`redundant-flush` and its like) are told and are no failure: they cost time, not data.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crashproof_report::{Finding, Kind, Report, Severity};
+use serde::Serialize;
+
+use crate::commands::Output;
+use crate::lines::LineMap;
+
+/// A finding, by what a patch does not change. The line is one of the unpatched source; `None` if the patch added it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    kind: Kind,
+    file: Option<String>,
+    line: Option<u32>,
+}
+
+/// As the report of a repair names a finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Named {
+    pub kind: Kind,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub function: Option<String>,
+}
+
+impl Named {
+    pub fn of(finding: &Finding) -> Named {
+        Named {
+            kind: finding.kind,
+            file: finding.file.clone(),
+            line: finding.line,
+            function: finding.function.clone(),
+        }
+    }
+}
+
+/// What a comparison showed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Findings to be repaired that are still there: their indices.
+    pub still: BTreeSet<usize>,
+    /// Findings to be repaired that the unpatched program had, built by the user's command: their indices.
+    pub seen_before: BTreeSet<usize>,
+    /// Errors that were not there before.
+    pub new: Vec<Named>,
+    /// New, but of performance only.
+    pub new_warnings: Vec<Named>,
+    /// Missing flushes and fences that were there before, and are no finding to be repaired.
+    pub remaining: Vec<Finding>,
+}
+
+pub fn is_durability(kind: Kind) -> bool {
+    matches!(kind, Kind::MissingFlush | Kind::MissingFence)
+}
+
+/// `findings`: those to be repaired. All reports name the files of the tree.
+pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &LineMap, tree: &Path) -> Comparison {
+    let old: BTreeSet<Key> = before.findings.iter().map(key).collect();
+    let at = |finding: &Finding, other: &Key| is_durability(other.kind) && place(&key(finding)) == place(other);
+    let mut comparison = Comparison::default();
+    for (index, finding) in findings.iter().enumerate().filter(|(_, finding)| is_durability(finding.kind)) {
+        if old.iter().any(|key| at(finding, key)) {
+            comparison.seen_before.insert(index);
+        }
+    }
+    for finding in &after.findings {
+        let mut key = key(finding);
+        if let (Some(file), Some(line)) = (&finding.file, finding.line) {
+            let file = Path::new(file);
+            key.line = lines.old_line(file.strip_prefix(tree).unwrap_or(file), line);
+        }
+        let mut wanted = false;
+        for (index, given) in findings.iter().enumerate() {
+            if is_durability(given.kind) && key.line.is_some() && at(given, &key) {
+                comparison.still.insert(index);
+                wanted = true;
+            }
+        }
+        let known = key.line.is_some() && old.contains(&key);
+        match (finding.severity, known) {
+            _ if wanted => {}
+            (_, true) if is_durability(finding.kind) => comparison.remaining.push(Finding {
+                line: key.line,
+                ..finding.clone()
+            }),
+            (_, true) => {}
+            (Severity::Error, false) => comparison.new.push(Named::of(finding)),
+            (_, false) => comparison.new_warnings.push(Named::of(finding)),
+        }
+    }
+    comparison
+}
+
+fn key(finding: &Finding) -> Key {
+    Key {
+        kind: finding.kind,
+        file: finding.file.clone(),
+        line: finding.line,
+    }
+}
+
+fn place(key: &Key) -> (Option<&str>, Option<u32>) {
+    (key.file.as_deref(), key.line)
+}
+
+/// The first difference of two runs, in words.
+pub fn difference(before: &Output, after: &Output) -> Option<String> {
+    if before.status != after.status {
+        let say = |status: Option<i32>| status.map_or("nothing".to_owned(), |status| status.to_string());
+        return Some(format!("exit status {} became {}", say(before.status), say(after.status)));
+    }
+    [("stdout", &before.stdout, &after.stdout), ("stderr", &before.stderr, &after.stderr)]
+        .into_iter()
+        .find(|(_, before, after)| before != after)
+        .map(|(name, before, after)| {
+            let (before, after) = (String::from_utf8_lossy(before), String::from_utf8_lossy(after));
+            let (mut old, mut new) = (before.lines(), after.lines());
+            let line = 1 + old.by_ref().zip(new.by_ref()).take_while(|(old, new)| old == new).count();
+            let nth = |text: &str| text.lines().nth(line - 1).map_or("nothing".to_owned(), |line| format!("{line:?}"));
+            format!("line {line} of {name} was {} and is {}", nth(&before), nth(&after))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crashproof_report::{Program, TraceSummary};
+
+    fn finding(kind: Kind, severity: Severity, line: u32) -> Finding {
+        let text = format!(r#"{{"kind": "{kind}", "severity": "error", "file": "/t/a.c", "line": {line}, "count": 1, "message": "", "stack": []}}"#);
+        Finding {
+            severity,
+            ..serde_json::from_str(&text).unwrap()
+        }
+    }
+
+    fn report(findings: &[Finding]) -> Report {
+        Report {
+            version: 1,
+            program: Program::default(),
+            trace: TraceSummary::default(),
+            findings: findings.to_vec(),
+            warnings: Vec::new(),
+            stats: None,
+        }
+    }
+
+    #[test]
+    fn findings_are_compared_through_the_diff() {
+        let lost = |line| finding(Kind::MissingFlush, Severity::Error, line);
+        let useless = |line| finding(Kind::RedundantFlush, Severity::Warning, line);
+        let (given, before) = ([lost(5), lost(9)], report(&[lost(5), lost(20), useless(30)]));
+        // A line after line 5 and one after line 9.
+        let lines = LineMap::of("--- a/a.c\n+++ b/a.c\n@@ -5,1 +5,2 @@\n x\n+y\n@@ -9,1 +10,2 @@\n x\n+y\n");
+        let compared = |after: &[Finding]| compare(&given, &before, &report(after), &lines, Path::new("/t"));
+        let good = compared(&[lost(22), useless(32)]);
+        assert_eq!((good.still.len(), good.new.len(), good.new_warnings.len()), (0, 0, 0));
+        assert_eq!(good.remaining[0].line, Some(20));
+        assert_eq!(good.seen_before, BTreeSet::from([0]));
+        let bad = compared(&[finding(Kind::MissingFence, Severity::Error, 5), lost(6), useless(11), lost(50)]);
+        assert_eq!(bad.still, BTreeSet::from([0]), "flushed, but not fenced, is not repaired");
+        assert_eq!(bad.new.iter().map(|named| named.line).collect::<Vec<_>>(), [Some(6), Some(50)]);
+        assert_eq!(bad.new_warnings.len(), 1);
+    }
+
+    #[test]
+    fn the_first_difference_is_told() {
+        let output = |status, stdout: &str| Output {
+            status: Some(status),
+            stdout: stdout.into(),
+            stderr: Vec::new(),
+        };
+        assert_eq!(difference(&output(0, "a\nb\n"), &output(0, "a\nb\n")), None);
+        assert_eq!(difference(&output(0, ""), &output(3, "")).unwrap(), "exit status 0 became 3");
+        let told = difference(&output(0, "a\nb\n"), &output(0, "a\nc\n")).unwrap();
+        assert_eq!(told, r#"line 2 of stdout was "b" and is "c""#);
+        assert!(difference(&output(0, "a\n"), &output(0, "a\nb\n")).unwrap().contains("nothing"));
+    }
+}
