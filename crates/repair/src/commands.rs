@@ -49,7 +49,14 @@ pub enum CommandError {
 fn said(output: &str) -> String {
     match output.trim_end() {
         "" => " and said nothing".to_owned(),
-        output => format!(":\n{}", output.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")),
+        output => format!(
+            ":\n{}",
+            output
+                .lines()
+                .map(|line| format!("    {line}"))
+                .collect::<Vec<_>>()
+                .join("\n")
+        ),
     }
 }
 
@@ -58,7 +65,11 @@ fn left_out(folders: &[PathBuf]) -> String {
         [] => String::new(),
         folders => format!(
             " (not copied, because they hold absolute paths: {}; configure in the build command, as `cmake -B build && cmake --build build`)",
-            folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
+            folders
+                .iter()
+                .map(|folder| folder.display().to_string())
+                .collect::<Vec<_>>()
+                .join(", ")
         ),
     }
 }
@@ -188,7 +199,11 @@ impl Site<'_> {
             });
         }
         if let Some(setup) = &self.commands.setup {
-            self.shell("the setup", setup, "it runs in the copy of the source tree before each run of the program")?;
+            self.shell(
+                "the setup",
+                setup,
+                "it runs in the copy of the source tree before each run of the program",
+            )?;
         }
         let (trace, stdout, stderr) = (self.file("trace"), self.file("stdout"), self.file("stderr"));
         let mut record = Command::new(self.workspace.programs.join("crashproof"));
@@ -268,11 +283,13 @@ impl Site<'_> {
             })?,
             false => create(stderr)?,
         };
-        command.current_dir(&self.copy.work).stdin(Stdio::null()).stdout(out).stderr(err);
-        let start = |source| CommandError::Start {
-            command: shown(&command_words(&command)),
-            source,
-        };
+        command
+            .current_dir(&self.copy.work)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err);
+        let line = shown(&command_words(&command));
+        let start = |source| CommandError::Start { command: line, source };
         let status = match command.spawn() {
             Ok(mut child) => interrupt::wait(&mut child).map_err(start)?,
             Err(error) => return Err(start(error)),
@@ -298,7 +315,10 @@ impl Site<'_> {
 }
 
 fn command_words(command: &Command) -> Vec<OsString> {
-    std::iter::once(command.get_program()).chain(command.get_args()).map(OsStr::to_owned).collect()
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(OsStr::to_owned)
+        .collect()
 }
 
 pub fn shown(words: &[OsString]) -> String {

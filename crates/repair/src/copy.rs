@@ -66,7 +66,12 @@ impl Survey {
                 let (name, path) = (folder.join(entry.file_name()), entry.path());
                 let metadata = on("look at", &path, fs::symlink_metadata(&path))?;
                 let kind = metadata.file_type();
-                if path == except || kind.is_socket() || kind.is_fifo() || kind.is_block_device() || kind.is_char_device() {
+                if path == except
+                    || kind.is_socket()
+                    || kind.is_fifo()
+                    || kind.is_block_device()
+                    || kind.is_char_device()
+                {
                     continue;
                 }
                 if kind.is_dir() {
@@ -100,7 +105,9 @@ impl Survey {
             } else if metadata.is_symlink() {
                 let points_to = on("read the link", &from, fs::read_link(&from))?;
                 // A link to elsewhere in the tree must not lead out of the copy.
-                let points_to = points_to.strip_prefix(&self.root).map_or(points_to.clone(), |inside| target.join(inside));
+                let points_to = points_to
+                    .strip_prefix(&self.root)
+                    .map_or(points_to.clone(), |inside| target.join(inside));
                 on("make the link", &to, std::os::unix::fs::symlink(points_to, &to))?;
             } else {
                 on("copy", &from, copy_file(&from, &to, &metadata))?;
@@ -110,7 +117,11 @@ impl Survey {
     }
 
     fn borrow_git_objects(&self, target: &Path) -> Result<(), CopyError> {
-        for name in self.entries.iter().filter(|name| name.file_name() == Some(OsStr::new(".git"))) {
+        for name in self
+            .entries
+            .iter()
+            .filter(|name| name.file_name() == Some(OsStr::new(".git")))
+        {
             let objects = self.root.join(name).join("objects");
             if objects.is_dir() {
                 let info = target.join(name).join("objects/info");
@@ -125,7 +136,8 @@ impl Survey {
 }
 
 fn is_git_objects(name: &Path) -> bool {
-    name.file_name() == Some(OsStr::new("objects")) && name.parent().and_then(Path::file_name) == Some(OsStr::new(".git"))
+    name.file_name() == Some(OsStr::new("objects"))
+        && name.parent().and_then(Path::file_name) == Some(OsStr::new(".git"))
 }
 
 fn copy_file(from: &Path, to: &Path, metadata: &fs::Metadata) -> io::Result<()> {
@@ -133,21 +145,29 @@ fn copy_file(from: &Path, to: &Path, metadata: &fs::Metadata) -> io::Result<()> 
     let mut target = File::create(to)?;
     let built = copy_content(&mut source, &mut target, metadata)?;
     target.set_permissions(metadata.permissions())?;
-    let modified = if built { SystemTime::UNIX_EPOCH + Duration::from_secs(1) } else { metadata.modified()? };
+    let modified = if built {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1)
+    } else {
+        metadata.modified()?
+    };
     target.set_times(FileTimes::new().set_modified(modified))
 }
 
 /// Copies data and keeps holes (PM files are often sparse); whether a compiler made the file.
 fn copy_content(source: &mut File, target: &mut File, metadata: &fs::Metadata) -> io::Result<bool> {
     let mut magic = Vec::new();
-    source.by_ref().take(8).read_to_end(&mut magic)?;
+    (&*source).take(8).read_to_end(&mut magic)?;
     target.set_len(metadata.len())?;
     let mut at = 0;
     while at < metadata.len() {
         // SAFETY: plain system calls on an open file.
         let (data, hole) = unsafe {
             let data = libc::lseek(source.as_raw_fd(), at as i64, libc::SEEK_DATA);
-            let hole = if data < 0 { -1 } else { libc::lseek(source.as_raw_fd(), data, libc::SEEK_HOLE) };
+            let hole = if data < 0 {
+                -1
+            } else {
+                libc::lseek(source.as_raw_fd(), data, libc::SEEK_HOLE)
+            };
             (data, hole)
         };
         let (data, hole) = match (data, hole) {
@@ -159,7 +179,7 @@ fn copy_content(source: &mut File, target: &mut File, metadata: &fs::Metadata) -
         };
         source.seek(SeekFrom::Start(data))?;
         target.seek(SeekFrom::Start(data))?;
-        io::copy(&mut source.by_ref().take(hole - data), target)?;
+        io::copy(&mut (&*source).take(hole - data), target)?;
         at = hole;
     }
     target.flush()?;
@@ -168,9 +188,16 @@ fn copy_content(source: &mut File, target: &mut File, metadata: &fs::Metadata) -
 
 /// Objects, programs, archives, bitcode and precompiled headers, by their first bytes.
 fn is_built(magic: &[u8]) -> bool {
-    [&b"\x7fELF"[..], b"!<arch>\n", b"!<thin>\n", b"BC\xc0\xde", b"CPCH", b"gpch"]
-        .iter()
-        .any(|begin| magic.starts_with(begin))
+    [
+        &b"\x7fELF"[..],
+        b"!<arch>\n",
+        b"!<thin>\n",
+        b"BC\xc0\xde",
+        b"CPCH",
+        b"gpch",
+    ]
+    .iter()
+    .any(|begin| magic.starts_with(begin))
 }
 
 #[cfg(test)]
@@ -208,13 +235,19 @@ mod tests {
         assert_eq!(fs::read_link(copy.join("src/c.c")).unwrap(), copy.join("src/a.c"));
         assert_eq!(fs::read_link(copy.join("src/d.c")).unwrap(), Path::new("/nowhere"));
         assert!(copy.join("empty").is_dir() && !copy.join("build").exists());
-        assert_eq!(fs::metadata(copy.join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(
+            fs::metadata(copy.join("run.sh")).unwrap().permissions().mode() & 0o777,
+            0o755
+        );
         let modified = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
         assert_eq!(modified(&copy.join("src/a.c")), modified(&tree.path().join("src/a.c")));
         assert!(modified(&copy.join("src/a.o")) < modified(&copy.join("src/a.c")));
         assert!(!copy.join(".git/objects/aa").exists());
         let alternates = fs::read_to_string(copy.join(".git/objects/info/alternates")).unwrap();
-        assert_eq!(alternates.trim_end(), tree.path().join(".git/objects").display().to_string());
+        assert_eq!(
+            alternates.trim_end(),
+            tree.path().join(".git/objects").display().to_string()
+        );
     }
 
     #[test]
@@ -222,7 +255,10 @@ mod tests {
         let tree = tree();
         let scratch = tree.path().join("scratch");
         fs::create_dir(&scratch).unwrap();
-        Survey::of(tree.path(), &scratch).unwrap().copy_to(&scratch.join("copy")).unwrap();
+        Survey::of(tree.path(), &scratch)
+            .unwrap()
+            .copy_to(&scratch.join("copy"))
+            .unwrap();
         assert!(!scratch.join("copy/scratch").exists());
     }
 

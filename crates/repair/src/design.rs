@@ -56,7 +56,9 @@ pub struct Designer<'a, 'context> {
 impl Designer<'_, '_> {
     /// `without`: findings that are not to be repaired.
     pub fn design(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Design {
-        let chosen: Vec<usize> = (0..self.findings.len()).filter(|index| !without.contains(index)).collect();
+        let chosen: Vec<usize> = (0..self.findings.len())
+            .filter(|index| !without.contains(index))
+            .collect();
         let findings: Vec<Finding> = chosen.iter().map(|&index| self.findings[index].clone()).collect();
         let mut plan = plan::plan(self.program, &findings, self.observed, options);
         let indices = plan.fixes.iter_mut().flat_map(|fix| &mut fix.findings);
@@ -65,7 +67,9 @@ impl Designer<'_, '_> {
         }
         let _ = self.tree;
         Design {
-            impossible: (0..plan.fixes.len()).map(|index| (index, "patches are not made yet".to_owned())).collect(),
+            impossible: (0..plan.fixes.len())
+                .map(|index| (index, "patches are not made yet".to_owned()))
+                .collect(),
             plan,
             ..Design::default()
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crashproof_program::{Program, ProgramError};
 use crashproof_report::{Finding, Report};
+use crashproof_sites::SitesError;
 use crashproof_trace::{ReadError, TraceReader};
 use inkwell::context::Context;
 
@@ -40,10 +41,12 @@ pub enum RepairError {
     #[error("the recording is incomplete: {}; what was not recorded cannot be repaired (docs/record.md says what helps)", reasons.join("; "))]
     Incomplete { reasons: Vec<String> },
     #[error(
-        "the build made {program} without crashproof cc, so there is no bitcode to plan with ({reason}); the build must use $CC \
-         (`make CC=\"$CC\"`, or a compiler of the usual names in PATH) and make everything anew (`make clean all`)"
+        "the build made `{program}` without crashproof cc, so there is no bitcode to plan with; it must use $CC (`make CC=\"$CC\"`, or a \
+         compiler that is called cc, gcc, clang, c++, g++ or clang++) and make everything anew (`make clean all`)"
     )]
-    NoBitcode { program: String, reason: ProgramError },
+    NoBitcode { program: String },
+    #[error("{reason}")]
+    Bitcode { reason: String },
     #[error("cannot write {what} to {}: {source}", path.display())]
     Output {
         what: &'static str,
@@ -139,7 +142,12 @@ fn from_tree(mut finding: Finding, site: &Site) -> Finding {
     map(&mut finding.file);
     let by = finding.durable_by.iter_mut().flat_map(|by| &mut by.stack);
     let related = finding.related.iter_mut().flat_map(|related| &mut related.stack);
-    finding.stack.iter_mut().chain(by).chain(related).for_each(|frame| map(&mut frame.file));
+    finding
+        .stack
+        .iter_mut()
+        .chain(by)
+        .chain(related)
+        .for_each(|frame| map(&mut frame.file));
     finding
 }
 
@@ -179,7 +187,9 @@ impl Repair<'_> {
         let verified = if first.diff.is_empty() || self.arguments.no_verify {
             Verified::not_done(first)
         } else {
-            let Site { workspace, commands, .. } = &self.site;
+            let Site {
+                workspace, commands, ..
+            } = &self.site;
             let mut trials = Trials::new(workspace, commands, self.input.recovery.as_ref())?;
             let findings: Vec<Finding> = self.findings.iter().map(|finding| self.to_tree(finding)).collect();
             ladder::climb(&designer, first, &options, &mut trials, &findings)?
@@ -212,7 +222,9 @@ impl Repair<'_> {
     /// PM that every run shares, because it is not in the copy.
     fn outside_files(&self, reader: &TraceReader) -> Option<String> {
         let files = &reader.tables().files;
-        let outside = files.iter().find(|file| !Path::new(&file.path).starts_with(self.site.copy.root()))?;
+        let outside = files
+            .iter()
+            .find(|file| !Path::new(&file.path).starts_with(self.site.copy.root()))?;
         match self.input.setup {
             Some(_) => None,
             None => Some(format!(
@@ -223,25 +235,29 @@ impl Repair<'_> {
     }
 
     /// The program's bitcode: of the program itself, or, of a script, of what it ran.
-    fn load<'context>(&self, context: &'context Context, reader: &TraceReader) -> Result<Program<'context>, RepairError> {
+    fn load<'context>(
+        &self,
+        context: &'context Context,
+        reader: &TraceReader,
+    ) -> Result<Program<'context>, RepairError> {
         let words = self.site.copy.words(&self.site.commands.program);
         let program = self.site.copy.program(&words);
         let modules = reader.tables().modules.iter().map(|module| PathBuf::from(&module.path));
         let in_copy = modules.filter(|path| path.starts_with(self.site.copy.root()));
-        let mut reason = None;
         for path in program.into_iter().chain(in_copy) {
             match Program::load(&path, context) {
                 Ok(program) => return Ok(program),
+                // A script, a tool of another compiler.
+                Err(ProgramError::NoBitcode { .. } | ProgramError::Sites(SitesError::Elf { .. })) => {}
                 Err(error) => {
-                    reason.get_or_insert(error);
+                    return Err(RepairError::Bitcode {
+                        reason: self.site.copy.to_tree(&error.to_string()),
+                    });
                 }
             }
         }
         Err(RepairError::NoBitcode {
             program: self.site.copy.to_tree(&shown(&words)),
-            reason: reason.unwrap_or(ProgramError::NoBitcode {
-                path: self.site.copy.path_to_tree(self.site.copy.root()),
-            }),
         })
     }
 
@@ -271,7 +287,10 @@ impl Repair<'_> {
         Outcome {
             version: 1,
             result: Verdict::Left,
-            program: words.iter().map(|word| self.site.copy.to_tree(&word.to_string_lossy())).collect(),
+            program: words
+                .iter()
+                .map(|word| self.site.copy.to_tree(&word.to_string_lossy()))
+                .collect(),
             findings: findings.collect(),
             fixes: Vec::new(),
             clones: Vec::new(),
@@ -285,7 +304,15 @@ impl Repair<'_> {
 
     /// Fills in what became of each finding.
     fn judge(&self, outcome: &mut Outcome, verified: &Verified) {
-        let Verified { design, failed, still, remaining, seen_before, verification, .. } = verified;
+        let Verified {
+            design,
+            failed,
+            still,
+            remaining,
+            seen_before,
+            verification,
+            ..
+        } = verified;
         let plan = &design.plan;
         for (index, fix) in plan.fixes.iter().enumerate() {
             let reason = design.impossible.get(&index);
@@ -315,7 +342,9 @@ impl Repair<'_> {
                 Some(self.site.copy.to_tree(&left.reason))
             } else if let Some(reason) = refused {
                 let reason = self.site.copy.to_tree(reason);
-                Some(format!("the source has no good place for the fix: {reason}; --out-binary makes a program that has it"))
+                Some(format!(
+                    "the source has no good place for the fix: {reason}; --out-binary makes a program that has it"
+                ))
             } else if still.contains(&index) {
                 Some("the fix did not make it go away in the program as your command builds it".to_owned())
             } else if finding.fixes.is_empty() {
@@ -348,7 +377,10 @@ impl Repair<'_> {
     /// Writes diff, JSON and report, and the tree if asked to.
     fn deliver(&self, outcome: &Outcome, design: &Design) -> Result<Verdict, RepairError> {
         let mut outcome = outcome.clone();
-        let verified = outcome.verification.as_ref().is_some_and(|verification| verification.verified);
+        let verified = outcome
+            .verification
+            .as_ref()
+            .is_some_and(|verification| verification.verified);
         if self.arguments.apply && verified && !outcome.diff.is_empty() {
             self.apply(design)?;
             outcome.applied = true;

@@ -18,7 +18,9 @@ pub enum InputError {
     Config(#[from] ConfigError),
     #[error("the repair needs the command that builds the program: --build make, or `build` of [repair] in {CONFIG}")]
     NoBuild,
-    #[error("which program? Give it after --, as `crashproof repair --build make -- ./app args…`, or as a [[test]] in {CONFIG}")]
+    #[error(
+        "which program? Give it after --, as `crashproof repair --build make -- ./app args…`, or as a [[test]] in {CONFIG}"
+    )]
     NoProgram,
     #[error("{} has several tests ({}); give the program of one of them after --", path.display(), names.join(", "))]
     SeveralTests { path: PathBuf, names: Vec<String> },
@@ -85,7 +87,10 @@ impl Test {
 
 impl Input {
     pub fn new(arguments: &RepairArguments) -> Result<Input, InputError> {
-        let config = arguments.config.clone().or_else(|| default_config(arguments.source.as_deref()));
+        let config = arguments
+            .config
+            .clone()
+            .or_else(|| default_config(arguments.source.as_deref()));
         let loaded: Config<Test> = match &config {
             Some(path) => Config::load(path)?,
             None => Config::default(),
@@ -128,7 +133,11 @@ impl Input {
         Ok(Input {
             build: arguments.build.clone().or(commands.build).ok_or(InputError::NoBuild)?,
             test: arguments.test.clone().or(commands.test),
-            setup: arguments.setup.clone().or(commands.setup).or_else(|| test?.setup.clone()),
+            setup: arguments
+                .setup
+                .clone()
+                .or(commands.setup)
+                .or_else(|| test?.setup.clone()),
             program,
             pm: match (arguments.pm.is_empty(), test) {
                 (true, Some(test)) => test.pm.clone(),
@@ -147,7 +156,10 @@ impl Input {
 /// Where the user is, else at the root of the source tree.
 fn default_config(source: Option<&Path>) -> Option<PathBuf> {
     let there = source.map(|source| source.join(CONFIG));
-    [Some(PathBuf::from(CONFIG)), there].into_iter().flatten().find(|path| path.is_file())
+    [Some(PathBuf::from(CONFIG)), there]
+        .into_iter()
+        .flatten()
+        .find(|path| path.is_file())
 }
 
 /// The configuration with one of its tests.
@@ -171,8 +183,12 @@ fn read_json(path: &Path) -> Result<Value, InputError> {
 
 /// The program that a report is about.
 fn command_of(path: &Path) -> Vec<OsString> {
-    let words = read_json(path).ok().and_then(|report| report.pointer("/program/command").cloned());
-    let words: Vec<String> = words.and_then(|words| serde_json::from_value(words).ok()).unwrap_or_default();
+    let words = read_json(path)
+        .ok()
+        .and_then(|report| report.pointer("/program/command").cloned());
+    let words: Vec<String> = words
+        .and_then(|words| serde_json::from_value(words).ok())
+        .unwrap_or_default();
     words.into_iter().map(OsString::from).collect()
 }
 
@@ -204,7 +220,10 @@ fn complete(mut finding: Value) -> Value {
         return finding;
     };
     let own = |name: &str, fields: &Map<String, Value>| fields.get(name).cloned().unwrap_or(Value::Null);
-    if !fields.get("stack").is_some_and(|stack| stack.as_array().is_some_and(|stack| !stack.is_empty())) {
+    if !fields
+        .get("stack")
+        .is_some_and(|stack| stack.as_array().is_some_and(|stack| !stack.is_empty()))
+    {
         let frame = json!({
             "function": own("function", fields),
             "file": own("file", fields),
@@ -213,11 +232,20 @@ fn complete(mut finding: Value) -> Value {
         });
         fields.insert("stack".to_owned(), json!([frame]));
     }
-    for (name, value) in [("severity", json!("error")), ("count", json!(1)), ("message", json!(""))] {
+    for (name, value) in [
+        ("severity", json!("error")),
+        ("count", json!(1)),
+        ("message", json!("")),
+    ] {
         fields.entry(name).or_insert(value);
     }
     for stack in ["/stack", "/durable_by/stack"] {
-        for frame in finding.pointer_mut(stack).and_then(Value::as_array_mut).into_iter().flatten() {
+        for frame in finding
+            .pointer_mut(stack)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             if let Some(frame) = frame.as_object_mut() {
                 frame.entry("address").or_insert(json!(0));
             }
@@ -244,12 +272,23 @@ mod tests {
             r#"{"findings": [{"kind": "missing-flush", "file": "a.c", "line": 7, "stack": []}]}"#,
         ] {
             let found = findings(text).unwrap();
-            assert_eq!((found[0].kind, found[0].severity, found[0].count), (Kind::MissingFlush, Severity::Error, 1));
-            assert_eq!((found[0].stack[0].file.as_deref(), found[0].stack[0].line), (Some("a.c"), Some(7)));
+            assert_eq!(
+                (found[0].kind, found[0].severity, found[0].count),
+                (Kind::MissingFlush, Severity::Error, 1)
+            );
+            assert_eq!(
+                (found[0].stack[0].file.as_deref(), found[0].stack[0].line),
+                (Some("a.c"), Some(7))
+            );
             assert!(found[0].durable_by.is_none());
         }
         let stack = r#"[{"kind": "missing-fence", "stack": [{"function": "f"}], "durable_by": {"kind": "fence", "stack": [{"function": "g"}]}}]"#;
-        assert_eq!(findings(stack).unwrap()[0].durable_by.as_ref().unwrap().stack[0].function.as_deref(), Some("g"));
+        assert_eq!(
+            findings(stack).unwrap()[0].durable_by.as_ref().unwrap().stack[0]
+                .function
+                .as_deref(),
+            Some("g")
+        );
     }
 
     #[test]
@@ -262,7 +301,10 @@ mod tests {
             (r#"{"findings": [7]}"#, "finding 1"),
         ] {
             let error = findings(text).unwrap_err();
-            assert!(error.contains(word) && error.contains("crashproof check --json"), "{text}: {error}");
+            assert!(
+                error.contains(word) && error.contains("crashproof check --json"),
+                "{text}: {error}"
+            );
         }
     }
 }

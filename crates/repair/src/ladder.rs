@@ -145,13 +145,22 @@ fn simpler(options: &PlanOptions) -> Vec<Rung> {
 
 /// Where it is known which findings stay, without those; else without one fix at a time.
 fn without_what_fails(tried: &[Tried], options: &PlanOptions) -> Vec<Rung> {
-    let best = tried.iter().filter(|tried| tried.trial.is_harmless()).min_by_key(|tried| tried.trial.comparison.still.len());
+    let best = tried
+        .iter()
+        .filter(|tried| tried.trial.is_harmless())
+        .min_by_key(|tried| tried.trial.comparison.still.len());
     if let Some(best) = best {
         let reason = "every fix that was tried leaves it there, in the program as your command builds it";
         return vec![Rung {
             how: "without the findings that stay".to_owned(),
             options: options.clone(),
-            without: best.trial.comparison.still.iter().map(|&index| (index, reason.to_owned())).collect(),
+            without: best
+                .trial
+                .comparison
+                .still
+                .iter()
+                .map(|&index| (index, reason.to_owned()))
+                .collect(),
         }];
     }
     let Some(first) = tried.first() else {

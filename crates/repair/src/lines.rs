@@ -76,7 +76,8 @@ impl Hunk {
             Some(_) => return,
         };
         if in_new {
-            self.lines.push(in_old.then(|| self.old.saturating_add(self.old_length)));
+            self.lines
+                .push(in_old.then(|| self.old.saturating_add(self.old_length)));
             self.new_left = self.new_left.saturating_sub(1);
         }
         if in_old {

@@ -118,9 +118,10 @@ pub fn not_handled(finding: &Finding, performance: bool) -> Option<(State, &'sta
     match finding.kind {
         Kind::MissingFlush | Kind::MissingFence => None,
         Kind::RedundantFlush | Kind::RedundantFence if performance => None,
-        Kind::RedundantFlush | Kind::RedundantFence => {
-            Some((State::NotAsked, "it costs time, not data; --performance removes it where that is safe"))
-        }
+        Kind::RedundantFlush | Kind::RedundantFence => Some((
+            State::NotAsked,
+            "it costs time, not data; --performance removes it where that is safe",
+        )),
         Kind::CrashOrder | Kind::CrashAtomicity | Kind::CrashDurability => Some((
             State::Left,
             "another order of stores, or one update in place of several, is no missing flush or fence; this is for a person to change",
@@ -154,7 +155,12 @@ impl Outcome {
                 State::Left => (31, "left"),
                 State::NotAsked => continue,
             };
-            let _ = write!(text, "\x1b[1;{color}m{word}[{}]\x1b[0m: {}", finding.finding.kind, finding.finding.at(root));
+            let _ = write!(
+                text,
+                "\x1b[1;{color}m{word}[{}]\x1b[0m: {}",
+                finding.finding.kind,
+                finding.finding.at(root)
+            );
             match &finding.reason {
                 Some(reason) => text.push_str(&format!("\n  = {}\n", indented(reason))),
                 None => text.push('\n'),
@@ -179,8 +185,18 @@ impl Outcome {
             let problem = attempt.problem.as_deref().unwrap_or_default();
             let _ = writeln!(text, "not verified ({}): {}", attempt.how, indented(problem));
         }
-        for warning in verification.attempts.last().into_iter().flat_map(|attempt| &attempt.new_warnings) {
-            let _ = writeln!(text, "note: the patch adds a {} in this run: {}", warning.kind, warning.at(root));
+        for warning in verification
+            .attempts
+            .last()
+            .into_iter()
+            .flat_map(|attempt| &attempt.new_warnings)
+        {
+            let _ = writeln!(
+                text,
+                "note: the patch adds a {} in this run: {}",
+                warning.kind,
+                warning.at(root)
+            );
         }
     }
 
@@ -200,12 +216,19 @@ impl Outcome {
         }
         match &self.verification {
             Some(verification) if verification.verified => {
-                let tested = if verification.test == Some(true) { "tested, " } else { "" };
+                let tested = if verification.test == Some(true) {
+                    "tested, "
+                } else {
+                    ""
+                };
                 let output = match verification.output {
                     Compared::NotComparable => "its output differs from run to run and was not compared",
                     _ => "its output is the same",
                 };
-                let _ = write!(text, "; verified: built by your command, {tested}recorded and checked again; {output}");
+                let _ = write!(
+                    text,
+                    "; verified: built by your command, {tested}recorded and checked again; {output}"
+                );
             }
             Some(_) => text.push_str("; not verified, nothing was changed"),
             None if !self.diff.is_empty() => text.push_str("; not verified"),

@@ -42,8 +42,11 @@ pub fn step(what: &str) -> Step {
     if !std::io::stderr().is_terminal() {
         return Step(None);
     }
-    let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bar = ProgressBar::new_spinner().with_style(style).with_message(what.to_owned());
+    let style =
+        ProgressStyle::with_template("{spinner} {msg} {elapsed}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let bar = ProgressBar::new_spinner()
+        .with_style(style)
+        .with_message(what.to_owned());
     bar.enable_steady_tick(Duration::from_millis(120));
     Step(Some(bar))
 }

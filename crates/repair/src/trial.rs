@@ -123,7 +123,13 @@ impl<'a> Trials<'a> {
         drop(doing);
         complete(&after)?;
         let lines = LineMap::of(&design.diff);
-        let comparison = verify::compare(findings, &self.before.in_tree, &after.in_tree, &lines, self.workspace.tree());
+        let comparison = verify::compare(
+            findings,
+            &self.before.in_tree,
+            &after.in_tree,
+            &lines,
+            self.workspace.tree(),
+        );
         let (output, mut problem) = self.compare_output(&after)?;
         let crash = self.crash(&site, &lines, &mut problem)?;
         Ok(Trial {
@@ -152,13 +158,21 @@ impl<'a> Trials<'a> {
         };
         self.reproducible = Some(reproducible);
         Ok(match reproducible {
-            true => (Compared::Differs, Some(format!("the patched program behaves differently: {difference}"))),
+            true => (
+                Compared::Differs,
+                Some(format!("the patched program behaves differently: {difference}")),
+            ),
             false => (Compared::NotComparable, None),
         })
     }
 
     /// The crash test that the configuration has for this program; the unpatched one is tested only if the patched one fails.
-    fn crash(&mut self, site: &Site, lines: &LineMap, problem: &mut Option<String>) -> Result<Option<CrashTest>, TrialError> {
+    fn crash(
+        &mut self,
+        site: &Site,
+        lines: &LineMap,
+        problem: &mut Option<String>,
+    ) -> Result<Option<CrashTest>, TrialError> {
         let Some(recovery) = self.recovery else {
             return Ok(None);
         };
@@ -167,7 +181,9 @@ impl<'a> Trials<'a> {
             crash_test(site, recovery).map_err(TrialError::Command)?
         };
         let Some(after) = after else {
-            *problem = problem.take().or(Some("the crash test could not be done on the patched program".to_owned()));
+            *problem = problem.take().or(Some(
+                "the crash test could not be done on the patched program".to_owned(),
+            ));
             return Ok(None);
         };
         if after.findings.is_empty() {
@@ -183,9 +199,13 @@ impl<'a> Trials<'a> {
             let new = verify::compare(&[], before, &after, lines, self.workspace.tree()).new;
             if let Some(new) = new.first() {
                 let root = self.workspace.tree().to_string_lossy();
-                *problem = problem
-                    .take()
-                    .or_else(|| Some(format!("a crash test finds something new: {}, {}", new.kind, new.at(&root))));
+                *problem = problem.take().or_else(|| {
+                    Some(format!(
+                        "a crash test finds something new: {}, {}",
+                        new.kind,
+                        new.at(&root)
+                    ))
+                });
             }
         }
         Ok(Some(CrashTest {
@@ -241,7 +261,12 @@ fn crash_test(site: &Site, recovery: &toml::Table) -> Result<Option<Report>, Com
         source,
     })?;
     let mut command = Command::new(site.workspace.programs.join("crashproof"));
-    command.arg("test").arg("--config").arg(&config).arg("--json").arg(&json);
+    command
+        .arg("test")
+        .arg("--config")
+        .arg(&config)
+        .arg("--json")
+        .arg(&json);
     site.run(command, &log, &log)?;
     let text = std::fs::read_to_string(&json).unwrap_or_default();
     let summary: Option<serde_json::Value> = serde_json::from_str(&site.copy.json_to_tree(&text)).ok();

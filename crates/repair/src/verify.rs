@@ -64,7 +64,11 @@ pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &Li
     let old: BTreeSet<Key> = before.findings.iter().map(key).collect();
     let at = |finding: &Finding, other: &Key| is_durability(other.kind) && place(&key(finding)) == place(other);
     let mut comparison = Comparison::default();
-    for (index, finding) in findings.iter().enumerate().filter(|(_, finding)| is_durability(finding.kind)) {
+    for (index, finding) in findings
+        .iter()
+        .enumerate()
+        .filter(|(_, finding)| is_durability(finding.kind))
+    {
         if old.iter().any(|key| at(finding, key)) {
             comparison.seen_before.insert(index);
         }
@@ -113,18 +117,33 @@ fn place(key: &Key) -> (Option<&str>, Option<u32>) {
 pub fn difference(before: &Output, after: &Output) -> Option<String> {
     if before.status != after.status {
         let say = |status: Option<i32>| status.map_or("nothing".to_owned(), |status| status.to_string());
-        return Some(format!("exit status {} became {}", say(before.status), say(after.status)));
+        return Some(format!(
+            "exit status {} became {}",
+            say(before.status),
+            say(after.status)
+        ));
     }
-    [("stdout", &before.stdout, &after.stdout), ("stderr", &before.stderr, &after.stderr)]
-        .into_iter()
-        .find(|(_, before, after)| before != after)
-        .map(|(name, before, after)| {
-            let (before, after) = (String::from_utf8_lossy(before), String::from_utf8_lossy(after));
-            let (mut old, mut new) = (before.lines(), after.lines());
-            let line = 1 + old.by_ref().zip(new.by_ref()).take_while(|(old, new)| old == new).count();
-            let nth = |text: &str| text.lines().nth(line - 1).map_or("nothing".to_owned(), |line| format!("{line:?}"));
-            format!("line {line} of {name} was {} and is {}", nth(&before), nth(&after))
-        })
+    [
+        ("stdout", &before.stdout, &after.stdout),
+        ("stderr", &before.stderr, &after.stderr),
+    ]
+    .into_iter()
+    .find(|(_, before, after)| before != after)
+    .map(|(name, before, after)| {
+        let (before, after) = (String::from_utf8_lossy(before), String::from_utf8_lossy(after));
+        let (mut old, mut new) = (before.lines(), after.lines());
+        let line = 1 + old
+            .by_ref()
+            .zip(new.by_ref())
+            .take_while(|(old, new)| old == new)
+            .count();
+        let nth = |text: &str| {
+            text.lines()
+                .nth(line - 1)
+                .map_or("nothing".to_owned(), |line| format!("{line:?}"))
+        };
+        format!("line {line} of {name} was {} and is {}", nth(&before), nth(&after))
+    })
 }
 
 #[cfg(test)]
@@ -133,7 +152,9 @@ mod tests {
     use crashproof_report::{Program, TraceSummary};
 
     fn finding(kind: Kind, severity: Severity, line: u32) -> Finding {
-        let text = format!(r#"{{"kind": "{kind}", "severity": "error", "file": "/t/a.c", "line": {line}, "count": 1, "message": "", "stack": []}}"#);
+        let text = format!(
+            r#"{{"kind": "{kind}", "severity": "error", "file": "/t/a.c", "line": {line}, "count": 1, "message": "", "stack": []}}"#
+        );
         Finding {
             severity,
             ..serde_json::from_str(&text).unwrap()
@@ -163,9 +184,21 @@ mod tests {
         assert_eq!((good.still.len(), good.new.len(), good.new_warnings.len()), (0, 0, 0));
         assert_eq!(good.remaining[0].line, Some(20));
         assert_eq!(good.seen_before, BTreeSet::from([0]));
-        let bad = compared(&[finding(Kind::MissingFence, Severity::Error, 5), lost(6), useless(11), lost(50)]);
-        assert_eq!(bad.still, BTreeSet::from([0]), "flushed, but not fenced, is not repaired");
-        assert_eq!(bad.new.iter().map(|named| named.line).collect::<Vec<_>>(), [Some(6), Some(50)]);
+        let bad = compared(&[
+            finding(Kind::MissingFence, Severity::Error, 5),
+            lost(6),
+            useless(11),
+            lost(50),
+        ]);
+        assert_eq!(
+            bad.still,
+            BTreeSet::from([0]),
+            "flushed, but not fenced, is not repaired"
+        );
+        assert_eq!(
+            bad.new.iter().map(|named| named.line).collect::<Vec<_>>(),
+            [Some(6), Some(50)]
+        );
         assert_eq!(bad.new_warnings.len(), 1);
     }
 
@@ -177,9 +210,16 @@ mod tests {
             stderr: Vec::new(),
         };
         assert_eq!(difference(&output(0, "a\nb\n"), &output(0, "a\nb\n")), None);
-        assert_eq!(difference(&output(0, ""), &output(3, "")).unwrap(), "exit status 0 became 3");
+        assert_eq!(
+            difference(&output(0, ""), &output(3, "")).unwrap(),
+            "exit status 0 became 3"
+        );
         let told = difference(&output(0, "a\nb\n"), &output(0, "a\nc\n")).unwrap();
         assert_eq!(told, r#"line 2 of stdout was "b" and is "c""#);
-        assert!(difference(&output(0, "a\n"), &output(0, "a\nb\n")).unwrap().contains("nothing"));
+        assert!(
+            difference(&output(0, "a\n"), &output(0, "a\nb\n"))
+                .unwrap()
+                .contains("nothing")
+        );
     }
 }

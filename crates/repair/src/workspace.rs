@@ -16,7 +16,9 @@ pub enum WorkspaceError {
     Scratch { folder: PathBuf, source: std::io::Error },
     #[error("the folder {} of --keep is not empty; name a new one", path.display())]
     KeepNotEmpty { path: PathBuf },
-    #[error("cannot find {name} beside this program; build it with `make build`, and keep the programs of crashproof together")]
+    #[error(
+        "cannot find {name} beside this program; build it with `make build`, and keep the programs of crashproof together"
+    )]
     Sibling { name: &'static str },
     #[error(
         "the program {} is not in the source tree {}, so the build cannot make it in a copy; let --build make it there, or name a folder \
@@ -53,7 +55,9 @@ impl Workspace {
             source: source_error,
         };
         let tree = source.canonicalize().map_err(wrong)?;
-        let here = std::env::current_dir().and_then(|path| path.canonicalize()).map_err(wrong)?;
+        let here = std::env::current_dir()
+            .and_then(|path| path.canonicalize())
+            .map_err(wrong)?;
         let scratch = match keep {
             None => Scratch::temporary()?,
             Some(path) => Scratch::kept(path)?,
@@ -105,9 +109,8 @@ impl Workspace {
             path.is_file().then_some(path).ok_or(WorkspaceError::Sibling { name })
         };
         let compiler = sibling("crashproof-cc")?;
-        let link = |folder: PathBuf, name: &str, to: &Path| {
-            std::os::unix::fs::symlink(to, folder.join(name)).map_err(failed)
-        };
+        let link =
+            |folder: PathBuf, name: &str, to: &Path| std::os::unix::fs::symlink(to, folder.join(name)).map_err(failed);
         fs::create_dir_all(self.bin()).map_err(failed)?;
         fs::create_dir_all(self.compilers()).map_err(failed)?;
         link(self.bin(), "crashproof", &sibling("crashproof")?)?;
@@ -268,7 +271,8 @@ impl Copy {
     }
 
     pub fn path_to_tree(&self, path: &Path) -> PathBuf {
-        path.strip_prefix(&self.root).map_or_else(|_| path.to_owned(), |inside| self.tree.join(inside))
+        path.strip_prefix(&self.root)
+            .map_or_else(|_| path.to_owned(), |inside| self.tree.join(inside))
     }
 
     /// A path of the tree in the copy. What was built elsewhere is recognised by the end of its path.
@@ -318,7 +322,10 @@ mod tests {
         assert_eq!(replaced("/tmp/r/after/a.c:3: error"), "/home/u/app/a.c:3: error");
         assert_eq!(replaced("in /tmp/r/after: no"), "in /home/u/app: no");
         assert_eq!(replaced("/tmp/r/after-2/a.c"), "/tmp/r/after-2/a.c");
-        assert_eq!(replaced("-I/tmp/r/after -L/tmp/r/after/lib"), "-I/home/u/app -L/home/u/app/lib");
+        assert_eq!(
+            replaced("-I/tmp/r/after -L/tmp/r/after/lib"),
+            "-I/home/u/app -L/home/u/app/lib"
+        );
     }
 
     #[test]
@@ -335,7 +342,10 @@ mod tests {
         for path in ["/home/u/app/src/log.c", "/build/7/app/src/log.c", "src/log.c"] {
             assert_eq!(copy.path_from_tree(Path::new(path)), here, "{path}");
         }
-        assert_eq!(copy.path_from_tree(Path::new("/build/7/other.c")), Path::new("/build/7/other.c"));
+        assert_eq!(
+            copy.path_from_tree(Path::new("/build/7/other.c")),
+            Path::new("/build/7/other.c")
+        );
         assert_eq!(copy.path_to_tree(&here), Path::new("/home/u/app/src/log.c"));
     }
 

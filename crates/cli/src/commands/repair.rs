@@ -7,7 +7,11 @@ use super::sibling;
 /// `words` are those of the command line, which are known to be right; the other program has no subcommands.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> super::Result {
     let mut command = sibling::command("crashproof-repair")?;
-    let mut named = false;
-    command.args(words.into_iter().filter(|word| named || !std::mem::replace(&mut named, word == "repair")));
+    let mut words: Vec<OsString> = words.into_iter().collect();
+    // After `--color WHEN`, if that is there; neither is called so.
+    if let Some(at) = words.iter().position(|word| word == "repair") {
+        words.remove(at);
+    }
+    command.args(words);
     Err(sibling::become_it(command).into())
 }

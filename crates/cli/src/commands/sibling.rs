@@ -6,10 +6,7 @@ use std::process::Command;
 #[derive(Debug, thiserror::Error)]
 pub enum SiblingError {
     #[error("cannot find out where crashproof itself is: {source}; call {name} by its path")]
-    OwnPath {
-        name: &'static str,
-        source: std::io::Error,
-    },
+    OwnPath { name: &'static str, source: std::io::Error },
     #[error("{} does not exist; build it with `make build`, and keep it beside the crashproof binary", path.display())]
     Missing { path: PathBuf },
     #[error("cannot start {}: {source}; it needs LLVM's library (apt-get install libllvm19)", path.display())]
