@@ -9,6 +9,7 @@ mod calls;
 mod libraries;
 mod link;
 mod overview;
+pub mod pointers;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,175 @@
+//! Pointer analysis of the whole program: which objects a pointer may point to, whatever the program's input and however its threads run.
+//!
+//! Inclusion-based (Andersen's thesis, 1994), over the front end's bitcode with opaque pointers. An assignment makes one points-to set include
+//! another; order and calling context do not count. Told apart are
+//!
+//! - *objects*: global and local variables, functions, each call of an allocator (also of one of the program, if it promises new
+//!   memory with `__attribute__((malloc))`);
+//! - in each, *offsets* of bytes: fields by offset, elements of arrays together but constant indices apart; see [`Offsets`];
+//! - *functions* that a pointer may call, found while solving.
+//!
+//! What leaves the program's bitcode is one object, [`ObjectKind::Unknown`]: it stands for everything that code outside may reach.
+//!
+//! It errs on the safe side (a pointer's set holds all that it may point to) except where a pointer is
+//!
+//! - passed through less than 64 bits by more than a plain copy, or through multiplication, division or remainder;
+//! - moved by a constant out of the array that its type names into another object;
+//! - handed to the program by a call of one of its functions by code outside that knows it by its name alone (`dlsym`), as modules of a program that were not
+//!   built by `crashproof cc` may.
+//!
+//! [`generate`] makes constraints of the bitcode, [`solver`] solves them and knows no LLVM; a naive solver is the reference that it is tested against.
+
+mod constraints;
+mod cycles;
+mod generate;
+mod memory;
+#[cfg(test)]
+mod naive;
+mod offsets;
+mod set;
+mod solver;
+#[cfg(test)]
+mod tests;
+
+use std::marker::PhantomData;
+
+use inkwell::module::Module;
+use llvm_sys::prelude::LLVMValueRef;
+use rustc_hash::FxHashMap;
+
+pub use constraints::ObjectId;
+use constraints::Variable;
+pub use memory::Location;
+pub use offsets::{Offsets, Shift};
+pub use solver::Statistics;
+use solver::{Solution, Solver};
+
+/// What an abstract object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// Everything that code outside of the program's bitcode may reach.
+    Unknown,
+    Global(LLVMValueRef),
+    Function(LLVMValueRef),
+    /// A local variable (its alloca), or a struct that is passed by value (the parameter).
+    Stack(LLVMValueRef),
+    /// What a call allocates; or a function that is called through a pointer only.
+    Heap(LLVMValueRef),
+    /// Further arguments of a variadic function.
+    Arguments(LLVMValueRef),
+    /// Memory of a library.
+    Library(String),
+}
+
+/// What a call may call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Callees {
+    /// One of these functions and nothing else.
+    Closed(Vec<LLVMValueRef>),
+    /// Perhaps something unknown, besides these.
+    Open(Vec<LLVMValueRef>),
+}
+
+/// The points-to sets of a module's values.
+pub struct PointsTo<'m> {
+    values: FxHashMap<LLVMValueRef, Variable>,
+    objects: Vec<ObjectKind>,
+    solution: Solution,
+    calls: FxHashMap<LLVMValueRef, usize>,
+    module: PhantomData<&'m ()>,
+}
+
+impl<'m> PointsTo<'m> {
+    pub fn of(module: &'m Module) -> PointsTo<'m> {
+        let generated = generate::constraints(module);
+        let solution = Solver::solve(&generated.constraints);
+        // A call of qsort and the like is one of the function that it is given, too; the call itself is not what is asked for.
+        let calls = generated
+            .calls
+            .iter()
+            .enumerate()
+            .map(|(index, call)| (*call, index))
+            .collect();
+        PointsTo {
+            values: generated.values,
+            objects: generated.objects,
+            solution,
+            calls,
+            module: PhantomData,
+        }
+    }
+
+    /// Where a pointer may point to. Empty for null and for what is no pointer.
+    pub fn locations(&self, value: LLVMValueRef) -> Vec<Location> {
+        let variable = self.values.get(&value);
+        variable.map_or_else(Vec::new, |variable| self.solution.points_to(*variable).collect())
+    }
+
+    /// The objects of [`PointsTo::locations`], each once.
+    pub fn objects(&self, value: LLVMValueRef) -> Vec<ObjectId> {
+        let mut objects: Vec<ObjectId> = self.locations(value).iter().map(|location| location.object).collect();
+        objects.sort();
+        objects.dedup();
+        objects
+    }
+
+    pub fn kind(&self, object: ObjectId) -> &ObjectKind {
+        &self.objects[object.0 as usize]
+    }
+
+    /// Whether code outside of the program's bitcode may reach the object.
+    pub fn is_escaped(&self, object: ObjectId) -> bool {
+        self.solution.is_escaped(object)
+    }
+
+    /// Whether two pointers may be to the same byte.
+    pub fn may_alias(&self, a: LLVMValueRef, b: LLVMValueRef) -> bool {
+        self.may_overlap(a, Some(1), b, Some(1))
+    }
+
+    /// Whether accesses of so many bytes through two pointers may share one; without a size, as many as there are.
+    pub fn may_overlap(&self, a: LLVMValueRef, a_size: Option<u32>, b: LLVMValueRef, b_size: Option<u32>) -> bool {
+        a == b || self.any_pair(a, b, |ours, theirs| ours.offsets.meets(a_size, &theirs.offsets, b_size))
+    }
+
+    /// Whether two pointers may point into the same object, anywhere in it.
+    pub fn may_share_object(&self, a: LLVMValueRef, b: LLVMValueRef) -> bool {
+        a == b || self.any_pair(a, b, |_, _| true)
+    }
+
+    fn any_pair(&self, a: LLVMValueRef, b: LLVMValueRef, is_met: impl Fn(&Location, &Location) -> bool) -> bool {
+        let [ours, theirs] = [a, b].map(|value| self.locations(value));
+        let reaches = |locations: &[Location], others: &[Location]| {
+            locations.iter().any(|location| location.object == ObjectId::UNKNOWN)
+                && others.iter().any(|other| self.is_escaped(other.object))
+        };
+        // Sorted by object, both could be walked at once; sets are small.
+        reaches(&ours, &theirs)
+            || reaches(&theirs, &ours)
+            || ours.iter().any(|our| {
+                theirs
+                    .iter()
+                    .any(|their| our.object == their.object && is_met(our, their))
+            })
+    }
+
+    /// What a call through a pointer may call.
+    pub fn callees(&self, call: LLVMValueRef) -> Callees {
+        let Some(index) = self.calls.get(&call) else {
+            return Callees::Open(Vec::new());
+        };
+        let (objects, is_open) = &self.solution.calls[*index];
+        let functions = objects.iter().filter_map(|object| match self.kind(*object) {
+            ObjectKind::Function(function) => Some(*function),
+            _ => None,
+        });
+        match is_open {
+            true => Callees::Open(functions.collect()),
+            false => Callees::Closed(functions.collect()),
+        }
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        self.solution.statistics
+    }
+}
