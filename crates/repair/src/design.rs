@@ -1,29 +1,24 @@
 //! From findings to a patch: plan, and write the plan as a change of the source.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crashproof_program::Program;
 use crashproof_report::Finding;
 
 use crate::observed::Observed;
-use crate::plan::{self, Plan, PlanOptions};
+use crate::plan::{self, Edit, Plan, PlanOptions};
+use crate::source::{self, Changed, Patch, SourceError};
 
-/// A file that the patch changes, or makes.
-pub struct Change {
-    /// Relative to the tree.
-    pub path: PathBuf,
-    /// `None`: it is new.
-    pub old: Option<String>,
-    pub new: String,
-}
+/// Each refusal of a persistent function costs another plan; after this many the refused fixes are left out.
+const PLANS: usize = 16;
 
 /// A patch, and the plan that it comes from.
 #[derive(Default)]
 pub struct Design {
     /// Its findings are those that the designer was given.
     pub plan: Plan,
-    pub changes: Vec<Change>,
+    pub changes: Vec<Changed>,
     pub diff: String,
     /// With which functions it flushes and fences.
     pub idiom: Option<String>,
@@ -54,24 +49,53 @@ pub struct Designer<'a, 'context> {
 }
 
 impl Designer<'_, '_> {
-    /// `without`: findings that are not to be repaired.
-    pub fn design(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Design {
+    /// `without`: findings that are not to be repaired. A call that the source cannot redirect is no candidate in the next plan.
+    pub fn design(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Result<Design, SourceError> {
+        let mut options = options.clone();
+        for _ in 1..PLANS {
+            let (plan, patch) = self.plan_and_patch(&options, without)?;
+            let refused = patch
+                .impossible
+                .iter()
+                .filter_map(|(index, _)| match &plan.fixes.get(*index)?.edit {
+                    Edit::Subprogram { call, .. } => Some(call.clone()),
+                    _ => None,
+                });
+            let before = options.excluded.len();
+            options.excluded.extend(refused);
+            if options.excluded.len() == before {
+                return Ok(design(plan, patch));
+            }
+        }
+        let (plan, patch) = self.plan_and_patch(&options, without)?;
+        Ok(design(plan, patch))
+    }
+
+    fn plan_and_patch(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Result<(Plan, Patch), SourceError> {
         let chosen: Vec<usize> = (0..self.findings.len())
             .filter(|index| !without.contains(index))
             .collect();
         let findings: Vec<Finding> = chosen.iter().map(|&index| self.findings[index].clone()).collect();
         let mut plan = plan::plan(self.program, &findings, self.observed, options);
-        let indices = plan.fixes.iter_mut().flat_map(|fix| &mut fix.findings);
-        for finding in indices.chain(plan.left.iter_mut().map(|left| &mut left.finding)) {
+        let of_fixes = plan.fixes.iter_mut().flat_map(|fix| &mut fix.findings);
+        for finding in of_fixes.chain(plan.left.iter_mut().map(|left| &mut left.finding)) {
             *finding = chosen[*finding];
         }
-        let _ = self.tree;
-        Design {
-            impossible: (0..plan.fixes.len())
-                .map(|index| (index, "patches are not made yet".to_owned()))
-                .collect(),
-            plan,
-            ..Design::default()
-        }
+        let patch = source::patch(&plan, self.program, self.observed, self.tree)?;
+        Ok((plan, patch))
+    }
+}
+
+fn design(plan: Plan, patch: Patch) -> Design {
+    Design {
+        diff: patch.diff(),
+        idiom: Some(patch.idiom).filter(|idiom| !idiom.is_empty()),
+        impossible: patch
+            .impossible
+            .into_iter()
+            .map(|(index, refusal)| (index, refusal.to_string()))
+            .collect(),
+        changes: patch.files,
+        plan,
     }
 }

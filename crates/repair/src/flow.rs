@@ -18,7 +18,8 @@ use crate::input::{Given, Input, InputError};
 use crate::ladder::{self, Verified};
 use crate::observed::Observed;
 use crate::outcome::{FindingOutcome, FixOutcome, Outcome, State, Verdict, not_handled};
-use crate::plan::PlanOptions;
+use crate::plan::{self, PlanOptions};
+use crate::source::Changed;
 use crate::terminal::{self, step};
 use crate::trial::{self, TrialError, Trials};
 use crate::verify::Named;
@@ -53,6 +54,12 @@ pub enum RepairError {
         path: PathBuf,
         source: std::io::Error,
     },
+    #[error(
+        "the build writes to {}, a source that the patch would change; the patch would not fit your tree. Change what the build makes it \
+         from, or build once before the repair",
+        path.display()
+    )]
+    Generated { path: PathBuf },
     #[error("{} has changed since the repair began; nothing was written, run the repair again", path.display())]
     Changed { path: PathBuf },
 }
@@ -182,7 +189,8 @@ impl Repair<'_> {
         };
         let options = self.options();
         let doing = step("planning");
-        let first = designer.design(&options, &BTreeSet::new());
+        let first = designer.design(&options, &BTreeSet::new()).map_err(TrialError::from)?;
+        self.check_sources(&first)?;
         drop(doing);
         let verified = if first.diff.is_empty() || self.arguments.no_verify {
             Verified::not_done(first)
@@ -195,7 +203,23 @@ impl Repair<'_> {
             ladder::climb(&designer, first, &options, &mut trials, &findings)?
         };
         self.judge(&mut outcome, &verified);
+        if self.arguments.explain {
+            let text = plan::explain::explain(&verified.design.plan, &self.findings);
+            terminal::print(&self.site.copy.to_tree(&text));
+        }
         self.deliver(&outcome, &verified.design)
+    }
+
+    /// What the patch changes must be in the tree as it was in the copy.
+    fn check_sources(&self, design: &Design) -> Result<(), RepairError> {
+        let tree = self.site.workspace.tree();
+        let other = |changed: &&Changed| std::fs::read_to_string(tree.join(&changed.path)).ok() != changed.old;
+        match design.changes.iter().find(other) {
+            Some(changed) => Err(RepairError::Generated {
+                path: tree.join(&changed.path),
+            }),
+            None => Ok(()),
+        }
     }
 
     fn options(&self) -> PlanOptions {

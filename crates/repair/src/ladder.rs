@@ -206,7 +206,7 @@ impl Tried {
 impl Ladder<'_, '_, '_> {
     fn try_rung(&mut self, rung: &Rung) -> Result<Option<Tried>, TrialError> {
         let without: BTreeSet<usize> = rung.without.keys().copied().collect();
-        let design = self.designer.design(&rung.options, &without);
+        let design = self.designer.design(&rung.options, &without)?;
         self.try_design(design, rung)
     }
 

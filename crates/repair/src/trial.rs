@@ -6,9 +6,10 @@ use std::process::Command;
 use crashproof_report::{Finding, Report};
 
 use crate::commands::{CommandError, Compiler, Run, Site, UserCommands};
-use crate::design::{Change, Design};
+use crate::design::Design;
 use crate::lines::LineMap;
 use crate::outcome::{Compared, CrashTest};
+use crate::source::{Changed, SourceError};
 use crate::terminal::step;
 use crate::verify::{self, Comparison};
 use crate::workspace::{Workspace, WorkspaceError};
@@ -23,6 +24,8 @@ pub enum TrialError {
     Command(CommandError),
     #[error("the recording of the program, built by your command, is incomplete: {}; without a complete one nothing can be verified (--no-verify leaves it out)", reasons.join("; "))]
     Incomplete { reasons: Vec<String> },
+    #[error(transparent)]
+    Source(#[from] SourceError),
     #[error("cannot write the patched {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
 }
@@ -226,7 +229,7 @@ fn site<'a>(workspace: &'a Workspace, commands: &'a UserCommands, name: &str) ->
     })
 }
 
-pub fn write_changes(changes: &[Change], root: &Path) -> Result<(), TrialError> {
+pub fn write_changes(changes: &[Changed], root: &Path) -> Result<(), TrialError> {
     for change in changes {
         let path = root.join(&change.path);
         std::fs::write(&path, &change.new).map_err(|source| TrialError::Write { path, source })?;
