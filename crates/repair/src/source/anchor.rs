@@ -269,7 +269,10 @@ impl<'a> FunctionTree<'a> {
         let value = self.statement_range(node)?;
         let statement = self.range(parent);
         let closes = self.file.next_token(value.end).map(|token| self.file.token_text(token));
-        let ty = self.ty(node).and_then(|ty| spelled_type(&ty, self.unit.is_cxx()));
+        let ty = self
+            .ty(node)
+            .and_then(|ty| spelled_type(&ty, self.unit.is_cxx()))
+            .filter(|_| self.can_declare(parent));
         match (closes, ty) {
             (Some(")"), Some(ty)) if self.nodes[parent].is_spelled && self.kind(node) != EntityKind::VarDecl => {
                 Ok(Anchor {
@@ -296,7 +299,7 @@ impl<'a> FunctionTree<'a> {
         let in_lambda = self
             .ancestors(node)
             .any(|outer| self.kind(outer) == EntityKind::LambdaExpr);
-        if !in_block || in_lambda {
+        if !in_block || in_lambda || !self.can_declare(node) {
             return refuse("a return that is not in a block of a function");
         }
         let Some(result) = self.nodes[0].entity.get_result_type() else {
@@ -369,4 +372,12 @@ fn named(ty: &clang::Type) -> Option<String> {
         .filter(|_| ty.is_const_qualified())
         .unwrap_or(&name);
     (!name.contains("unnamed") && !name.contains("anonymous") && !name.contains('(')).then(|| name.to_owned())
+}
+
+/// Of a variable, without its value.
+pub fn declaration(ty: &str, variable: &str) -> String {
+    match ty.ends_with('*') {
+        true => format!("{ty}{variable}"),
+        false => format!("{ty} {variable}"),
+    }
 }

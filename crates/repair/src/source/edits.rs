@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::anchor::{Anchor, Context};
+use super::anchor::{Anchor, Context, declaration};
 use super::idiom::Idiom;
 use super::refusal::Refusal;
 use super::text::SourceFile;
@@ -114,8 +114,8 @@ impl Edits {
         Ok(())
     }
 
-    /// The range of the file with the changes in it.
-    pub fn apply(&self, file: &SourceFile, range: Range<usize>) -> String {
+    /// The range of the file with the changes in it, and further text at some offsets.
+    pub fn apply(&self, file: &SourceFile, range: Range<usize>, further: &[(usize, String)]) -> String {
         let mut splices: Vec<(Range<usize>, String)> = self
             .replacements
             .iter()
@@ -124,6 +124,7 @@ impl Edits {
         for (&(start, end), insertion) in &self.insertions {
             splices.extend(Layout { file }.splices(start..end, insertion));
         }
+        splices.extend(further.iter().map(|(at, text)| (*at..*at, text.clone())));
         // Of those at one place, in the order in which they were made; a replacement goes before what comes behind it.
         splices.sort_by_key(|(at, _)| (at.start, at.end));
         let mut text = String::new();
@@ -288,8 +289,12 @@ impl Layout<'_> {
         let close = format!("{newline}{outer}}}");
         let next = self.file.next_token(end);
         let between = next.map_or("", |next| &self.file.text[end..next.start]);
-        let joins = next.is_some_and(|next| matches!(self.file.token_text(next), "else" | "while"))
-            && between.trim().is_empty();
+        let is_do = self.file.text[..header_end].ends_with("do");
+        let joins = next.is_some_and(|next| match self.file.token_text(next) {
+            "else" => true,
+            "while" => is_do,
+            _ => false,
+        }) && between.trim().is_empty();
         if let Some(next) = next.filter(|_| joins) {
             let gap = match self.file.breaks_before_braces() {
                 true => format!("{newline}{outer}"),
@@ -322,12 +327,5 @@ impl Layout<'_> {
             true => (body..code, format!("{text}{newline}{outer}")),
             false => (body..code, format!("{text}{newline}{inner}")),
         }
-    }
-}
-
-fn declaration(ty: &str, variable: &str) -> String {
-    match ty.ends_with('*') {
-        true => format!("{ty}{variable}"),
-        false => format!("{ty} {variable}"),
     }
 }

@@ -44,7 +44,11 @@ pub fn insertion(file: &SourceFile, before: usize, includes: &[String]) -> Optio
             .first()
             .map_or(0, |token| file.line_start(token.start)),
     };
-    Some((at, format!("{lines}{newline}")))
+    // Apart from what follows, once.
+    match file.text[at..].starts_with(['\r', '\n']) {
+        true => Some((at, lines)),
+        false => Some((at, format!("{lines}{newline}"))),
+    }
 }
 
 struct Directive {

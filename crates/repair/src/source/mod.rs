@@ -6,14 +6,18 @@
 //!
 //! - `units`, `tree`, `text`: the source, parsed with the compile command of its object;
 //! - `written`, `spelling`, `repeatable`: what a store wrote, its address and size in source text, and whether that text still means the same place behind it;
+//! - `hoist`: variables for what must not be evaluated twice;
 //! - `anchor`, `edits`: where a statement can be inserted, and how it is laid out;
+//! - `variants`: persistent subprograms;
 //! - `idiom`: the functions to call;
 //! - `diff`: the result.
 
 mod anchor;
+mod changes;
 mod diff;
 mod edits;
 mod hint;
+mod hoist;
 mod idiom;
 mod includes;
 mod patcher;
@@ -25,6 +29,7 @@ mod tests;
 mod text;
 mod tree;
 mod units;
+mod variants;
 mod written;
 
 use std::path::Path;

@@ -1,21 +1,26 @@
 //! Goes through the plan and collects the changes of each file.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use inkwell::module::Module;
 
-use super::anchor::Anchor;
+use super::anchor::{Anchor, Context};
+use super::changes::Changes;
 use super::diff::{Changed, Patch};
 use super::edits::{After, Edits};
 use super::hint::Hint;
+use super::hoist::Hoisted;
 use super::idiom::{HEADER, HEADER_NAME, Idiom, Include};
 use super::includes;
 use super::refusal::Refusal;
+use super::text::SourceFile;
 use super::tree::{FunctionTree, NodeId};
 use super::units::Units;
-use super::written::{Flushed, Write};
+use super::variants::{self, Variant, VariantKey};
+use super::written::{Flushed, Object, Write};
 use crate::plan::{Edit, Place, Plan, Position};
 
 pub struct Patcher<'a, 'c, 'u> {
@@ -23,30 +28,8 @@ pub struct Patcher<'a, 'c, 'u> {
     module: &'a Module<'c>,
     units: &'a Units<'u>,
     changes: Changes,
-}
-
-/// Of one fix, or of all.
-#[derive(Clone, Debug, Default)]
-pub struct Changes {
-    pub files: BTreeMap<PathBuf, Edits>,
-    pub includes: BTreeMap<PathBuf, BTreeSet<Include>>,
-}
-
-impl Changes {
-    fn merge(&mut self, other: &Changes) -> Result<(), Refusal> {
-        let mut files = self.files.clone();
-        for (path, edits) in &other.files {
-            files.entry(path.clone()).or_default().merge(edits)?;
-        }
-        self.files = files;
-        for (path, includes) in &other.includes {
-            self.includes
-                .entry(path.clone())
-                .or_default()
-                .extend(includes.iter().cloned());
-        }
-        Ok(())
-    }
+    /// Names that were given to variables, by the function's file and offset.
+    names: RefCell<BTreeSet<(PathBuf, usize, String)>>,
 }
 
 impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
@@ -56,6 +39,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
             module,
             units,
             changes: Changes::default(),
+            names: RefCell::default(),
         }
     }
 
@@ -80,11 +64,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         match edit {
             Edit::Flush { stores, fence } => self.flush(stores, *fence, &mut changes)?,
             Edit::Fence { after } => self.fence(after, &mut changes)?,
-            Edit::Subprogram { .. } => {
-                return Err(Refusal::NoRedirection {
-                    why: "persistent subprograms have no source form yet".into(),
-                });
-            }
+            Edit::Subprogram { call, clone, fence } => self.subprogram(call, clone, *fence, &mut changes)?,
             Edit::RemoveFlush { flush: place } | Edit::RemoveFence { fence: place } => {
                 self.remove(place, &mut changes)?
             }
@@ -92,7 +72,47 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         Ok(changes)
     }
 
-    fn position(place: &Place) -> Result<&Position, Refusal> {
+    pub(super) fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
+    pub(super) fn module(&self) -> &'a Module<'c> {
+        self.module
+    }
+
+    pub(super) fn units(&self) -> &'a Units<'u> {
+        self.units
+    }
+
+    /// Of the fixes before.
+    pub(super) fn made_variants(&self) -> &BTreeMap<VariantKey, Variant> {
+        &self.changes.variants
+    }
+
+    /// For a variable, of the names that maintainers use one that the function does not.
+    pub(super) fn free_name(&self, tree: &FunctionTree, names: &[&str]) -> String {
+        let range = tree.range(0);
+        let numbered = (2..).map(|number| format!("{}{number}", names[0]));
+        let mut given = self.names.borrow_mut();
+        let key = |name: &String| (tree.file.path.clone(), range.start, name.clone());
+        let is_free = |name: &String| !tree.file.mentions(range.clone(), name) && !given.contains(&key(name));
+        let plain = names.iter().map(|name| name.to_string());
+        let name = plain.chain(numbered).find(is_free).unwrap_or_default();
+        given.insert(key(&name));
+        name
+    }
+
+    /// For the variable that keeps a value, where the context needs one.
+    pub(super) fn value_name(&self, tree: &FunctionTree, anchor: &Anchor) -> String {
+        match anchor.context {
+            Context::Return { ty: Some(_), .. } | Context::Condition { .. } => {
+                self.free_name(tree, &["ret", "result", "rc", "value"])
+            }
+            _ => String::new(),
+        }
+    }
+
+    pub(super) fn position(place: &Place) -> Result<&Position, Refusal> {
         place
             .position
             .as_ref()
@@ -105,21 +125,11 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         let tree = FunctionTree::around(self.units, Self::position(first)?)?;
         let mut edits = Edits::default();
         let idiom = self.flush_in(&tree, stores, fence, &mut edits)?;
-        self.add(&tree, edits, &idiom, changes);
-        Ok(())
+        changes.include(&tree.file.path, &idiom);
+        changes.edit(&tree.file.path, &edits)
     }
 
-    fn add(&self, tree: &FunctionTree, edits: Edits, idiom: &Idiom, changes: &mut Changes) {
-        let path = tree.file.path.clone();
-        changes.files.insert(path.clone(), edits);
-        changes
-            .includes
-            .entry(path)
-            .or_default()
-            .extend(idiom.includes.iter().cloned());
-    }
-
-    fn idiom(&self, _tree: &FunctionTree, _anchor: &Anchor) -> Rc<Idiom> {
+    pub(super) fn idiom(&self, _tree: &FunctionTree, _anchor: &Anchor) -> Rc<Idiom> {
         Rc::new(match self.module.get_function("pmem_map_file").is_some() {
             true => Idiom::libpmem(),
             false => Idiom::header(),
@@ -127,7 +137,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
     }
 
     /// Flushes what the stores wrote behind the last of them; behind each if its place cannot be named there.
-    fn flush_in(
+    pub(super) fn flush_in(
         &self,
         tree: &FunctionTree,
         stores: &[Place],
@@ -152,43 +162,70 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
             let repeated = region.and_then(|region| tree.repeat(write, &region).ok());
             match repeated {
                 Some(substitutions) => behind_last.push(tree.flushed(write, &substitutions)?),
-                None => {
-                    let substitutions = tree.repeat(write, &[anchor.node])?;
-                    let after = After {
-                        flushes: vec![tree.flushed(write, &substitutions)?],
-                        fence: false,
-                    };
-                    edits.insert_after(anchor, after, &idiom, &tree.free_name());
-                }
+                None => self.flush_behind(tree, write, anchor, &idiom, edits)?,
             }
         }
         let after = After {
             flushes: coalesced(behind_last),
             fence,
         };
-        edits.insert_after(&last, after, &idiom, &tree.free_name());
+        edits.insert_after(&last, after, &idiom, &self.value_name(tree, &last));
         Ok(idiom)
     }
 
+    /// Flushes what a store wrote right behind it.
+    fn flush_behind(
+        &self,
+        tree: &FunctionTree,
+        write: &Write,
+        anchor: &Anchor,
+        idiom: &Rc<Idiom>,
+        edits: &mut Edits,
+    ) -> Result<(), Refusal> {
+        let hoisted = match tree.repeat(write, &[anchor.node]) {
+            Ok(substitutions) => Hoisted {
+                flushed: tree.flushed(write, &substitutions)?,
+                before: Vec::new(),
+                replacements: Vec::new(),
+            },
+            Err(reason) => self.hoisted(tree, write, anchor, reason)?,
+        };
+        let after = After {
+            flushes: vec![hoisted.flushed],
+            fence: false,
+        };
+        edits.insert_after(anchor, after, idiom, &self.value_name(tree, anchor));
+        for line in hoisted.before {
+            edits.insert_before(anchor, line);
+        }
+        for (range, text) in hoisted.replacements {
+            edits.replace(range, text)?;
+        }
+        Ok(())
+    }
+
     fn fence(&self, place: &Place, changes: &mut Changes) -> Result<(), Refusal> {
-        let position = Self::position(place)?;
-        let tree = FunctionTree::around(self.units, position)?;
-        let node = tree.call_at(position, &Hint::of(self.module, place))?;
-        let anchor = tree.anchor(node)?;
-        let idiom = self.idiom(&tree, &anchor);
+        let tree = FunctionTree::around(self.units, Self::position(place)?)?;
         let mut edits = Edits::default();
+        let idiom = self.fence_in(&tree, place, &mut edits)?;
+        changes.include(&tree.file.path, &idiom);
+        changes.edit(&tree.file.path, &edits)
+    }
+
+    pub(super) fn fence_in(&self, tree: &FunctionTree, place: &Place, edits: &mut Edits) -> Result<Rc<Idiom>, Refusal> {
+        let node = tree.call_at(Self::position(place)?, &Hint::of(self.module, place))?;
+        let anchor = tree.anchor(node)?;
+        let idiom = self.idiom(tree, &anchor);
         let after = After {
             flushes: Vec::new(),
             fence: true,
         };
-        edits.insert_after(&anchor, after, &idiom, &tree.free_name());
-        self.add(&tree, edits, &idiom, changes);
-        Ok(())
+        edits.insert_after(&anchor, after, &idiom, &self.value_name(&tree, &anchor));
+        Ok(idiom)
     }
 
     /// Deletes a statement that is nothing but the flush or fence.
     fn remove(&self, place: &Place, changes: &mut Changes) -> Result<(), Refusal> {
-        use super::anchor::Context;
         let position = Self::position(place)?;
         let tree = FunctionTree::around(self.units, position)?;
         let node = tree.call_at(position, &Hint::of(self.module, place))?;
@@ -211,48 +248,27 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         };
         let mut edits = Edits::default();
         edits.replace(range, String::new())?;
-        changes.files.insert(file.path.clone(), edits);
-        Ok(())
+        changes.edit(&file.path, &edits)
     }
 
     fn render(&self) -> Vec<Changed> {
         let mut files = Vec::new();
-        let header_users = |path: &&PathBuf| {
-            self.changes
-                .includes
-                .get(*path)
-                .is_some_and(|includes| includes.contains(&Include::Header))
+        let uses_header = |path: &&PathBuf| {
+            let includes = self.changes.includes.get(*path);
+            includes.is_some_and(|includes| includes.contains(&Include::Header))
         };
-        let header =
-            common_folder(self.changes.files.keys().filter(header_users)).map(|folder| folder.join(HEADER_NAME));
-        for (path, edits) in &self.changes.files {
-            let Ok(file) = self.units.file(path) else {
-                continue;
-            };
-            let includes: Vec<String> = self
-                .changes
-                .includes
-                .get(path)
-                .into_iter()
-                .flatten()
-                .map(|include| match include {
-                    Include::Spelled(name) => name.clone(),
-                    Include::Header => {
-                        let header = header.as_deref().unwrap_or(Path::new(HEADER_NAME));
-                        format!("\"{}\"", includes::relative(path, header).display())
-                    }
-                })
-                .collect();
-            let start = edits.start().unwrap_or(0);
-            let (at, lines) = includes::insertion(&file, start, &includes).unwrap_or_default();
-            let mut new = file.text[..at].to_owned();
-            new.push_str(&lines);
-            new.push_str(&edits.apply(&file, at..file.text.len()));
-            files.push(Changed {
-                path: path.strip_prefix(self.units.tree()).unwrap_or(path).to_path_buf(),
-                old: Some(file.text.clone()),
-                new,
-            });
+        let paths = self.changes.paths();
+        let folder = common_folder(paths.iter().copied().filter(uses_header));
+        let header = folder.map(|folder| folder.join(HEADER_NAME));
+        for path in paths {
+            if let Ok(file) = self.units.file(path) {
+                let includes = self.includes(path, header.as_deref());
+                files.push(Changed {
+                    path: path.strip_prefix(self.units.tree()).unwrap_or(path).to_path_buf(),
+                    old: Some(file.text.clone()),
+                    new: self.rendered(&file, &includes),
+                });
+            }
         }
         if let Some(header) = header.filter(|header| !header.exists()) {
             files.push(Changed {
@@ -262,6 +278,43 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
             });
         }
         files
+    }
+
+    /// What the changes of a file need, as it is written behind `#include`.
+    fn includes(&self, path: &Path, header: Option<&Path>) -> Vec<String> {
+        let includes = self.changes.includes.get(path).into_iter().flatten();
+        includes
+            .map(|include| match include {
+                Include::Spelled(name) => name.clone(),
+                Include::Header => {
+                    let header = header.unwrap_or(Path::new(HEADER_NAME));
+                    format!("\"{}\"", includes::relative(path, header).display())
+                }
+            })
+            .collect()
+    }
+
+    fn rendered(&self, file: &SourceFile, includes: &[String]) -> String {
+        let newline = file.newline();
+        let none = Edits::default();
+        let edits = self.changes.files.get(&file.path).unwrap_or(&none);
+        let mut lines: Vec<(usize, String)> = Vec::new();
+        for ((path, end), (start, line)) in &self.changes.declarations {
+            if *path == file.path {
+                let behind = file.next_token(*end).filter(|token| file.token_text(*token) == ";");
+                let at = behind.map_or(*end, |token| token.end);
+                lines.push((at, format!("{newline}{}{line}", file.indentation(*start))));
+            }
+        }
+        let mut start = edits.start().unwrap_or(file.text.len());
+        for ((path, at), variant) in &self.changes.variants {
+            if *path == file.path {
+                lines.push(variants::rendered(file, variant));
+                start = start.min(*at);
+            }
+        }
+        lines.extend(includes::insertion(file, start, includes));
+        edits.apply(file, 0..file.text.len(), &lines)
     }
 }
 
@@ -281,6 +334,7 @@ fn statements_between(tree: &FunctionTree, from: &Anchor, to: &Anchor) -> Option
 
 /// Up to this many bytes, an object is flushed as a whole if several members were written.
 const SMALL: u64 = 128;
+const LINE: u64 = 64;
 
 /// One flush of an object instead of one for each of its members, where that costs no more than a line.
 fn coalesced(flushes: Vec<Flushed>) -> Vec<Flushed> {
@@ -291,13 +345,9 @@ fn coalesced(flushes: Vec<Flushed>) -> Vec<Flushed> {
     let is_one = members.len() == flushes.len()
         && flushes.len() > 1
         && members.iter().all(|member| member.address == object.address);
-    let start = members.iter().map(|member| member.offset).min().unwrap_or(0);
-    let end = members
-        .iter()
-        .map(|member| member.offset + member.length)
-        .max()
-        .unwrap_or(0);
-    if !is_one || (object.bytes > SMALL && object.bytes > 2 * (end - start)) {
+    let lines = |member: &&Object| member.offset / LINE..=(member.offset + member.length.max(1) - 1) / LINE;
+    let touched: BTreeSet<u64> = members.iter().flat_map(lines).collect();
+    if !is_one || (object.bytes > SMALL && object.bytes.div_ceil(LINE) > touched.len() as u64) {
         return flushes;
     }
     let mut flush = flushes[0].clone();
@@ -317,17 +367,4 @@ fn common_folder<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> Option<PathBuf
                 .unwrap_or(Path::new("/"))
                 .to_path_buf()
         })
-}
-
-impl FunctionTree<'_> {
-    /// For a variable, of the names that maintainers use one that the function does not.
-    pub fn free_name(&self) -> String {
-        let range = self.range(0);
-        let names = ["ret", "result", "rc", "value"].map(String::from).into_iter();
-        let numbered = (2..).map(|number| format!("ret{number}"));
-        names
-            .chain(numbered)
-            .find(|name| !self.file.mentions(range.clone(), name))
-            .unwrap_or_default()
-    }
 }

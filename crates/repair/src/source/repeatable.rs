@@ -20,6 +20,13 @@ impl<'a> FunctionTree<'a> {
         Ok(substitutions)
     }
 
+    /// The same for one expression of it, behind the write.
+    pub fn repeat_expression(&self, root: NodeId, write: &Write) -> Result<Substitutions, Refusal> {
+        let mut substitutions = Substitutions::new();
+        self.check(root, write, &[write.node], &mut substitutions)?;
+        Ok(substitutions)
+    }
+
     /// What is evaluated again: `sizeof` evaluates nothing.
     fn address_expressions(&self, write: &Write) -> Vec<NodeId> {
         use super::written::Size;
@@ -314,7 +321,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// Operators and accessors of the standard library that give the same place again.
-    fn is_accessor(&self, node: NodeId) -> bool {
+    pub fn is_accessor(&self, node: NodeId) -> bool {
         let name = self.name(node);
         let is_known = matches!(
             name.as_str(),

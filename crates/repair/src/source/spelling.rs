@@ -33,7 +33,7 @@ impl<'a> FunctionTree<'a> {
                     return self.flushed_lvalue(operand, substitutions);
                 }
                 let pointer = spell(node)?;
-                let size = self.sizeof(&format!("*{}", self.as_operand(node, &pointer)));
+                let size = self.sizeof(&self.pointee(node, &pointer));
                 Ok(Flushed {
                     is_in_one_line: true,
                     ..plain(pointer, size, node)
@@ -145,10 +145,7 @@ impl<'a> FunctionTree<'a> {
             .rsplit_once(" - 1")
             .or(text.rsplit_once(" + 1"))
             .map_or(text, |(name, _)| name);
-        (
-            text.into(),
-            self.sizeof(&format!("*{}", self.as_operand(operand, sized))),
-        )
+        (text.into(), self.sizeof(&self.pointee(operand, sized)))
     }
 
     /// The struct that a member belongs to; of members of anonymous structs, the named one around them.
@@ -161,7 +158,7 @@ impl<'a> FunctionTree<'a> {
                 let text = self.spell(base, substitutions)?;
                 match ty.and_then(|ty| ty.get_pointee_type()) {
                     Some(pointee) => {
-                        let size = self.sizeof(&format!("*{}", self.as_operand(base, &text)));
+                        let size = self.sizeof(&self.pointee(base, &text));
                         (text, size, Some(pointee))
                     }
                     None => (format!("&{text}"), self.sizeof(&text), ty),
@@ -179,7 +176,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// Of an expression, in the style of the file.
-    fn sizeof(&self, expression: &str) -> String {
+    pub fn sizeof(&self, expression: &str) -> String {
         match self.file.has_bare_sizeof() {
             true => format!("sizeof {expression}"),
             false => format!("sizeof({expression})"),
@@ -204,11 +201,11 @@ impl<'a> FunctionTree<'a> {
         pointee.map_or_else(Pointer::default, pointer_to)
     }
 
-    fn lvalue_pointer(&self, node: NodeId) -> Pointer {
+    pub fn lvalue_pointer(&self, node: NodeId) -> Pointer {
         self.ty(node).map_or_else(Pointer::default, pointer_to)
     }
 
-    fn is_scalar(&self, node: NodeId) -> bool {
+    pub fn is_scalar(&self, node: NodeId) -> bool {
         let Some(ty) = self.ty(node) else {
             return false;
         };
@@ -236,6 +233,14 @@ impl<'a> FunctionTree<'a> {
                     .any(|child| child.get_kind() == EntityKind::PackedAttr)
             });
         is_aligned && !in_packed && !record_is_packed
+    }
+
+    /// What a pointer expression points to.
+    fn pointee(&self, node: NodeId, text: &str) -> String {
+        match text.strip_prefix('&') {
+            Some(object) => object.into(),
+            None => format!("*{}", self.as_operand(node, text)),
+        }
     }
 
     /// The text of an expression behind a unary operator.

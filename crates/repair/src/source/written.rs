@@ -152,6 +152,10 @@ impl<'a> FunctionTree<'a> {
         if range.is_empty() {
             return false;
         }
+        // An operator that is written in the file is where it is, whatever its operands come from.
+        if let Some(operator) = self.spelled_operator(node) {
+            return operator == offset;
+        }
         // From the definition of a macro: at the use.
         if !self.nodes[node].is_spelled
             || self
@@ -167,13 +171,27 @@ impl<'a> FunctionTree<'a> {
             Some([location, callee].map(|at| at.get_file_location().offset as usize))
         };
         match self.kind(node) {
-            EntityKind::BinaryOperator | EntityKind::CompoundAssignOperator | EntityKind::UnaryOperator => {
-                self.operator_offset(node) == Some(offset)
-            }
-            EntityKind::CallExpr if self.is_operator_call(node) => self.operator_offset(node) == Some(offset),
             EntityKind::CallExpr => range.start == offset || member().is_some_and(|at| at.contains(&offset)),
             _ => range.start == offset,
         }
+    }
+
+    /// Where the operator of an expression is, if it is one and not from a macro.
+    fn spelled_operator(&self, node: NodeId) -> Option<usize> {
+        let offset = match self.kind(node) {
+            EntityKind::BinaryOperator | EntityKind::CompoundAssignOperator | EntityKind::UnaryOperator => {
+                self.operator_offset(node)?
+            }
+            EntityKind::CallExpr if self.is_operator_call(node) => self.operator_offset(node)?,
+            _ => return None,
+        };
+        let token = self.file.next_token(offset)?;
+        let text = self.file.token_text(token);
+        let operator = match self.unary_operator(node) {
+            Some((operator, _)) => operator,
+            None => self.name(node).trim_start_matches("operator").to_owned(),
+        };
+        (text == operator).then_some(offset)
     }
 
     fn calls(&self, node: NodeId, callee: &str) -> bool {

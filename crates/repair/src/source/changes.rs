@@ -1,0 +1,64 @@
+//! The changes that a fix makes, in all files; and those of all fixes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::edits::Edits;
+use super::idiom::{Idiom, Include};
+use super::refusal::Refusal;
+use super::variants::{Variant, VariantKey};
+
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    pub files: BTreeMap<PathBuf, Edits>,
+    pub includes: BTreeMap<PathBuf, BTreeSet<Include>>,
+    pub variants: BTreeMap<VariantKey, Variant>,
+    /// Persistent functions of the plan that the variants stand for.
+    pub cloned: BTreeSet<String>,
+    /// Of variants: what goes on the line behind a declaration, by its file and end; and where that starts.
+    pub declarations: BTreeMap<(PathBuf, usize), (usize, String)>,
+}
+
+impl Changes {
+    /// All or nothing.
+    pub fn merge(&mut self, other: &Changes) -> Result<(), Refusal> {
+        let mut files = self.files.clone();
+        for (path, edits) in &other.files {
+            files.entry(path.clone()).or_default().merge(edits)?;
+        }
+        let mut variants = self.variants.clone();
+        for (key, variant) in &other.variants {
+            match variants.get_mut(key) {
+                Some(mine) => mine.edits.merge(&variant.edits)?,
+                None => {
+                    variants.insert(key.clone(), variant.clone());
+                }
+            }
+        }
+        self.files = files;
+        self.variants = variants;
+        self.cloned.extend(other.cloned.iter().cloned());
+        self.declarations.extend(other.declarations.clone());
+        for (path, includes) in &other.includes {
+            let mine = self.includes.entry(path.clone()).or_default();
+            mine.extend(includes.iter().cloned());
+        }
+        Ok(())
+    }
+
+    pub fn edit(&mut self, path: &Path, edits: &Edits) -> Result<(), Refusal> {
+        self.files.entry(path.to_path_buf()).or_default().merge(edits)
+    }
+
+    pub fn include(&mut self, path: &Path, idiom: &Idiom) {
+        let includes = self.includes.entry(path.to_path_buf()).or_default();
+        includes.extend(idiom.includes.iter().cloned());
+    }
+
+    /// The files that change, whatever changes in them.
+    pub fn paths(&self) -> BTreeSet<&PathBuf> {
+        let variants = self.variants.keys().map(|(path, _)| path);
+        let declarations = self.declarations.keys().map(|(path, _)| path);
+        self.files.keys().chain(variants).chain(declarations).collect()
+    }
+}
