@@ -71,6 +71,12 @@ fn in_hook(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     true
 }
 
+/// Whether the program stands behind a breakpoint of ours, where no instruction begins.
+pub fn at_breakpoint(uc: &ucontext_t) -> bool {
+    let address = rip(uc).wrapping_sub(1);
+    !watch::active() && (code_map::is_loader_breakpoint(address) || code_map::site(address).is_some())
+}
+
 /// SIGTRAP. True: it was one of our breakpoints.
 pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     if watch::active() {

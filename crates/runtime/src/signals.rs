@@ -14,7 +14,13 @@
 //! them it stands for is in the thread's state. A mask restored without it means that none is blocked.
 //!
 //! What differs from the kernel: the four are not blocked during a handler of another signal whose `sa_mask` names them; a
-//! handler sees the shadow signal in `uc_sigmask`; `sigwait` does not see one of the four sent by `kill`.
+//! handler sees the shadow signal in `uc_sigmask`; `sigwait` does not see one of the four sent by `kill`; a SIGSYS that is sent in the very
+//! moment in which a thread makes a system call that we trap takes the place of the trap, and the call is not made.
+//!
+//! **Sent while we are at it.** One of the four that some process sends (`kill`, `sigqueue`) may arrive while our own code runs, which holds locks and
+//! stands on a stack that are not the program's. All other signals are blocked then, the shadow signal too. So it is kept in the thread's state, and the shadow
+//! signal, sent to the thread itself, brings it as soon as the program's code goes on ([`put_off`]). Where the program has it blocked itself, our code looks when
+//! it is done.
 //!
 //! **Hooks.** A hook of instrumented code must not be interrupted by the program's handlers, nor by the end of the process, so all of
 //! them are entered through [`relay`] or [`intercept`], which put off what comes too early ([`crate::hooks::signals`]).
@@ -32,6 +38,8 @@ const SHADOW: u64 = bit(libc::SIGSTKFLT);
 const VIRTUAL: u64 = OURS | SHADOW;
 /// libc's own signals (thread cancellation and set*id), which it keeps out of the masks that programs set.
 const LIBC_INTERNAL: u64 = 3 << 31;
+/// What no mask holds.
+const UNBLOCKABLE: u64 = bit(libc::SIGKILL) | bit(libc::SIGSTOP);
 const EACH_OF_OURS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGTRAP, libc::SIGSYS];
 const SIGNALS: usize = 65;
 const SA_RESTORER: c_int = 0x0400_0000;
@@ -40,8 +48,9 @@ const fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
+/// The kernel has our handler for it, whatever the program wants.
 fn is_ours(signal: c_int) -> bool {
-    OURS & bit(signal) != 0
+    VIRTUAL & bit(signal) != 0
 }
 
 /// What the program wants done at a signal.
@@ -147,14 +156,13 @@ pub fn block_for_start() -> u64 {
 }
 
 /// In the new thread: the mask that its creator had, unless its attributes gave it another. Only ours has libc's own
-/// signals blocked.
+/// signals blocked, except for the first thread, for which libc has just unblocked them.
 pub fn unblock_at_start(creators: u64) {
+    static FIRST: AtomicBool = AtomicBool::new(true);
     let inherited = sys::set_mask(!OURS);
-    sys::set_mask(if inherited & LIBC_INTERNAL != 0 {
-        creators
-    } else {
-        inherited
-    });
+    let is_ours = inherited & LIBC_INTERNAL != 0
+        || inherited | LIBC_INTERNAL | UNBLOCKABLE == !OURS && FIRST.swap(false, Ordering::Relaxed);
+    sys::set_mask(if is_ours { creators } else { inherited });
 }
 
 /// Our handlers. What the process had before is the program's from here on.
@@ -195,7 +203,7 @@ pub fn reclaim() {
         restorer: RESTORER.load(Ordering::Relaxed) as usize,
         mask: !OURS,
     };
-    for signal in EACH_OF_OURS {
+    for signal in EACH_OF_OURS.into_iter().chain([libc::SIGSTKFLT]) {
         if kernel_action(signal, None).is_ok_and(|known| known.handler == ours.handler) {
             continue;
         }
@@ -294,18 +302,108 @@ extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, uc: *mut c_void
         let errno = libc::__errno_location();
         let saved = *errno;
         let (info, uc) = (&*info, &mut *uc.cast::<ucontext_t>());
-        // What another process sent has no code above 0, and is never ours.
-        let done = info.si_code > 0
-            && match signal {
-                libc::SIGSEGV => handler::segv(info, uc),
-                libc::SIGBUS => handler::bus(info, uc),
-                libc::SIGTRAP => handler::trap(info, uc),
-                _ => syscalls::trap(info, uc),
-            };
+        let done = match signal {
+            libc::SIGSTKFLT => bring(info, uc),
+            // What another process sent has no code above 0, and is never ours. But the kernel has one SIGTRAP at a time: if it was sent
+            // just before a breakpoint, this is both. (A fault comes again by itself.)
+            _ if info.si_code <= 0 => {
+                if signal == libc::SIGTRAP && handler::at_breakpoint(uc) {
+                    handler::trap(info, uc);
+                }
+                put_off(signal, info, uc)
+            }
+            libc::SIGSEGV => handler::segv(info, uc),
+            libc::SIGBUS => handler::bus(info, uc),
+            libc::SIGTRAP => handler::trap(info, uc),
+            _ => syscalls::trap(info, uc),
+        };
         if !done {
             forward(signal, info, uc);
         }
+        if shadow_stays_blocked(*mask_of(uc)) && !threads::current().in_hook.is_set() {
+            deliver_sent(uc);
+        }
         *errno = saved;
+    }
+}
+
+/// One of the four was sent. True: code of ours was interrupted, which must be over first; [`bring`] then delivers it.
+fn put_off(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+    let state = threads::current();
+    let all_blocked = is_ours_alone(*mask_of(uc));
+    if !all_blocked && !state.in_hook.is_set() {
+        return false;
+    }
+    if let Some(index) = EACH_OF_OURS.iter().position(|&ours| ours == signal) {
+        // As with the kernel, a second one before the first was delivered is the same one.
+        state.sent[index] = Some(*info);
+    }
+    if all_blocked {
+        send_shadow(info);
+        return true;
+    }
+    hooks::signals::defer(libc::SIGSTKFLT, &marked(info), uc)
+}
+
+/// Sends the shadow signal to this thread, which has it blocked.
+fn send_shadow(info: &siginfo_t) {
+    hooks::signals::send_again(libc::SIGSTKFLT, &marked(info));
+}
+
+fn marked(info: &siginfo_t) -> siginfo_t {
+    let mut marked = *info;
+    marked.si_errno = BRINGS;
+    marked
+}
+
+/// Marks a shadow signal of our own; nobody else's has an error.
+const BRINGS: c_int = 0xc9af;
+
+/// The shadow signal has come: the program's code goes on, and gets what was sent meanwhile. False: it was sent by somebody else.
+fn bring(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+    if hooks::signals::defer(libc::SIGSTKFLT, info, uc) {
+        return true;
+    }
+    deliver_sent(uc);
+    if HELD.load(Ordering::Relaxed) {
+        for signal in EACH_OF_OURS {
+            // Once the first handler is entered, the next may be blocked again, and is held again.
+            if let Some(held) = TABLE.with_pending(|pending| pending[signal as usize].take()) {
+                forward(signal, &held, uc);
+            }
+        }
+    }
+    info.si_errno == BRINGS
+}
+
+fn deliver_sent(uc: &mut ucontext_t) {
+    for (index, signal) in EACH_OF_OURS.into_iter().enumerate() {
+        if let Some(sent) = threads::current().sent[index].take() {
+            forward(signal, &sent, uc);
+        }
+    }
+}
+
+/// Whether code of ours has set this mask. Only we block the signals of libc, too (which it may unblock when it starts a thread), and
+/// where the program has the shadow signal blocked, it stands for something.
+fn is_ours_alone(mask: u64) -> bool {
+    mask | LIBC_INTERNAL | UNBLOCKABLE == !OURS && (mask & LIBC_INTERNAL != 0 || threads::current().blocked == 0)
+}
+
+/// The program has set this mask, and the shadow signal does not come under it.
+fn shadow_stays_blocked(mask: u64) -> bool {
+    mask & SHADOW != 0 && !is_ours_alone(mask)
+}
+
+/// For code of ours that is done and has given the program its mask back.
+pub fn after_our_code(mask: u64) {
+    if !shadow_stays_blocked(mask) || !installed() {
+        return;
+    }
+    for (index, signal) in EACH_OF_OURS.into_iter().enumerate() {
+        if let Some(sent) = threads::current().sent[index].take() {
+            hooks::signals::send_again(signal, &sent);
+        }
     }
 }
 
@@ -339,6 +437,8 @@ pub fn forward(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
     if blocked && !forced {
         HELD.store(true, Ordering::Relaxed);
         TABLE.with_pending(|pending| pending[signal as usize] = Some(*info));
+        // The kernel unblocks it without our knowledge at the end of a handler.
+        send_shadow(info);
         return;
     }
     if disposition.handler == libc::SIG_IGN && !forced {

@@ -304,6 +304,7 @@ pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     impl Drop for Restore {
         fn drop(&mut self) {
             set_mask(self.0);
+            crate::signals::after_our_code(self.0);
         }
     }
 

@@ -38,6 +38,8 @@ pub struct ThreadState {
     pub bounce: *mut u8,
     /// See [`crate::hooks::signals`].
     pub in_hook: InHook,
+    /// Those of our signals that some process sent while our own code ran.
+    pub sent: [Option<libc::siginfo_t>; 4],
     /// A system call is being made only to see whether the filter traps it.
     pub probing: bool,
     routine: usize,
@@ -113,6 +115,7 @@ unsafe fn initialise(state: *mut ThreadState) -> *mut ThreadState {
             stack: std::ptr::null_mut(),
             bounce,
             in_hook: InHook::default(),
+            sent: [None; 4],
             probing: false,
             routine: 0,
             argument: std::ptr::null_mut(),
@@ -176,7 +179,12 @@ pub fn reset_after_fork() {
     ENDED.lock.reset();
     signals::reset_after_fork();
     syscalls::reset_after_fork();
-    current().os_id = sys::gettid();
+    let state = current();
+    state.os_id = sys::gettid();
+    // A child is not sent what its parent was.
+    if state.sent.iter().any(Option::is_some) {
+        state.sent = [None; 4];
+    }
 }
 
 /// State and stack for a thread to come, used again or new.

@@ -135,6 +135,11 @@ fn children_of_every_kind_run() {
 }
 
 #[test]
+fn signals_of_ours_that_others_send() {
+    assert_eq!(behaves("sent").incomplete, Vec::<String>::new());
+}
+
+#[test]
 fn all_of_it_at_once() {
     assert_eq!(behaves("storm").incomplete, Vec::<String>::new());
 }

@@ -47,6 +47,7 @@ impl InHook {
 pub extern "C" fn release() {
     if let Some(mask) = threads::current().in_hook.take_mask() {
         sys::set_mask(mask);
+        crate::signals::after_our_code(mask);
     }
 }
 
@@ -57,14 +58,20 @@ pub fn defer(signal: i32, info: &siginfo_t, uc: &mut ucontext_t) -> bool {
         return false;
     }
     sys::set_mask(!sys::OURS);
-    let (process, thread) = (sys::getpid() as u64, sys::gettid() as u64);
-    let arguments = [process, thread, signal as u64, &raw const *info as u64, 0, 0];
-    // SAFETY: a signal that this thread has just been sent, to itself. It stays pending: all are blocked.
-    let _ = unsafe { sys::syscall(libc::SYS_rt_tgsigqueueinfo, arguments) };
+    // It stays pending: all are blocked.
+    send_again(signal, info);
     let interrupted = crate::signals::mask_of(uc);
     // Of several signals that arrived at once, the last to get here interrupted the hook itself.
     state.mask.store(*interrupted, Ordering::Relaxed);
     *interrupted |= !sys::OURS;
     state.deferred.store(true, Ordering::Relaxed);
     true
+}
+
+/// A signal that this thread was sent, to itself.
+pub fn send_again(signal: i32, info: &siginfo_t) {
+    let (process, thread) = (sys::getpid() as u64, sys::gettid() as u64);
+    let arguments = [process, thread, signal as u64, &raw const *info as u64, 0, 0];
+    // SAFETY: the kernel reads the structure.
+    let _ = unsafe { sys::syscall(libc::SYS_rt_tgsigqueueinfo, arguments) };
 }

@@ -74,8 +74,8 @@ impl Symbolizer {
             .entry(key)
             .or_insert_with(|| ModuleSymbols::open(module, &self.debug_roots, &mut self.warnings));
         let mut frames = symbols.frames(address, &mut self.warnings);
-        if !is_return_address && !frames[0].approximate {
-            frames[0].approximate = symbols.is_merged(address);
+        if !frames[0].approximate {
+            frames[0].approximate = symbols.is_merged(address, is_return_address, &frames[0]);
         }
         frames
     }
@@ -166,9 +166,14 @@ impl ModuleSymbols {
         }
     }
 
-    fn is_merged(&mut self, address: u64) -> bool {
-        let Some(file) = &self.debug_file else { return false };
-        self.merged.get_or_insert_with(|| Merged::read(file)).contains(address)
+    fn is_merged(&mut self, address: u64, is_call: bool, frame: &SourceFrame) -> bool {
+        let (Some(file), Some(loader)) = (&self.debug_file, &self.loader) else {
+            return false;
+        };
+        let merged = self
+            .merged
+            .get_or_insert_with(|| Merged::new(Path::new(&self.path), file));
+        merged.contains(address, is_call, frame, loader)
     }
 
     fn frames(&mut self, address: u64, warnings: &mut Vec<String>) -> Vec<SourceFrame> {

@@ -1,7 +1,6 @@
 //! Instructions that gcc made of several statements. Its line table then says, for one address: statement at line 4 begins,
 //! statement at line 5 begins, and then, not as the beginning of anything, line 4 again, to which the instruction is
-//! credited. If line 5 has no instruction of its own anywhere, its store is in this one. (clang gives such an
-//! instruction no line at all, or that of one of them without a trace of the others, which nobody can tell.)
+//! credited. If line 5 has no instruction of its own anywhere, its store is in this one.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,11 +9,11 @@ use addr2line::gimli::{self, DebugLine, DebugLineOffset, EndianSlice, LittleEndi
 use object::{Object, ObjectSection, ReadCache};
 use rustc_hash::FxHashSet;
 
-use super::debug_files::open_regular;
+use super::super::debug_files::open_regular;
 
 /// Address ranges of merged instructions in a module, sorted.
 #[derive(Default)]
-pub(super) struct Merged(Vec<Range<u64>>);
+pub(super) struct MergedByTable(Vec<Range<u64>>);
 
 /// A line of a source file, by the file's number in its line program.
 type Line = (u64, u64);
@@ -26,10 +25,10 @@ struct Row {
     begins_statement: bool,
 }
 
-impl Merged {
+impl MergedByTable {
     /// From the line tables of a file; what cannot be read adds nothing.
-    pub fn read(file: &Path) -> Merged {
-        let mut merged = Merged::default();
+    pub fn read(file: &Path) -> MergedByTable {
+        let mut merged = MergedByTable::default();
         // The caller has warned of debug info that it could not read.
         let _ = merged.add(file);
         merged.0.sort_by_key(|range| range.start);
