@@ -50,6 +50,7 @@ fn handlers_interrupt_and_are_put_off() {
     behaves("interrupted");
     behaves("handlers");
     behaves("put_off");
+    behaves("sent");
 }
 
 #[test]

@@ -90,9 +90,10 @@ int main(void) {
     pid_t child = fork();
     if (child == 0) {
         signal(SIGSEGV, SIG_DFL);
+        pm[PM_SIZE / 2] = 1;
         for (;;) store();
     }
-    usleep(20000);
+    while (!pm[PM_SIZE / 2]) usleep(1000);
     CHECK(kill(child, SIGSEGV) == 0);
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
