@@ -90,6 +90,16 @@ impl<'context> Program<'context> {
         }
     }
 
+    /// The libraries of the binary whose code is not in the module, in the loader's order.
+    pub fn other_libraries(&self) -> Vec<PathBuf> {
+        let Some((binary, _)) = self.files.first() else {
+            return Vec::new();
+        };
+        let (mut paths, _) = libraries::closure(binary);
+        paths.retain(|path| !self.files.iter().any(|(with_bitcode, _)| with_bitcode == path));
+        paths
+    }
+
     pub fn call_graph(&self) -> CallGraph {
         CallGraph::of(&self.module)
     }

@@ -57,8 +57,8 @@ impl Designer<'_, '_> {
             let refused = patch
                 .impossible
                 .iter()
-                .filter_map(|(index, _)| match &plan.fixes.get(*index)?.edit {
-                    Edit::Subprogram { call, .. } => Some(call.clone()),
+                .filter_map(|(index, refusal)| match &plan.fixes.get(*index)?.edit {
+                    Edit::Subprogram { call, .. } => Some((call.clone(), refusal.to_string())),
                     _ => None,
                 });
             let before = options.excluded.len();

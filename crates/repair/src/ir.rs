@@ -12,8 +12,11 @@ use llvm_sys::core::*;
 use llvm_sys::debuginfo::*;
 use llvm_sys::prelude::*;
 use llvm_sys::target::{LLVMGetModuleDataLayout, LLVMStoreSizeOfType};
-use llvm_sys::{LLVMAtomicOrdering, LLVMOpcode, LLVMTypeKind, LLVMValueKind};
+use llvm_sys::{
+    LLVMAtomicOrdering, LLVMAttributeFunctionIndex, LLVMOpcode, LLVMTailCallKind, LLVMTypeKind, LLVMValueKind,
+};
 
+use crate::plan::known::{self, Length, Written};
 use crate::plan::{Place, Position};
 
 /// A value of a module.
@@ -286,6 +289,23 @@ impl<'m> Value<'m> {
         )
     }
 
+    /// A call whose caller's frame is gone when it runs.
+    pub fn is_musttail(self) -> bool {
+        // SAFETY: the kind is checked.
+        self.opcode() == Some(LLVMOpcode::LLVMCall)
+            && unsafe { LLVMGetTailCallKind(self.0) } == LLVMTailCallKind::LLVMTailCallKindMustTail
+    }
+
+    /// Whether a function is marked as one that does not return.
+    pub fn never_returns(self) -> bool {
+        const NAME: &str = "noreturn";
+        // SAFETY: only functions are asked; the name with its length.
+        unsafe {
+            let kind = LLVMGetEnumAttributeKindForName(NAME.as_ptr().cast(), NAME.len());
+            !LLVMGetEnumAttributeAtIndex(self.0, LLVMAttributeFunctionIndex, kind).is_null()
+        }
+    }
+
     /// Where an instruction that writes memory writes: the pointer. Not of calls of functions.
     pub fn store_pointer(self) -> Option<Value<'m>> {
         match self.opcode()? {
@@ -310,6 +330,50 @@ impl<'m> Value<'m> {
                 LLVMTypeOf(stored.0),
             ))
         }
+    }
+
+    /// Where a call of a memory function writes: a known one, or one without debug information that stores once, through a parameter, as the compiler's
+    /// headers have them (`_mm_store_si128`).
+    pub fn written(self) -> Option<Written> {
+        let function = self.called_function()?;
+        known::written(function.name()).or_else(|| {
+            let mut stores = function
+                .instructions()
+                .filter(|_| function.is_unseen())
+                .filter(|inner| inner.is_call() || inner.store_pointer().is_some_and(|to| !to.base().is_alloca()));
+            let (store, None) = (stores.next()?, stores.next()) else {
+                return None;
+            };
+            // Unoptimised: parameter, variable, pointer.
+            let variable = store
+                .store_pointer()?
+                .operand(0)
+                .filter(|variable| variable.is_alloca())?;
+            let assigned = function
+                .instructions()
+                .find(|inner| inner.store_pointer() == Some(variable))?;
+            Some(Written {
+                destination: function.parameter_index(assigned.operand(0)?)?,
+                length: Length::Constant(store.stored_size()?),
+            })
+        })
+    }
+
+    /// The pointer that a store, or a call of a memory function, writes through.
+    pub fn destination(self) -> Option<Value<'m>> {
+        self.store_pointer()
+            .or_else(|| self.operand(self.written()?.destination))
+    }
+
+    fn parameter_index(self, parameter: Value<'m>) -> Option<u32> {
+        // SAFETY: only functions are asked, for as many parameters as they have.
+        let count = unsafe { LLVMCountParams(self.0) };
+        (0..count).find(|&index| value(unsafe { LLVMGetParam(self.0, index) }) == Some(parameter))
+    }
+
+    /// A function whose code is here and has no debug information, so that no frame is ever in it: the compiler's intrinsics in its headers.
+    pub fn is_unseen(self) -> bool {
+        self.has_body() && self.source_name().is_none()
     }
 
     /// Whether a store is marked `!nontemporal`.

@@ -4,7 +4,7 @@
 //!
 //! - [`locate`]: from the frames of a finding to instructions of the front end's bitcode;
 //! - [`plan`]: what to insert, and the lemma that makes it safe. Knows the bitcode, not the source;
-//! - *apply*, twice: to the bitcode, and to the source ([`source`]) as a unified diff;
+//! - *apply*, twice: to the bitcode ([`bitcode`]), and to the source ([`source`]) as a unified diff;
 //! - *verify* (`trial`, [`verify`], `ladder`): rebuild in a copy, test, record and check again.
 //!
 //! [`flow`] is the whole, in copies of the user's tree (`workspace`).
@@ -12,6 +12,7 @@
 //! The paper stops at bitcode; the plan here is data that names places, so that both can be made from it.
 
 pub mod arguments;
+pub mod bitcode;
 mod commands;
 mod copy;
 pub mod design;

@@ -18,7 +18,6 @@ use llvm_sys::LLVMOpcode;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{self, Persistence, Value};
-use crate::plan::known;
 use names::Names;
 
 /// What the innermost frame is about.
@@ -276,13 +275,24 @@ fn fits(instruction: Value, wanted: Wanted, in_library: bool) -> bool {
         || instruction
             .called_function()
             .is_some_and(|function| !function.has_body() && !function.is_intrinsic());
+    // No frame is in a function without debug information; what it does is done by its call.
+    let unseen = instruction.called_function().filter(|function| function.is_unseen());
+    if let Some(function) = unseen
+        && wanted != Wanted::Call
+        && !in_library
+    {
+        return instruction.written().is_some() && wanted == Wanted::Store
+            || function
+                .instructions()
+                .any(|inner| !inner.called_function().is_some_and(Value::has_body) && fits(inner, wanted, false));
+    }
     match wanted {
         Wanted::Store => {
-            let written = match instruction.called_function() {
-                Some(function) => {
-                    known::written(function.name()).and_then(|written| instruction.operand(written.destination))
-                }
-                None => instruction.store_pointer().filter(|_| !in_library),
+            let written = match in_library {
+                true => instruction
+                    .written()
+                    .and_then(|written| instruction.operand(written.destination)),
+                false => instruction.destination(),
             };
             match written {
                 Some(pointer) => !pointer.base().is_alloca() && !pointer.base().is_global_variable(),

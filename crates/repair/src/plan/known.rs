@@ -30,6 +30,8 @@ pub enum Length {
     Printed { size: u32 },
     /// As many bytes as it returned, if that is positive.
     Returned,
+    /// Always so many bytes: of an intrinsic of the compiler's headers.
+    Constant(u64),
 }
 
 /// Of a library function or memory intrinsic, by its linkage name; `None` if nothing is known of it.

@@ -5,26 +5,33 @@
 //!
 //! Architecture invariant: knows the bitcode and not the source; the data names places and has nothing of LLVM.
 
+mod aliases;
 pub mod explain;
 mod fences;
+mod hoist;
 pub mod known;
 mod needs;
-mod object;
+pub(crate) mod object;
 mod reduce;
+mod subprogram;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crashproof_program::Program;
 use crashproof_report::Finding;
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::locate::Locator;
+use crate::ir::Value;
+use crate::locate::{Locator, Wanted};
 use crate::observed::Observed;
+use aliases::{Aliases, NoAliases};
 use fences::Fences;
-use reduce::Intra;
+use needs::{Need, What};
+use subprogram::Subprograms;
 
 #[derive(Clone, Debug, Default)]
 pub struct PlanOptions {
@@ -38,12 +45,22 @@ pub struct PlanOptions {
     pub inject_flushes: bool,
     /// One flush for several fields of an object.
     pub coalesce: bool,
-    /// Calls that cannot be candidates, for a reason that the plan knows nothing of: the patch of the source failed there.
-    pub excluded: BTreeSet<Place>,
+    /// Calls that cannot be candidates, for reasons that the plan knows nothing of: no patch of the source is possible there.
+    pub excluded: BTreeMap<Place, String>,
 }
 
 /// Plans the repair of those findings that are missing flushes or fences; others are no business of it.
 pub fn plan(program: &Program, findings: &[Finding], observed: &Observed, options: &PlanOptions) -> Plan {
+    plan_with(program, findings, observed, options, &NoAliases)
+}
+
+fn plan_with<'m>(
+    program: &'m Program,
+    findings: &[Finding],
+    observed: &Observed,
+    options: &PlanOptions,
+    aliases: &dyn Aliases<'m>,
+) -> Plan {
     let mut plan = Plan::default();
     let planner = Planner {
         locator: Locator::new(&program.module),
@@ -52,14 +69,12 @@ pub fn plan(program: &Program, findings: &[Finding], observed: &Observed, option
         options,
     };
     let needs = planner.needs(findings, &mut plan.left);
-    let intra = needs
-        .into_iter()
-        .map(|need| Intra {
-            need,
-            candidates: Vec::new(),
-        })
-        .collect();
+    let marked = planner.marked(&needs);
+    let mut subprograms = Subprograms::new(aliases, &marked);
+    let intra = planner.hoist(needs, aliases, &mut subprograms, &mut plan);
     planner.reduce(intra, &mut plan);
+    let fenced = plan.fences();
+    plan.clones = subprograms.finish(|stores| planner.group(stores), &fenced);
     plan
 }
 
@@ -69,6 +84,23 @@ struct Planner<'m, 'o> {
     fences: Fences<'m>,
     observed: &'o Observed,
     options: &'o PlanOptions,
+}
+
+impl<'m> Planner<'m, '_> {
+    /// The stores that findings and trace show to write PM.
+    fn marked(&self, needs: &[Need<'m>]) -> FxHashSet<Value<'m>> {
+        let reported = needs.iter().flat_map(|need| match &need.what {
+            What::Flush { stores, .. } => stores.as_slice(),
+            What::Fence { .. } => &[],
+        });
+        let seen = self
+            .observed
+            .stores
+            .iter()
+            .filter_map(|store| self.locator.stack(&store.seen.stack, Wanted::Store).ok())
+            .flat_map(|stack| stack.at);
+        reported.copied().chain(seen).collect()
+    }
 }
 
 /// An instruction of the program's bitcode (the front end's, all modules linked).
@@ -97,6 +129,19 @@ pub struct Plan {
     /// The functions that fixes call instead of the originals; each is made once.
     pub clones: Vec<PersistentFunction>,
     pub left: Vec<Left>,
+}
+
+impl Plan {
+    /// The places after which fixes fence.
+    fn fences(&self) -> Vec<Place> {
+        let fenced = self.fixes.iter().filter_map(|fix| match &fix.edit {
+            Edit::Flush { stores, fence: true } => stores.last(),
+            Edit::Fence { after } => Some(after),
+            Edit::Subprogram { call, fence: true, .. } => Some(call),
+            _ => None,
+        });
+        fenced.cloned().collect()
+    }
 }
 
 /// One edit, and the findings that it repairs (or helps to).

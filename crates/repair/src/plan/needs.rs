@@ -11,7 +11,7 @@
 use crashproof_report::{DurableBy, DurableByKind, Finding, Frame, Kind};
 
 use super::fences::Paths;
-use super::{Left, Planner, known};
+use super::{Left, Planner};
 use crate::ir::Value;
 use crate::locate::{Stack, Wanted};
 
@@ -21,16 +21,32 @@ pub(super) struct Need<'m> {
     /// Index; none if no finding but the trace shows it.
     pub finding: Option<usize>,
     pub what: What<'m>,
-    /// Calls on the stack below the function that holds `durable_by`, innermost first.
-    pub calls: Vec<Value<'m>>,
-    /// Why calls further out are no candidates, if it is not that `durable_by` lies there.
-    pub end: Option<String>,
+    /// The calls of its stack, innermost first, as far as they are known.
+    pub stack_calls: Vec<Value<'m>>,
+    /// So many of them lie below the function that holds `durable_by`, or in it and lead to the store alone.
+    pub calls: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum What<'m> {
     Flush { stores: Vec<Value<'m>>, fence: bool },
     Fence { after: Value<'m> },
+}
+
+impl<'m> Need<'m> {
+    /// The function that a call of the stack called.
+    pub fn callee(&self, call: usize) -> Option<Value<'m>> {
+        let inner = match (call.checked_sub(1), &self.what) {
+            (Some(inner), _) => self.stack_calls.get(inner),
+            (None, What::Flush { stores, .. }) => stores.first(),
+            (None, What::Fence { after }) => Some(after),
+        };
+        inner?.function()
+    }
+
+    pub fn fences(&self) -> bool {
+        matches!(self.what, What::Flush { fence: true, .. } | What::Fence { .. })
+    }
 }
 
 /// The event by which a store must be durable, seen from a stack.
@@ -109,16 +125,25 @@ impl<'m> Planner<'m, '_> {
                 "no fence of its thread comes after it, and with --inject-flushes the fences are the program's".into(),
             );
         }
-        let (calls, end) = candidates(&stack, &until);
+        let stack_calls: Vec<Value> = stack
+            .calls
+            .iter()
+            .map_while(|call| call.as_ref().ok())
+            .copied()
+            .collect();
+        // Without the event nobody knows how far out is still in time.
+        let calls = match durable_by {
+            Some(_) => until.limit.saturating_sub(stack.innermost).min(stack_calls.len()),
+            None => 0,
+        };
         Ok(Need {
             finding,
             what: What::Flush {
                 stores: stack.at,
                 fence: !served && !self.options.inject_flushes,
             },
-            // Without the event nobody knows how far out is still in time.
-            calls: if durable_by.is_some() { calls } else { Vec::new() },
-            end,
+            stack_calls,
+            calls,
         })
     }
 
@@ -148,8 +173,8 @@ impl<'m> Planner<'m, '_> {
         Ok(Need {
             finding: Some(index),
             what: What::Fence { after },
-            calls: Vec::new(),
-            end: None,
+            stack_calls: Vec::new(),
+            calls: 0,
         })
     }
 
@@ -191,18 +216,6 @@ impl<'m> Planner<'m, '_> {
     }
 }
 
-/// Calls below the function of the limit, and why it is not all of them.
-fn candidates<'m>(stack: &Stack<'m>, until: &Until) -> (Vec<Value<'m>>, Option<String>) {
-    let mut calls = Vec::new();
-    for call in stack.calls.iter().take(until.limit.saturating_sub(stack.innermost)) {
-        match call {
-            Ok(call) => calls.push(*call),
-            Err(reason) => return (calls, Some(reason.to_string())),
-        }
-    }
-    (calls, None)
-}
-
 /// Whether it is known which bytes to flush after it.
 fn flushable(store: Value) -> Result<(), String> {
     if store.store_pointer().is_some() {
@@ -212,7 +225,7 @@ fn flushable(store: Value) -> Result<(), String> {
         return Err("the store is inline assembly, which says neither where nor how much it writes".into());
     }
     match store.called_function() {
-        Some(function) if known::written(function.name()).is_some() => Ok(()),
+        Some(_) if store.written().is_some() => Ok(()),
         Some(function) => Err(format!(
             "the store is in `{}`, which was not built by crashproof cc, and what it writes is not known",
             function.name()

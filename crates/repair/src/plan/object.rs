@@ -7,7 +7,7 @@ use llvm_sys::core::*;
 use llvm_sys::target::{LLVMABISizeOfType, LLVMGetModuleDataLayout, LLVMOffsetOfElement};
 use llvm_sys::{LLVMTypeKind, prelude::LLVMTypeRef};
 
-use super::known::{self, Length};
+use super::known::Length;
 use crate::ir::Value;
 
 /// What the addresses of several stores are counted from.
@@ -50,14 +50,13 @@ fn written(store: Value) -> Option<(Value, u64)> {
     if let Some(pointer) = store.store_pointer() {
         return Some((pointer, store.stored_size()?));
     }
-    let written = known::written(store.called_function()?.name())?;
-    let Length::Argument(length) = written.length else {
-        return None;
+    let written = store.written()?;
+    let size = match written.length {
+        Length::Argument(length) => store.operand(length)?.constant_integer()?,
+        Length::Constant(size) => size,
+        Length::String | Length::Printed { .. } | Length::Returned => return None,
     };
-    Some((
-        store.operand(written.destination)?,
-        store.operand(length)?.constant_integer()?,
-    ))
+    Some((store.operand(written.destination)?, size))
 }
 
 /// Whether the object is the same one throughout: nothing writes the variable that holds its pointer.

@@ -102,9 +102,8 @@ impl<'m> Planner<'m, '_> {
     fn one_flush(&self, insertions: &mut Vec<(Value<'m>, Insertion<'m>)>) {
         let mut index = 0;
         while index + 1 < insertions.len() {
-            let (earlier, first) = &insertions[index];
-            let (later, second) = &insertions[index + 1];
-            if self.may_join((*earlier, first), (*later, second)) {
+            let (first, second) = (&insertions[index].1, &insertions[index + 1].1);
+            if !first.fence && self.may_join(&first.stores, &second.stores) {
                 let (_, first) = insertions.remove(index);
                 let (_, second) = &mut insertions[index];
                 second.findings.extend(first.findings);
@@ -115,25 +114,36 @@ impl<'m> Planner<'m, '_> {
         }
     }
 
-    fn may_join(
-        &self,
-        (earlier, first): (Value<'m>, &Insertion<'m>),
-        (later, second): (Value<'m>, &Insertion<'m>),
-    ) -> bool {
-        if first.fence || first.stores.is_empty() || second.stores.is_empty() {
-            return false;
+    /// Stores of a function, those together that are flushed at once.
+    pub(super) fn group(&self, stores: Vec<Value<'m>>) -> Vec<Vec<Value<'m>>> {
+        let mut groups: Vec<Vec<Value>> = Vec::new();
+        for store in stores {
+            match groups.last_mut() {
+                Some(last) if self.options.coalesce && self.may_join(last, &[store]) => last.push(store),
+                _ => groups.push(vec![store]),
+            }
         }
-        let stores: Vec<Value> = first.stores.iter().chain(&second.stores).copied().collect();
-        let parts: Option<Vec<Part>> = stores.iter().map(|&store| object::part(store)).collect();
+        groups
+    }
+
+    /// Whether stores can be flushed together with later ones, after the last.
+    fn may_join(&self, first: &[Value<'m>], second: &[Value<'m>]) -> bool {
+        let (Some(&earliest), Some(&earlier), Some(&later)) = (first.first(), first.last(), second.last()) else {
+            return false;
+        };
+        let stores = || first.iter().chain(second);
+        let parts: Option<Vec<Part>> = stores().map(|&store| object::part(store)).collect();
         let Some(parts) = parts else { return false };
+        let one_block = stores().all(|store| store.block() == earliest.block());
         let one_object = parts.iter().all(|part| part.object == parts[0].object);
         let start = parts.iter().map(|part| part.start).min().unwrap_or(0);
         let end = parts.iter().map(|part| part.end).max().unwrap_or(0);
-        let saves = end.abs_diff(start) <= LINE * stores.len() as u64;
-        one_object
+        let saves = end.abs_diff(start) <= LINE * parts.len() as u64;
+        one_block
+            && one_object
             && saves
             && between(earlier, later).all(|instruction| !self.fences.may_fence(instruction))
-            && object::stays(parts[0].object, between(stores[0], later))
+            && object::stays(parts[0].object, between(earliest, later))
     }
 
     /// Whether an instruction does nothing that anyone else could see: it computes, stores, flushes, or calls what does no more.

@@ -204,3 +204,239 @@ fn what_cannot_be_located_is_left_with_the_reason() {
     assert!(plan.left[0].reason.contains("`f`"), "{}", plan.left[0].reason);
     assert!(plan.left[1].reason.contains("`strtok`"), "{}", plan.left[1].reason);
 }
+
+/// Scores by the function that is called; of stores 0.
+struct Scores(&'static [(&'static str, i64)]);
+
+impl<'m> Aliases<'m> for Scores {
+    fn scores(&self, places: &[Value<'m>]) -> Vec<Option<i64>> {
+        let score = |place: &Value<'m>| match place.called_function() {
+            Some(function) => Some(
+                self.0
+                    .iter()
+                    .find(|(name, _)| *name == function.name())
+                    .map_or(0, |(_, score)| *score),
+            ),
+            None => Some(0),
+        };
+        places.iter().map(score).collect()
+    }
+
+    fn may_be_pm(&self, pointer: Value<'m>) -> bool {
+        !pointer.base().is_alloca() && !pointer.base().is_global_variable()
+    }
+
+    fn callees(&self, _: Value<'m>) -> Option<Vec<Value<'m>>> {
+        None
+    }
+}
+
+fn hoisted(snippet: &Snippet, findings: &[Finding], scores: &'static [(&'static str, i64)]) -> Plan {
+    let options = PlanOptions {
+        coalesce: true,
+        ..PlanOptions::default()
+    };
+    plan_with(
+        &snippet.program,
+        findings,
+        &Observed::default(),
+        &options,
+        &Scores(scores),
+    )
+}
+
+const LISTING_5: &str = "void update(char *addr, int idx, char val) {
+    addr[idx] = val; //@ store
+}
+void modify(char *addr) {
+    update(addr, 3, 4); //@ update
+}
+void foo(char *vol_addr, char *pm_addr) {
+    for (int i = 0; i < 100; i++)
+        modify(vol_addr);
+    modify(pm_addr); //@ modify
+    puts(\"crash\"); //@ crash
+}";
+
+#[test]
+fn listing_5_a_persistent_subprogram() {
+    let context = Context::create();
+    let code = Snippet::c(&context, LISTING_5);
+    let stack = "update@store modify@update foo@modify main";
+    let finding = code.missing_flush(stack, Exit, "exit foo@crash main");
+    let plan = hoisted(&code, &[finding], &[("modify", 1)]);
+    assert_eq!(edits(&plan), ["call+fence modify_persist 10"]);
+    assert_eq!(plan.fixes[0].safe_by, SafeBy::PersistentSubprogram);
+    let scores: Vec<_> = plan.fixes[0]
+        .candidates
+        .iter()
+        .map(|candidate| candidate.score)
+        .collect();
+    assert_eq!(scores, [Some(0), Some(0), Some(1)]);
+    let names: Vec<&str> = plan.clones.iter().map(|clone| clone.name.as_str()).collect();
+    assert_eq!(names, ["modify_persist", "update_persist"]);
+    assert_eq!(plan.clones[0].calls[0].1, "update_persist");
+    assert!(plan.clones[0].flushes.is_empty());
+    assert_eq!(plan.clones[1].flushes.len(), 1);
+}
+
+#[test]
+fn a_tie_is_the_innermosts_and_nothing_goes_beyond_durable_by() {
+    let context = Context::create();
+    let code = Snippet::c(&context, LISTING_5);
+    let stack = "update@store modify@update foo@modify main";
+    let finding = code.missing_flush(stack, Exit, "exit foo@crash main");
+    assert_eq!(edits(&hoisted(&code, &[finding], &[])), ["flush+fence 2"]);
+    // Within `modify` already it had to be durable: the call of `modify` comes too late.
+    let early = code.missing_flush(stack, Exit, "exit modify@store foo@modify main");
+    let plan = hoisted(&code, &[early.clone()], &[("modify", 5), ("update", 1)]);
+    assert_eq!(edits(&plan), ["call+fence update_persist 5"]);
+    // Without the event nothing is known but the store.
+    let unknown = Finding {
+        durable_by: None,
+        ..early
+    };
+    assert_eq!(edits(&hoisted(&code, &[unknown], &[("modify", 5)])), ["flush+fence 2"]);
+}
+
+#[test]
+fn one_subprogram_for_all_that_lies_on_its_stacks() {
+    let context = Context::create();
+    let code = Snippet::c(
+        &context,
+        "struct s { long a, b; };
+static void set(struct s *s) {
+    s->a = 1; //@ a
+    s->b = 2; //@ b
+}
+static void twice(struct s *s) {
+    set(s); //@ set
+    set(s + 1); //@ set2
+}
+void foo(struct s *pm) {
+    twice(pm); //@ twice
+    SFENCE(); //@ fence
+}",
+    );
+    let stack = |store: &str, call: &str| format!("set@{store} twice@{call} foo@twice main");
+    let findings = [("a", "set"), ("b", "set"), ("a", "set2"), ("b", "set2")]
+        .map(|(store, call)| code.missing_flush(&stack(store, call), Fence, "foo@fence main"));
+    let plan = hoisted(&code, &findings, &[("twice", 1)]);
+    assert_eq!(edits(&plan), ["call twice_persist 11"]);
+    assert_eq!(plan.fixes[0].findings, [0, 1, 2, 3]);
+    // Two fields, one flush.
+    let set = plan.clones.iter().find(|clone| clone.original == "set").unwrap();
+    assert_eq!(set.flushes.len(), 1);
+    assert_eq!(set.flushes[0].len(), 2);
+}
+
+#[test]
+fn recursion_libraries_and_what_is_unknown() {
+    let context = Context::create();
+    let code = Snippet::c(
+        &context,
+        "struct n { long v; char name[40]; };
+static void fill(struct n *n, long i) {
+    if (i == 0) return;
+    n[i].v = i; //@ v
+    strcpy(n[i].name, \"name\");
+    fill(n, i - 1); //@ fill
+}
+static void strange(struct n *n) {
+    n->v = 1; //@ w
+    strtok(n->name, \",\");
+}
+void foo(struct n *pm) {
+    fill(pm, 3); //@ foo
+    strange(pm); //@ strange
+}",
+    );
+    let finding = code.missing_flush("fill@v fill@fill foo@foo main", Exit, "exit");
+    let plan = hoisted(&code, &[finding], &[("fill", 1)]);
+    // Innermost of equals: the recursive call; its copy calls itself.
+    assert_eq!(edits(&plan), ["call+fence fill_persist 6"]);
+    assert_eq!(plan.clones.len(), 1);
+    assert_eq!(plan.clones[0].flushes.len(), 2);
+    assert_eq!(plan.clones[0].calls[0].1, "fill_persist");
+    let finding = code.missing_flush("strange@w foo@strange main", Exit, "exit");
+    let plan = hoisted(&code, &[finding], &[("strange", 1)]);
+    assert_eq!(edits(&plan), ["flush+fence 9"]);
+    let reason = plan.fixes[0].candidates[1].reason.as_ref().unwrap();
+    assert!(reason.contains("`strtok`"), "{reason}");
+}
+
+#[test]
+fn what_every_caller_flushes_needs_no_subprogram() {
+    let context = Context::create();
+    let code = Snippet::c(&context, LISTING_5);
+    let hoist = code.missing_flush("update@store modify@update foo@modify main", Fence, "foo@crash main");
+    let here = code.missing_flush("update@store other", Fence, "f");
+    let plan = hoisted(&code, &[hoist, here], &[("modify", 1)]);
+    assert_eq!(edits(&plan), ["flush+fence 2"]);
+    assert!(plan.clones.is_empty());
+}
+
+#[test]
+fn injected_flushes_leave_the_fences_alone() {
+    let context = Context::create();
+    let code = Snippet::c(
+        &context,
+        "void foo(long *pm) {
+    pm[0] = 1; //@ first
+    SFENCE(); //@ fence
+    pm[0] = 2; //@ second
+    SFENCE(); //@ fence2
+    pm[8] = 3; //@ third
+}",
+    );
+    let observed = Observed {
+        stores: vec![crate::observed::ObservedStore {
+            seen: crate::observed::Seen {
+                stack: code.stack("foo@first"),
+                count: 1,
+            },
+            always_fenced: true,
+            passed_by: Some(code.stack("foo@fence")),
+        }],
+        ..Observed::default()
+    };
+    let options = PlanOptions {
+        inject_flushes: true,
+        ..PlanOptions::default()
+    };
+    let findings = [
+        code.missing_flush("foo@second", Fence, "foo@fence2"),
+        code.missing_flush("foo@third", Exit, "exit"),
+    ];
+    let plan = plan(&code.program, &findings, &observed, &options);
+    assert_eq!(edits(&plan), ["flush 2", "flush 4"]);
+    assert_eq!(plan.left.len(), 1);
+    assert!(
+        plan.left[0].reason.contains("--inject-flushes"),
+        "{}",
+        plan.left[0].reason
+    );
+}
+
+#[test]
+fn the_plan_in_words() {
+    let context = Context::create();
+    let code = Snippet::c(&context, LISTING_5);
+    let finding = code.missing_flush(
+        "update@store modify@update foo@modify main",
+        Exit,
+        "exit foo@crash main",
+    );
+    let findings = [finding];
+    let plan = hoisted(&code, &findings, &[("modify", 1)]);
+    let words = explain::explain(&plan, &findings);
+    for expected in [
+        "call `modify_persist`",
+        "theorem 4",
+        ": 1\n",
+        "chosen: ",
+        "a copy of `update`",
+    ] {
+        assert!(words.contains(expected), "{expected} in {words}");
+    }
+}
