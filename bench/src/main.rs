@@ -2,13 +2,14 @@
 //! recording against native (and against pmemcheck, if `PMEMCHECK` names a valgrind that has it), checking in events per
 //! second, the memory of checking a long trace, crash testing in states per second, and the strategies of crash testing side by
 //! side. Run it with `make bench`; with the argument `crash`, `cc` or
-//! `strategies [TIME [STRUCTURE]]` it does this part only, with `parts` it measures single parts of the runtime.
+//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` it does this part only, with `parts` it measures single parts of the runtime.
 
 mod cc;
 mod crash;
 mod measure;
 mod parts;
 mod plot;
+mod repair;
 mod strategies;
 mod synthetic;
 
@@ -35,6 +36,7 @@ fn main() {
         Some("cc") => return cc::measure(&root, &tool, folder.path()),
         Some("crash") => return crash::measure(&root, &tool, folder.path()),
         Some("parts") => return parts::measure(&root, folder.path()),
+        Some("repair") => return repair::measure(&root, &tool, folder.path(), argument(1)),
         Some("strategies") => {
             return strategies::measure(&root, &tool, folder.path(), argument(1), argument(2).unwrap_or(""));
         }
