@@ -117,7 +117,7 @@ impl<'i> Units<'i> {
         let unit = self.units[index].get_or_init(|| {
             let command = &self.commands[index];
             let mut parser = self.index.parser(command.directory.join(&command.source));
-            let arguments = arguments(command);
+            let arguments = arguments(command, &self.commands);
             parser
                 .arguments(&arguments)
                 .detailed_preprocessing_record(true)
@@ -179,13 +179,19 @@ pub fn canonical(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// What the command says of the language: without the compiler, the source, and what concerns outputs.
-fn arguments(command: &CompileCommand) -> Vec<String> {
+/// What the command says of the language: without the compiler, the source, others that it compiles as well (one of `all` has the same command
+/// for each), and what concerns outputs.
+fn arguments(command: &CompileCommand, all: &[CompileCommand]) -> Vec<String> {
     let mut arguments = vec![format!("-working-directory={}", command.directory.display())];
     if command.command.first().is_some_and(|compiler| compiler.ends_with("++")) {
         arguments.push("--driver-mode=g++".into());
     }
-    let source = command.source.to_string_lossy();
+    let is_same = |other: &&CompileCommand| other.command == command.command && other.directory == command.directory;
+    let sources: Vec<_> = all
+        .iter()
+        .filter(is_same)
+        .map(|other| other.source.to_string_lossy())
+        .collect();
     let mut words = command.command.iter().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -193,7 +199,7 @@ fn arguments(command: &CompileCommand) -> Vec<String> {
                 words.next();
             }
             "-c" | "-S" | "-E" | "-M" | "-MM" | "-MD" | "-MMD" | "-MP" | "-MG" | "--" => {}
-            word if *word == *source => {}
+            word if sources.iter().any(|source| *word == **source) => {}
             // Joined forms of the above; warnings are the build's to make.
             word if word.starts_with("-o") || word.starts_with("-MF") || word.starts_with("-Werror") => {}
             word => arguments.push(word.into()),
@@ -266,7 +272,7 @@ mod tests {
             .into(),
         };
         assert_eq!(
-            arguments(&command),
+            arguments(&command, std::slice::from_ref(&command)),
             [
                 "-working-directory=/src",
                 "--driver-mode=g++",
@@ -276,6 +282,19 @@ mod tests {
                 "-w"
             ]
         );
+    }
+
+    #[test]
+    fn other_sources_of_the_command_are_dropped() {
+        let of = |source: &str| CompileCommand {
+            source: source.into(),
+            directory: "/src".into(),
+            command: ["crashproof-cc", "-DX", "-o", "app", "a.c", "b.c"]
+                .map(String::from)
+                .into(),
+        };
+        let all = [of("a.c"), of("b.c")];
+        assert_eq!(arguments(&all[1], &all), ["-working-directory=/src", "-DX", "-w"]);
     }
 
     #[test]
