@@ -23,6 +23,7 @@ mod handler;
 mod hooks;
 mod locks;
 mod log;
+mod memory;
 mod pm;
 mod real;
 mod requests;

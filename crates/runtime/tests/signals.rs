@@ -53,9 +53,13 @@ fn run(executable: &Path, directory: &Path, environment: &[(&str, &OsStr)]) -> O
 
 /// Runs the program both ways and returns what the runtime recorded.
 fn behaves(name: &str) -> session::Recorded {
+    behaves_built(name, &[])
+}
+
+fn behaves_built(name: &str, flags: &[&str]) -> session::Recorded {
     let directory = tempfile::tempdir().expect("a temporary directory");
     compile(directory.path(), "static_child", &["-static"]);
-    let executable = compile(directory.path(), name, &[]);
+    let executable = compile(directory.path(), name, flags);
     let native = run(&executable, directory.path(), &[]);
     assert!(native.status.success(), "{name} fails natively: {native:?}");
     std::fs::remove_file(directory.path().join("pm")).expect("the program has made its PM file");
@@ -137,6 +141,13 @@ fn children_of_every_kind_run() {
 #[test]
 fn signals_of_ours_that_others_send() {
     assert_eq!(behaves("sent").incomplete, Vec::<String>::new());
+}
+
+/// Its `memcpy` is for its own use.
+#[test]
+fn a_program_with_memory_functions_of_its_own() {
+    let flags = ["-rdynamic", "-fno-builtin"];
+    assert_eq!(behaves_built("own_memory", &flags).incomplete, Vec::<String>::new());
 }
 
 #[test]
