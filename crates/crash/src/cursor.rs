@@ -781,14 +781,15 @@ impl<'a> Cursor<'a> {
             fresh,
             all_fresh: self.all_fresh,
             hash: self.base.hash,
-            context: self.context(),
+            files: self.files_hash(),
+            output: hash::pair(4, self.output.len() as u64),
             within: torn,
             head,
         })
     }
 
-    /// Of what the recovery sees beside the contents.
-    fn context(&self) -> u128 {
+    /// Of the files' sizes and names.
+    fn files_hash(&self) -> u128 {
         let files = self.files.iter().enumerate().map(|(index, file)| {
             let key = (index as u64) << 8;
             let path = file.path.iter().flat_map(|path| path.bytes());
@@ -797,7 +798,7 @@ impl<'a> Cursor<'a> {
             });
             hash::pair(key | 2, file.size).wrapping_add(hash::pair(key | 3, path))
         });
-        files.fold(hash::pair(4, self.output.len() as u64), u128::wrapping_add)
+        files.fold(0, u128::wrapping_add)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::executor::{Failure, StoreId, Verdict};
 use crate::hash::{mix, pair};
 use crate::reads::UnitHash;
 
-const MAGIC: &[u8; 8] = b"CRSHJRN2";
+const MAGIC: &[u8; 8] = b"CRSHJRN3";
 const HEADER: u64 = 24;
 /// Entries of so long are written together.
 const BATCH: Duration = Duration::from_millis(50);
@@ -43,6 +43,8 @@ pub(crate) struct Record {
     pub state: u128,
     /// Of what is not tracked of its reads.
     pub context: u128,
+    /// Whether the context has what the program had output.
+    pub output_read: bool,
     pub verdict: Verdict,
     /// What the recovery looked at, if it is needed.
     pub touched: Option<Vec<(u64, UnitHash)>>,
@@ -215,6 +217,7 @@ fn take_entry(input: &mut Input<'_>) -> Option<Entry> {
 fn put_record(out: &mut Vec<u8>, record: &Record) {
     out.extend(record.state.to_le_bytes());
     out.extend(record.context.to_le_bytes());
+    out.push(record.output_read as u8);
     out.push((record.verdict == Verdict::Fails) as u8);
     put_option(out, record.touched.as_ref(), |out, touched| {
         put_u64(out, touched.len() as u64);
@@ -244,6 +247,7 @@ fn take_record(input: &mut Input<'_>) -> Option<Record> {
     Some(Record {
         state: input.u128()?,
         context: input.u128()?,
+        output_read: input.flag()?,
         verdict: if input.flag()? {
             Verdict::Fails
         } else {
@@ -261,6 +265,7 @@ fn take_record(input: &mut Input<'_>) -> Option<Record> {
                     check: input.option(Input::ended)?,
                     touched: None,
                     wrote: input.flag()?,
+                    output_unread: false,
                 },
             })
         })?,

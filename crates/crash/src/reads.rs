@@ -6,8 +6,8 @@
 //! that leaf's verdict without a run. Each state leads to exactly one leaf, or to a node that has no edge for it yet.
 //!
 //! Deviation from Jaaru, which follows loads of bytes while the recovery runs: units are pages where nothing is gained by
-//! telling their lines apart, and what is not tracked counts as read: the sizes and names of the files and what the program
-//! had output choose the tree that a run belongs to.
+//! telling their lines apart, and what is not tracked counts as read: the sizes and names of the files and, once a run has opened
+//! the file with it, what the program had output choose the tree that a run belongs to.
 //!
 //! It never prunes wrongly as long as the recovery is deterministic. That is checked, not assumed: a run whose touches
 //! contradict the tree is an error that ends the pruning.

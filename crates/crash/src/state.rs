@@ -535,8 +535,10 @@ pub(crate) struct CrashPoint {
     pub all_fresh: bool,
     /// Of what is guaranteed persistent.
     pub hash: u128,
-    /// Of file sizes and names and of the output.
-    pub context: u128,
+    /// Of file sizes and names.
+    pub files: u128,
+    /// Of what the program had output.
+    pub output: u128,
     /// Pieces of the event that the crash is within: those stored, and the others.
     pub within: (Vec<StoreId>, Vec<StoreId>),
 }
@@ -564,13 +566,21 @@ impl CrashPoint {
         state
     }
 
+    /// Of what the recovery sees beside the contents.
+    pub fn context(&self, with_output: bool) -> u128 {
+        match with_output {
+            true => self.files.wrapping_add(self.output),
+            false => self.files,
+        }
+    }
+
     /// Equal for two states that a recovery cannot tell apart.
     pub fn state_hash(&self, state: &State) -> u128 {
         let lines = self.lines.iter().zip(&state.0).filter(|(_, option)| **option != 0);
         let content = lines.fold(self.hash, |sum, (line, &option)| sum.wrapping_add(line.change(option)));
         hash::pair(0, content as u64)
             .wrapping_add(hash::pair(1, (content >> 64) as u64))
-            .wrapping_add(self.context)
+            .wrapping_add(self.context(true))
     }
 
     /// Stores that were not guaranteed persistent: those that had persisted, and the others, as far as they matter.
@@ -775,7 +785,8 @@ mod tests {
             fresh: vec![1, 2],
             all_fresh: false,
             hash: 0,
-            context: 0,
+            files: 0,
+            output: 0,
             within: Default::default(),
         };
         let states: Vec<Vec<u64>> = point

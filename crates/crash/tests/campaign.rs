@@ -69,6 +69,28 @@ proptest! {
         }
     }
 
+    /// 4: it never looks at the output.
+    #[test]
+    fn output_that_is_not_looked_at_does_not_count(
+        table in prop::collection::vec(any::<u8>(), 1..9),
+        steps in steps(true, 16),
+        opens_output_at in 0..5u8,
+        workers in 1..3usize,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        write_trace(&trace, &[1], &steps);
+        let simulated = Simulated { opens_output_at: Some(opens_output_at), ..Simulated::new(wandering(table)) };
+        let all = run(&trace, &options(StrategyKind::Exhaustive), &simulated, 1);
+        let pruned = run(&trace, &options(StrategyKind::Dpor), &simulated, workers);
+        prop_assert_eq!(behaviours(&pruned), behaviours(&all));
+        prop_assert_eq!(&pruned.outcome.warnings, &Vec::<String>::new());
+        if workers == 1 && opens_output_at == 4 {
+            let stats = &pruned.outcome.stats;
+            prop_assert_eq!(stats.states_tested, behaviours(&all).len() as u64, "each behaviour has one run");
+        }
+    }
+
     #[test]
     fn dpor_without_reads_is_exhaustive(table in prop::collection::vec(any::<u8>(), 1..9), steps in steps(true, 12)) {
         let folder = tempfile::tempdir().unwrap();

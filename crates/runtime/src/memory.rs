@@ -158,13 +158,26 @@ mod tests {
     #[test]
     fn moves_and_fills_as_the_slices_do() {
         for length in 0..150 {
-            for (from, to) in [(0, 200), (200, 0), (10, 11), (11, 10), (10, 40), (40, 10), (5, 5), (0, 100)] {
+            for (from, to) in [
+                (0, 200),
+                (200, 0),
+                (10, 11),
+                (11, 10),
+                (10, 40),
+                (40, 10),
+                (5, 5),
+                (0, 100),
+            ] {
                 let (mut ours, mut theirs) = (bytes(), bytes());
                 theirs.copy_within(from..from + length, to);
                 let start = ours.as_mut_ptr();
                 // SAFETY: both ranges are in the vector.
                 let result = unsafe { crashproof_memmove(start.add(to), start.add(from), length) };
-                assert_eq!((result, &ours), (start.wrapping_add(to), &theirs), "{length} {from} {to}");
+                assert_eq!(
+                    (result, &ours),
+                    (start.wrapping_add(to), &theirs),
+                    "{length} {from} {to}"
+                );
             }
             let (mut ours, mut theirs) = (bytes(), bytes());
             theirs[3..3 + length].fill(0xa5);

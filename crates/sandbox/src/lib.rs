@@ -20,6 +20,7 @@ mod recovery;
 mod run;
 mod session;
 mod supervisor;
+mod unopened;
 mod worker;
 
 pub use crashproof_wire::recovery::parse_unit;

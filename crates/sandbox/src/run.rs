@@ -37,4 +37,6 @@ pub struct Run {
     pub touched: Option<Vec<u64>>,
     /// Whether the image was changed.
     pub wrote: bool,
+    /// Nobody has opened the file that holds what the program had output, in this run or before, so it did not matter.
+    pub output_unread: bool,
 }

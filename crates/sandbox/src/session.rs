@@ -54,6 +54,8 @@ impl Session {
                 // Signals from the terminal are for crashproof, not for its sandboxes.
                 libc::setsid();
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // What crashproof was given by whoever started it is not the recovery's. Old kernels do not have the call.
+                libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
                 Ok(())
             })
         };

@@ -24,6 +24,7 @@ use crate::protocol::{CommandLine, Config, Control, Parked, Ran, Reply, Request,
 use crate::recovery::Shared;
 use crate::run::{Ended, How, Run};
 use crate::session::Session;
+use crate::unopened::Unopened;
 
 /// So often everything is compared, although the runtime watches.
 const COMPARE_EVERY: Duration = Duration::from_secs(3);
@@ -66,6 +67,8 @@ struct Sandbox {
     shared: Shared,
     /// What the output file holds.
     output: Vec<u8>,
+    /// `None`: somebody may have opened the output file.
+    unopened: Option<Unopened>,
 }
 
 impl Sandbox {
@@ -93,7 +96,9 @@ impl Sandbox {
         }
         let control: Vec<File> = descriptors.into_iter().map(File::from).collect();
         let shared = Shared::map(control[Control::Recovery as usize].as_fd()).map_err(SandboxError::Socket)?;
+        let unopened = Unopened::watch(control[Control::Output as usize].as_fd());
         Ok(Sandbox {
+            unopened,
             session,
             control,
             shared,
@@ -308,7 +313,10 @@ impl Worker {
             check: None,
             touched: None,
             wrote: false,
+            output_unread: false,
         };
+        self.sandbox.unopened = self.sandbox.unopened.take().and_then(Unopened::still);
+        run.output_unread = self.sandbox.unopened.is_some();
         if ran.check.is_some() {
             run.check = Some(self.ended(ran.check, Control::CheckStdout, Control::CheckStderr)?);
         }

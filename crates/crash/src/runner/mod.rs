@@ -78,6 +78,7 @@ pub(crate) fn run(
         coverage: Mutex::default(),
         points: Mutex::default(),
         prunes: AtomicBool::new(options.strategy.prunes()),
+        output_read: AtomicBool::new(false),
         compared: AtomicBool::new(!options.strategy.prunes()),
         tree: Mutex::default(),
         unfinished: AtomicU64::new(0),
@@ -216,6 +217,7 @@ fn resume(shared: &Shared<'_>, entries: Vec<Entry>) -> Vec<Failure> {
                 .fetch_add((record.verdict == Verdict::Fails) as u64, Ordering::Relaxed);
         }
         if let Some(touched) = &record.touched {
+            shared.output_read.fetch_or(record.output_read, Ordering::Relaxed);
             shared.learn(record.context, touched, record.verdict);
         }
         failures.extend(record.failure);

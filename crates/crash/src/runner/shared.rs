@@ -48,6 +48,8 @@ pub(super) struct Shared<'a> {
     /// At which some state came up.
     pub points: Mutex<FxHashSet<(u64, u16)>>,
     pub prunes: AtomicBool,
+    /// Some run has looked at what the program had output.
+    pub output_read: AtomicBool,
     /// Whether a run has been compared with itself.
     pub compared: AtomicBool,
     pub tree: Mutex<Tree>,

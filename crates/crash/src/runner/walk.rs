@@ -158,7 +158,9 @@ impl Walker {
         if !worker.shared.prunes.load(Ordering::Relaxed) {
             return self.one_by_one(worker, choices);
         }
-        let root = |tree: &Tree| from.or_else(|| tree.root(worker.point.context));
+        let (shared, contexts) = (worker.shared, [false, true].map(|output| worker.point.context(output)));
+        let context = || contexts[shared.output_read.load(Ordering::Relaxed) as usize];
+        let root = |tree: &Tree| from.or_else(|| tree.root(context()));
         let mut at = match self.find(worker, choices, root)? {
             Ok(at) => at,
             Err(walked) => return Ok(walked),

@@ -140,11 +140,16 @@ impl Worker<'_> {
         }
         self.failed |= verdict == Verdict::Fails;
         let touched = run.touched.take().map(|units| self.contents_of(&units, state));
+        if !run.output_unread {
+            self.shared.output_read.store(true, Ordering::Relaxed);
+        }
+        let read = self.shared.output_read.load(Ordering::Relaxed);
+        let context = (self.point.context(read), read);
         if let Some(touched) = &touched {
-            self.shared.learn(self.point.context, touched, verdict);
+            self.shared.learn(context.0, touched, verdict);
         }
         if new {
-            self.note(state, hash, verdict, run, touched);
+            self.note(state, hash, context, verdict, run, touched);
         }
         Ok(())
     }
@@ -157,7 +162,15 @@ impl Worker<'_> {
     }
 
     /// Passes on what a run found.
-    fn note(&self, state: &State, hash: u128, verdict: Verdict, mut run: Run, touched: Option<Vec<(u64, UnitHash)>>) {
+    fn note(
+        &self,
+        state: &State,
+        hash: u128,
+        context: (u128, bool),
+        verdict: Verdict,
+        mut run: Run,
+        touched: Option<Vec<(u64, UnitHash)>>,
+    ) {
         let shared = self.shared;
         let output = self.cursor.output().len() as u64;
         let point = self.point.head.seq;
@@ -197,7 +210,8 @@ impl Worker<'_> {
         }
         shared.note(&Entry::Tested(Box::new(Record {
             state: hash,
-            context: self.point.context,
+            context: context.0,
+            output_read: context.1,
             verdict,
             touched: touched.filter(|_| shared.options.strategy.prunes()),
             failure: failure.clone(),
@@ -220,10 +234,15 @@ impl Worker<'_> {
         }
     }
 
+    /// Which tree a run belongs to. Where no run has looked at the program's output, what was learned holds for any.
+    pub fn context(&self) -> u128 {
+        self.point.context(self.shared.output_read.load(Ordering::Relaxed))
+    }
+
     /// How a run on this state ends, if the tree knows.
     fn lookup(&self, state: &State) -> Option<Verdict> {
         let tree = lock(&self.shared.tree);
-        let mut at = tree.root(self.point.context)?;
+        let mut at = tree.root(self.context())?;
         loop {
             match tree.next(at) {
                 Next::Ends(verdict) => return Some(verdict),

@@ -478,6 +478,9 @@ pub struct Simulated {
     /// Reads are told: by line in the first page, by page in others.
     pub tracked: bool,
     pub fine: bool,
+    /// What the program had output is looked at only if the first byte, divided by 4, leaves this.
+    pub opens_output_at: Option<u8>,
+    pub opened: bool,
     pub seen: Arc<Mutex<Vec<Seen>>>,
 }
 
@@ -492,6 +495,8 @@ impl Simulated {
             recovery,
             tracked: true,
             fine: true,
+            opens_output_at: None,
+            opened: false,
             seen: Arc::default(),
         }
     }
@@ -530,6 +535,9 @@ impl Executor for Simulated {
             fine: self.fine,
             touched: Vec::new(),
         };
+        let opens = self.opens_output_at.is_none_or(|at| view.read(0) % 4 == at);
+        self.opened |= opens;
+        let output = if opens { output } else { b"" };
         let recovers = (self.recovery)(&mut view, output);
         let touched = view.touched;
         let reads = touched.iter().map(|&unit| {
@@ -551,6 +559,7 @@ impl Executor for Simulated {
             },
             touched: self.tracked.then_some(touched),
             wrote: true,
+            output_unread: !self.opened,
             ..Default::default()
         })
     }

@@ -29,6 +29,8 @@ pub fn all() -> Vec<Case> {
         the_checker_sees_what_the_recovery_left,
         output_is_captured,
         the_program_s_output_is_there,
+        output_that_nobody_opens,
+        descriptors_are_not_passed_on,
         hanging_recoveries_are_ended,
         fork_bombs_are_ended,
         daemons_are_ended,
@@ -393,6 +395,30 @@ fn the_program_s_output_is_there() {
             );
         }
     });
+}
+
+fn output_that_nobody_opens() {
+    let place = Place::new();
+    let mut worker = start(&place.options(place.recovery("write", "")));
+    for _ in 0..3 {
+        assert!(run(&mut worker).output_unread);
+    }
+    for command in ["exec 3< $CRASHPROOF_OUTPUT", "cat $CRASHPROOF_OUTPUT"] {
+        let mut worker = start(&place.options(Command::Shell(command.into())));
+        assert!(!run(&mut worker).output_unread, "{command}");
+    }
+}
+
+fn descriptors_are_not_passed_on() {
+    let place = Place::new();
+    let opened = std::fs::File::open("/etc/passwd").unwrap();
+    // SAFETY: a duplicate that stays open in what is executed, as a descriptor that was inherited does.
+    let inherited = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&opened), libc::F_DUPFD, 77) };
+    let command = format!("! test -e /proc/self/fd/{inherited}");
+    let mut worker = start(&place.options(Command::Shell(command.into())));
+    succeeds(&mut worker, "no such descriptor");
+    // SAFETY: the duplicate from above.
+    unsafe { libc::close(inherited) };
 }
 
 fn hanging_recoveries_are_ended() {
