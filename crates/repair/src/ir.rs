@@ -481,6 +481,30 @@ impl<'m> Value<'m> {
         }
     }
 
+    /// The function and index of a parameter.
+    pub fn as_parameter(self) -> Option<(Value<'m>, u32)> {
+        if self.kind() != LLVMValueKind::LLVMArgumentValueKind {
+            return None;
+        }
+        // SAFETY: the kind is checked, and it is one of its function's.
+        unsafe {
+            let function = LLVMGetParamParent(self.0);
+            let index = (0..LLVMCountParams(function)).find(|index| LLVMGetParam(function, *index) == self.0)?;
+            Some((value(function)?, index))
+        }
+    }
+
+    /// The instructions and constants that have it as an operand.
+    pub fn users(self) -> impl Iterator<Item = Value<'m>> {
+        // SAFETY: see above.
+        let first = unsafe { LLVMGetFirstUse(self.0) };
+        std::iter::successors((!first.is_null()).then_some(first), |used| {
+            let next = unsafe { LLVMGetNextUse(*used) };
+            (!next.is_null()).then_some(next)
+        })
+        .filter_map(|used| value(unsafe { LLVMGetUser(used) }))
+    }
+
     /// As plans name it.
     pub fn place(self) -> Option<Place> {
         let function = self.function()?;

@@ -44,6 +44,9 @@ pub use offsets::{Offsets, Shift};
 pub use solver::Statistics;
 use solver::{Solution, Solver};
 
+/// All objects of libpmemobj's pools, one [`ObjectKind::Library`].
+const POOL: &str = "pmemobj pool";
+
 /// What an abstract object is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
@@ -53,8 +56,12 @@ pub enum ObjectKind {
     Function(LLVMValueRef),
     /// A local variable (its alloca), or a struct that is passed by value (the parameter).
     Stack(LLVMValueRef),
-    /// What a call allocates; or a function that is called through a pointer only.
+    /// What a call allocates with a library's allocator; the function, if that is called through a pointer.
     Heap(LLVMValueRef),
+    /// What a call maps.
+    Mapping(LLVMValueRef),
+    /// What a call of a function of the program returns, which promises that it is new memory.
+    Fresh(LLVMValueRef),
     /// Further arguments of a variadic function.
     Arguments(LLVMValueRef),
     /// Memory of a library.
@@ -74,6 +81,8 @@ pub enum Callees {
 pub struct PointsTo<'m> {
     values: FxHashMap<LLVMValueRef, Variable>,
     objects: Vec<ObjectKind>,
+    /// Where the function of a [`ObjectKind::Fresh`] has it from.
+    fresh: FxHashMap<ObjectId, Variable>,
     solution: Solution,
     calls: FxHashMap<LLVMValueRef, usize>,
     module: PhantomData<&'m ()>,
@@ -93,6 +102,7 @@ impl<'m> PointsTo<'m> {
         PointsTo {
             values: generated.values,
             objects: generated.objects,
+            fresh: generated.fresh,
             solution,
             calls,
             module: PhantomData,
@@ -120,6 +130,32 @@ impl<'m> PointsTo<'m> {
     /// Whether code outside of the program's bitcode may reach the object.
     pub fn is_escaped(&self, object: ObjectId) -> bool {
         self.solution.is_escaped(object)
+    }
+
+    /// Whether an object may lie in persistent memory: in a mapping, in what a library of PM hands out, or in unknown memory.
+    pub fn may_be_persistent(&self, object: ObjectId) -> bool {
+        let mut seen = vec![object];
+        let mut next = 0;
+        while let Some(&object) = seen.get(next) {
+            next += 1;
+            match self.kind(object) {
+                ObjectKind::Unknown | ObjectKind::Mapping(_) => return true,
+                ObjectKind::Library(name) if name == POOL => return true,
+                ObjectKind::Fresh(_) => {
+                    let Some(returned) = self.fresh.get(&object) else {
+                        return true;
+                    };
+                    let objects = self.solution.points_to(*returned).map(|location| location.object);
+                    for object in objects.collect::<Vec<_>>() {
+                        if !seen.contains(&object) {
+                            seen.push(object);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        false
     }
 
     /// Whether two pointers may be to the same byte.

@@ -8,6 +8,7 @@
 mod aliases;
 pub mod explain;
 mod fences;
+pub mod heuristic;
 mod hoist;
 pub mod known;
 mod needs;
@@ -21,15 +22,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crashproof_program::Program;
+use crashproof_program::pointers::PointsTo;
 use crashproof_report::Finding;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::ir::Value;
+use crate::ir::{self, Value};
 use crate::locate::{Locator, Wanted};
 use crate::observed::Observed;
 use aliases::{Aliases, NoAliases};
 use fences::Fences;
+use heuristic::{Heuristic, Mode, PmWrite};
 use needs::{Need, What};
 use subprogram::Subprograms;
 
@@ -51,30 +54,22 @@ pub struct PlanOptions {
 
 /// Plans the repair of those findings that are missing flushes or fences; others are no business of it.
 pub fn plan(program: &Program, findings: &[Finding], observed: &Observed, options: &PlanOptions) -> Plan {
-    plan_with(program, findings, observed, options, &NoAliases)
-}
-
-fn plan_with<'m>(
-    program: &'m Program,
-    findings: &[Finding],
-    observed: &Observed,
-    options: &PlanOptions,
-    aliases: &dyn Aliases<'m>,
-) -> Plan {
+    let planner = Planner::new(program, observed, options);
     let mut plan = Plan::default();
-    let planner = Planner {
-        locator: Locator::new(&program.module),
-        fences: Fences::default(),
-        observed,
-        options,
-    };
     let needs = planner.needs(findings, &mut plan.left);
-    let marked = planner.marked(&needs);
-    let mut subprograms = Subprograms::new(aliases, &marked);
-    let intra = planner.hoist(needs, aliases, &mut subprograms, &mut plan);
-    planner.reduce(intra, &mut plan);
-    let fenced = plan.fences();
-    plan.clones = subprograms.finish(|stores| planner.group(stores), &fenced);
+    if options.intra_only || needs.iter().all(|need| need.calls == 0) {
+        planner.phases(needs, &NoAliases, &mut plan);
+        return plan;
+    }
+    let points_to = PointsTo::of(&program.module);
+    let mode = if options.trace_aliases {
+        Mode::Trace
+    } else {
+        Mode::Program
+    };
+    let functions = ir::functions(&program.module);
+    let heuristic = Heuristic::new(functions, &points_to, &planner.writes(&needs), mode);
+    planner.phases(needs, &heuristic, &mut plan);
     plan
 }
 
@@ -86,7 +81,51 @@ struct Planner<'m, 'o> {
     options: &'o PlanOptions,
 }
 
-impl<'m> Planner<'m, '_> {
+impl<'m, 'o> Planner<'m, 'o> {
+    fn new(program: &'m Program, observed: &'o Observed, options: &'o PlanOptions) -> Planner<'m, 'o> {
+        Planner {
+            locator: Locator::new(&program.module),
+            fences: Fences::default(),
+            observed,
+            options,
+        }
+    }
+
+    /// From what is needed to the fixes.
+    fn phases(&self, needs: Vec<Need<'m>>, aliases: &dyn Aliases<'m>, plan: &mut Plan) {
+        let marked = self.marked(&needs);
+        let mut subprograms = Subprograms::new(aliases, &marked);
+        let intra = self.hoist(needs, aliases, &mut subprograms, plan);
+        self.reduce(intra, plan);
+        let fenced = plan.fences();
+        plan.clones = subprograms.finish(|stores| self.group(stores), &fenced);
+    }
+
+    /// What findings and trace show to write PM, with the calls that led there.
+    fn writes(&self, needs: &[Need<'m>]) -> Vec<PmWrite<'m>> {
+        let mut writes: FxHashSet<PmWrite> = FxHashSet::default();
+        for need in needs {
+            if let What::Flush { stores, .. } = &need.what {
+                let calls = &need.stack_calls;
+                writes.extend(stores.iter().map(|&at| PmWrite {
+                    at,
+                    calls: calls.clone(),
+                }));
+            }
+        }
+        for store in &self.observed.stores {
+            let Ok(stack) = self.locator.stack(&store.seen.stack, Wanted::Store) else {
+                continue;
+            };
+            let calls: Vec<Value> = stack.calls.into_iter().map_while(Result::ok).collect();
+            writes.extend(stack.at.into_iter().map(|at| PmWrite {
+                at,
+                calls: calls.clone(),
+            }));
+        }
+        writes.into_iter().collect()
+    }
+
     /// The stores that findings and trace show to write PM.
     fn marked(&self, needs: &[Need<'m>]) -> FxHashSet<Value<'m>> {
         let reported = needs.iter().flat_map(|need| match &need.what {

@@ -236,13 +236,12 @@ fn hoisted(snippet: &Snippet, findings: &[Finding], scores: &'static [(&'static 
         coalesce: true,
         ..PlanOptions::default()
     };
-    plan_with(
-        &snippet.program,
-        findings,
-        &Observed::default(),
-        &options,
-        &Scores(scores),
-    )
+    let observed = Observed::default();
+    let planner = Planner::new(&snippet.program, &observed, &options);
+    let mut plan = Plan::default();
+    let needs = planner.needs(findings, &mut plan.left);
+    planner.phases(needs, &Scores(scores), &mut plan);
+    plan
 }
 
 const LISTING_5: &str = "void update(char *addr, int idx, char val) {

@@ -23,6 +23,10 @@ impl Generator {
                 .collect();
             match LLVMGetValueKind(callee) {
                 LLVMValueKind::LLVMFunctionValueKind if LLVMGetIntrinsicID(callee) != 0 => {
+                    // Whatever it does: it will be asked where they point to.
+                    for operand in &operands {
+                        self.value(*operand);
+                    }
                     self.intrinsic(&name(callee), function, call, &operands);
                 }
                 LLVMValueKind::LLVMFunctionValueKind => {
@@ -88,9 +92,10 @@ impl Generator {
                 return result;
             }
             // It holds what the function put there.
-            let object = self.object(ObjectKind::Heap(call), UNKNOWN_SIZE);
+            let object = self.object(ObjectKind::Fresh(call), UNKNOWN_SIZE);
             self.constraints.address(result, object);
             let returned = self.constraints.variable();
+            self.fresh.insert(object, returned);
             self.constraints.push(Constraint::CopyMemory {
                 to: result,
                 from: returned,

@@ -9,9 +9,9 @@ use llvm_sys::prelude::LLVMValueRef;
 
 use super::values::constant_number;
 use super::{Generator, THROWN, UNKNOWN_SIZE};
-use crate::pointers::ObjectKind;
 use crate::pointers::constraints::{Call, Constraint, Variable};
 use crate::pointers::offsets::Shift;
+use crate::pointers::{ObjectKind, POOL};
 
 /// One thing that a function does. Numbers are of its arguments.
 #[derive(Clone, Copy)]
@@ -68,8 +68,6 @@ enum Given {
     Kept(&'static str),
 }
 
-/// All objects of libpmemobj's pools.
-const POOL: &str = "pmemobj pool";
 const THREADS: &str = "results of threads";
 const SPECIFIC: &str = "thread-specific data";
 
@@ -410,7 +408,7 @@ impl Generator {
             }
             Act::Map => {
                 if let Some(result) = result {
-                    let object = self.object(ObjectKind::Heap(at), UNKNOWN_SIZE);
+                    let object = self.object(ObjectKind::Mapping(at), UNKNOWN_SIZE);
                     self.constraints.address(result, object);
                     self.holds_itself(result);
                 }

@@ -181,6 +181,12 @@ impl Generator {
     unsafe fn store_to(&mut self, pointer: LLVMValueRef, value: LLVMValueRef) {
         // SAFETY: the operands of a store.
         unsafe {
+            // Whether or not a pointer is stored: it will be asked where to.
+            let to = if self.is_local(pointer) {
+                None
+            } else {
+                self.value(pointer)
+            };
             let size = self.size_of(LLVMTypeOf(value));
             let from = match self.is_carrier(LLVMTypeOf(value)) {
                 true => self.value(value),
@@ -190,8 +196,8 @@ impl Generator {
             if self.is_local(pointer) {
                 let local = self.local(pointer);
                 self.constraints.copy(local, from);
-            } else if let Some(pointer) = self.value(pointer) {
-                self.store_words(pointer, from, size);
+            } else if let Some(to) = to {
+                self.store_words(to, from, size);
             }
         }
     }

@@ -35,6 +35,7 @@ pub struct Generated {
     pub constraints: Constraints,
     pub values: FxHashMap<LLVMValueRef, Variable>,
     pub objects: Vec<ObjectKind>,
+    pub fresh: FxHashMap<ObjectId, Variable>,
     /// The instruction of each [`Constraint::Call`], in their order.
     pub calls: Vec<LLVMValueRef>,
 }
@@ -53,6 +54,7 @@ pub fn constraints(module: &Module) -> Generated {
                 .filter_map(|(value, variable)| Some((value, variable?)))
                 .collect(),
             objects: generator.objects,
+            fresh: generator.fresh,
             calls: generator.calls,
         }
     }
@@ -74,6 +76,7 @@ struct Generator {
     carriers: FxHashMap<LLVMTypeRef, bool>,
     named: HashMap<String, Variable>,
     calls: Vec<LLVMValueRef>,
+    fresh: FxHashMap<ObjectId, Variable>,
     unknown: Option<Variable>,
     no_alias: u32,
     by_value: u32,
@@ -97,6 +100,7 @@ impl Generator {
             carriers: FxHashMap::default(),
             named: HashMap::new(),
             calls: Vec::new(),
+            fresh: FxHashMap::default(),
             unknown: None,
             no_alias: kind("noalias"),
             by_value: kind("byval"),

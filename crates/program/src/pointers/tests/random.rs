@@ -62,8 +62,10 @@ fn problem() -> impl Strategy<Value = Constraints> {
     prop::collection::vec(object(), 1..6).prop_flat_map(|objects| {
         let count = objects.len() as u32 + 1;
         prop::collection::vec(constraint(count), 1..30).prop_map(move |constraints| {
-            let mut problem = Constraints::default();
-            problem.variables = VARIABLES;
+            let mut problem = Constraints {
+                variables: VARIABLES,
+                ..Constraints::default()
+            };
             problem.objects.extend(objects.iter().cloned());
             problem.constraints = constraints;
             problem
