@@ -2,12 +2,14 @@
 //! recording against native (and against pmemcheck, if `PMEMCHECK` names a valgrind that has it), checking in events per
 //! second, the memory of checking a long trace, crash testing in states per second, and the strategies of crash testing side by
 //! side. Run it with `make bench`; with the argument `crash`, `cc` or
-//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` it does this part only, with `parts` it measures single parts of the runtime.
+//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` it does this part only, with `parts` it measures single parts of the runtime, with
+//! `plan BINARY` the planning of a repair.
 
 mod cc;
 mod crash;
 mod measure;
 mod parts;
+mod plan;
 mod plot;
 mod repair;
 mod strategies;
@@ -35,6 +37,10 @@ fn main() {
     match argument(0) {
         Some("cc") => return cc::measure(&root, &tool, folder.path()),
         Some("crash") => return crash::measure(&root, &tool, folder.path()),
+        Some("plan") => {
+            let binary = argument(1).expect("plan BINARY [FINDINGS]: a program built by crashproof cc");
+            return plan::measure(Path::new(binary), argument(2));
+        }
         Some("parts") => return parts::measure(&root, folder.path()),
         Some("repair") => return repair::measure(&root, &tool, folder.path(), argument(1)),
         Some("strategies") => {

@@ -481,6 +481,36 @@ impl<'m> Value<'m> {
         }
     }
 
+    /// A load, store or operation that is atomic, or a fence of C11.
+    pub fn is_atomic(self) -> bool {
+        match self.opcode() {
+            // SAFETY: the kind is checked.
+            Some(LLVMOpcode::LLVMLoad | LLVMOpcode::LLVMStore) => unsafe {
+                LLVMGetOrdering(self.0) != LLVMAtomicOrdering::LLVMAtomicOrderingNotAtomic
+            },
+            Some(LLVMOpcode::LLVMAtomicRMW | LLVMOpcode::LLVMAtomicCmpXchg | LLVMOpcode::LLVMFence) => true,
+            _ => false,
+        }
+    }
+
+    /// A load or store that is volatile.
+    pub fn is_volatile(self) -> bool {
+        // SAFETY: the kind is checked.
+        matches!(self.opcode(), Some(LLVMOpcode::LLVMLoad | LLVMOpcode::LLVMStore))
+            && unsafe { LLVMGetVolatile(self.0) != 0 }
+    }
+
+    pub fn has_type_of(self, other: Value<'m>) -> bool {
+        // SAFETY: see above.
+        unsafe { LLVMTypeOf(self.0) == LLVMTypeOf(other.0) }
+    }
+
+    /// What an address computation counts in.
+    pub fn element_type(self) -> Option<LLVMTypeRef> {
+        // SAFETY: the kind is checked.
+        (self.opcode() == Some(LLVMOpcode::LLVMGetElementPtr)).then(|| unsafe { LLVMGetGEPSourceElementType(self.0) })
+    }
+
     /// The function and index of a parameter.
     pub fn as_parameter(self) -> Option<(Value<'m>, u32)> {
         if self.kind() != LLVMValueKind::LLVMArgumentValueKind {

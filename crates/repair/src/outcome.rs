@@ -117,8 +117,8 @@ pub struct CrashTest {
 pub fn not_handled(finding: &Finding, performance: bool) -> Option<(State, &'static str)> {
     match finding.kind {
         Kind::MissingFlush | Kind::MissingFence => None,
-        Kind::RedundantFlush | Kind::RedundantFence if performance => None,
-        Kind::RedundantFlush | Kind::RedundantFence => Some((
+        Kind::RedundantFlush | Kind::FlushUnmodified | Kind::RedundantFence if performance => None,
+        Kind::RedundantFlush | Kind::FlushUnmodified | Kind::RedundantFence => Some((
             State::NotAsked,
             "it costs time, not data; --performance removes it where that is safe",
         )),

@@ -178,12 +178,7 @@ impl<'m> Aliases<'m> for Heuristic<'m, '_> {
 impl<'m> PmWrite<'m> {
     /// The pointer that was handed down to the write, from as far out as the stack shows.
     fn root(&self) -> Option<Value<'m>> {
-        let written = || known::written(self.at.called_function()?.name());
-        let destination = self
-            .at
-            .store_pointer()
-            .or_else(|| self.at.operand(written()?.destination))?;
-        let mut pointer = destination.base();
+        let mut pointer = self.at.destination()?.base();
         for call in &self.calls {
             let Some((_, index)) = parameter(pointer) else { break };
             let Some(argument) = call

@@ -14,6 +14,7 @@ pub mod known;
 mod needs;
 pub(crate) mod object;
 mod reduce;
+mod redundant;
 mod subprogram;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use aliases::{Aliases, NoAliases};
 use fences::Fences;
 use heuristic::{Heuristic, Mode, PmWrite};
 use needs::{Need, What};
+use redundant::Redundant;
 use subprogram::Subprograms;
 
 #[derive(Clone, Debug, Default)]
@@ -52,12 +54,14 @@ pub struct PlanOptions {
     pub excluded: BTreeMap<Place, String>,
 }
 
-/// Plans the repair of those findings that are missing flushes or fences; others are no business of it.
+/// Plans the repair of those findings that are missing flushes or fences, and of redundant ones if that is asked for; others are no business of it.
 pub fn plan(program: &Program, findings: &[Finding], observed: &Observed, options: &PlanOptions) -> Plan {
     let planner = Planner::new(program, observed, options);
     let mut plan = Plan::default();
     let needs = planner.needs(findings, &mut plan.left);
-    if options.intra_only || needs.iter().all(|need| need.calls == 0) {
+    let may_hoist = !options.intra_only && needs.iter().any(|need| need.calls > 0);
+    let may_remove = options.performance && findings.iter().any(redundant::concerns);
+    if !may_hoist && !may_remove {
         planner.phases(needs, &NoAliases, &mut plan);
         return plan;
     }
@@ -70,6 +74,13 @@ pub fn plan(program: &Program, findings: &[Finding], observed: &Observed, option
     let functions = ir::functions(&program.module);
     let heuristic = Heuristic::new(functions, &points_to, &planner.writes(&needs), mode);
     planner.phases(needs, &heuristic, &mut plan);
+    if may_remove {
+        let redundant = Redundant {
+            locator: &planner.locator,
+            points_to: &points_to,
+        };
+        redundant.remove(findings, &mut plan);
+    }
     plan
 }
 

@@ -1,0 +1,141 @@
+//! What planning a repair costs: time and memory, for a program built by `crashproof cc` and findings that are made up, at stores all over it.
+//! `crashproof-bench plan BINARY [FINDINGS]`
+
+use std::path::Path;
+use std::time::Instant;
+
+use crashproof_program::Program;
+use crashproof_program::pointers::PointsTo;
+use crashproof_repair::ir::{self, Value};
+use crashproof_repair::observed::Observed;
+use crashproof_repair::plan::{Edit, PlanOptions, plan};
+use crashproof_report::{DurableBy, DurableByKind, Finding, Frame, Kind, Severity};
+use inkwell::context::Context;
+use std::collections::HashMap;
+
+const FINDINGS: usize = 200;
+/// Frames of an invented stack.
+const DEPTH: usize = 6;
+
+pub fn measure(binary: &Path, findings: Option<&str>) {
+    let wanted: usize = findings.and_then(|number| number.parse().ok()).unwrap_or(FINDINGS);
+    let context = Context::create();
+    let start = Instant::now();
+    let program = Program::load(binary, &context).unwrap_or_else(|error| panic!("{error}"));
+    let functions: Vec<Value> = ir::functions(&program.module)
+        .filter(|function| function.has_body())
+        .collect();
+    let instructions: usize = functions.iter().map(|function| function.instructions().count()).sum();
+    println!(
+        "{}: {} functions, {instructions} instructions, linked in {:.2} s, {:.0} MB",
+        binary.display(),
+        functions.len(),
+        start.elapsed().as_secs_f64(),
+        peak_megabytes()
+    );
+    let start = Instant::now();
+    let statistics = PointsTo::of(&program.module).statistics();
+    println!(
+        "pointer analysis: {:.2} s, {:.0} MB; {statistics:?}",
+        start.elapsed().as_secs_f64(),
+        peak_megabytes()
+    );
+    let findings = invent(&functions, wanted);
+    let start = Instant::now();
+    let plan = plan(&program, &findings, &Observed::default(), &PlanOptions::default());
+    let subprograms = plan
+        .fixes
+        .iter()
+        .filter(|fix| matches!(fix.edit, Edit::Subprogram { .. }));
+    println!(
+        "planning (pointer analysis included): {} findings, {:.2} s, {:.0} MB; {} fixes, {} of them persistent subprograms, {} copies, {} left",
+        findings.len(),
+        start.elapsed().as_secs_f64(),
+        peak_megabytes(),
+        plan.fixes.len(),
+        subprograms.count(),
+        plan.clones.len(),
+        plan.left.len()
+    );
+}
+
+/// Missing flushes at stores spread evenly, each on a stack of direct calls.
+fn invent(functions: &[Value], wanted: usize) -> Vec<Finding> {
+    let mut callers: HashMap<Value, Value> = HashMap::new();
+    let mut stores = Vec::new();
+    for &function in functions {
+        for instruction in function.instructions() {
+            if let Some(callee) = instruction.called_function().filter(|callee| *callee != function) {
+                callers.entry(callee).or_insert(instruction);
+            }
+            let to_memory = instruction.store_pointer().map(Value::base);
+            if to_memory.is_some_and(|base| !base.is_alloca() && !base.is_global_variable()) {
+                stores.push(instruction);
+            }
+        }
+    }
+    let step = (stores.len() / wanted.max(1)).max(1);
+    let findings = stores.into_iter().step_by(step).take(wanted);
+    findings
+        .filter_map(|store| {
+            let mut stack = vec![frame(store)?];
+            let mut at = store;
+            while stack.len() < DEPTH
+                && let Some(call) = at.function().and_then(|function| callers.get(&function))
+                && let Some(frame) = frame(*call)
+            {
+                stack.push(frame);
+                at = *call;
+            }
+            Some(missing_flush(stack))
+        })
+        .collect()
+}
+
+fn frame(instruction: Value) -> Option<Frame> {
+    let position = instruction.position()?;
+    Some(Frame {
+        function: instruction.function()?.source_name().map(str::to_owned),
+        file: Some(position.file.to_string_lossy().into_owned()),
+        line: Some(position.line),
+        column: Some(position.column),
+        ..Frame::default()
+    })
+}
+
+fn missing_flush(stack: Vec<Frame>) -> Finding {
+    let exit = Frame {
+        function: Some("exit".into()),
+        ..Frame::default()
+    };
+    Finding {
+        kind: Kind::MissingFlush,
+        severity: Severity::Error,
+        file: None,
+        line: None,
+        column: None,
+        function: None,
+        count: 1,
+        message: String::new(),
+        address: None,
+        stack,
+        durable_by: Some(DurableBy {
+            kind: DurableByKind::Exit,
+            stack: vec![exit],
+        }),
+        approximate: false,
+        related: Vec::new(),
+        notes: Vec::new(),
+        help: None,
+        crash: None,
+        order: Vec::new(),
+    }
+}
+
+/// Of this process, so far.
+fn peak_megabytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    kilobytes.unwrap_or(0.0) / 1024.0
+}
