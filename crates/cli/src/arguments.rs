@@ -10,12 +10,14 @@ use crate::commands::dump::{EventClass, OffsetRange};
 
 mod crash;
 mod explain;
+mod litmus;
 // The program that repairs is another one; its options are in its crate, and known here for help, completions and man pages.
 #[path = "../../repair/src/arguments.rs"]
 mod repair;
 
 pub use crash::{CrashArguments, Strategy};
 pub use explain::ExplainArguments;
+pub use litmus::LitmusArguments;
 use repair::RepairArguments;
 
 #[derive(Debug, Parser)]
@@ -56,6 +58,7 @@ pub enum Command {
     Record(RecordArguments),
     Dump(DumpArguments),
     Explain(ExplainArguments),
+    Litmus(LitmusArguments),
     /// Compile C as clang-19 does, for faster recording and with the types of what is stored
     #[command(after_help = CC_EXAMPLES)]
     Cc(CompilerArguments),

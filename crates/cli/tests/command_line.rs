@@ -394,3 +394,75 @@ fn help_teaches() {
     insta::assert_snapshot!(stdout(&crashproof(&folder, &["check", "-h"])));
     insta::assert_snapshot!(stdout(&crashproof(&folder, &["crash", "-h"])));
 }
+
+const BRANCH: &str = "store name 0x4a3c000 8\nstore valid 0x4a3c080 8\nflush valid\nflush name\nfence\n\
+                      require name before valid\nrequire durable valid\n";
+
+#[test]
+fn litmus_files() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("branch.litmus"), BRANCH).unwrap();
+    let verdict = crashproof(&folder, &["litmus", "branch.litmus"]);
+    assert_eq!(status(&verdict), 1, "{}", stderr(&verdict));
+    assert_eq!(
+        stdout(&verdict),
+        "violated: name before valid\n          a crash after `store valid 0x4a3c080 8` may leave valid persisted, and name lost\n\
+         holds:    durable valid\n"
+    );
+    let repaired = crashproof(&folder, &["litmus", "--repair", "--json", "out.json", "branch.litmus"]);
+    assert_eq!(status(&repaired), 0, "{}", stderr(&repaired));
+    assert!(
+        stdout(&repaired).contains("flush name  # moved\nfence  # added\n"),
+        "{}",
+        stdout(&repaired)
+    );
+    let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    assert_eq!(json["holds"], false);
+    assert_eq!(json["violations"][0]["missing"][0], "name");
+    assert_eq!(json["repair"]["added_fences"], 1);
+    assert_eq!(json["repair"]["stores_moved"], 0);
+    assert_eq!(json["repair"]["lines"][0]["addr"], 0x4a3c000);
+    // What it printed holds.
+    std::fs::write(folder.path().join("again.litmus"), &repaired.stdout).unwrap();
+    assert_eq!(status(&crashproof(&folder, &["litmus", "again.litmus"])), 0);
+
+    std::fs::write(
+        folder.path().join("circle.litmus"),
+        "store a 0 8\nstore b 64 8\nrequire a before b\nrequire b before a\n",
+    )
+    .unwrap();
+    let circle = crashproof(&folder, &["litmus", "--repair", "circle.litmus"]);
+    assert_eq!(status(&circle), 1);
+    assert!(
+        stderr(&circle).contains("a before b, b before a"),
+        "{}",
+        stderr(&circle)
+    );
+
+    std::fs::write(folder.path().join("bad.litmus"), "store a 0 8\nflash a\n").unwrap();
+    let bad = crashproof(&folder, &["litmus", "bad.litmus"]);
+    assert_eq!(status(&bad), 2);
+    assert!(
+        stderr(&bad).contains("bad.litmus:2:1: `flash` is no operation"),
+        "{}",
+        stderr(&bad)
+    );
+    assert_eq!(status(&crashproof(&folder, &["litmus", "missing.litmus"])), 2);
+}
+
+#[test]
+fn litmus_file_from_a_trace() {
+    let folder = TempDir::new().unwrap();
+    let trace = BUGGY.write(&folder, "buggy.trace");
+    let cut = crashproof(&folder, &["litmus", "--from", trace.to_str().unwrap()]);
+    assert_eq!(status(&cut), 0, "{}", stderr(&cut));
+    assert!(stdout(&cut).contains("require durable"), "{}", stdout(&cut));
+    std::fs::write(folder.path().join("cut.litmus"), &cut.stdout).unwrap();
+    assert_eq!(status(&crashproof(&folder, &["litmus", "cut.litmus"])), 1);
+    assert_eq!(status(&crashproof(&folder, &["litmus", "--repair", "cut.litmus"])), 0);
+    let nothing = crashproof(
+        &folder,
+        &["litmus", "--from", trace.to_str().unwrap(), "--window", "9000..9001"],
+    );
+    assert_eq!(status(&nothing), 2);
+}

@@ -83,20 +83,6 @@ impl Order {
         Order { after }
     }
 
-    /// Stores that have to come after `store`, directly or not.
-    pub fn reachable(&self, store: StoreId) -> FxHashSet<StoreId> {
-        let mut reached = FxHashSet::default();
-        let mut open = vec![store];
-        while let Some(from) = open.pop() {
-            for &to in &self.after[from] {
-                if reached.insert(to) {
-                    open.push(to);
-                }
-            }
-        }
-        reached
-    }
-
     pub fn circle(&self) -> Option<Circle> {
         // Depth first, without recursion: 0 unseen, 1 on the path, 2 done.
         let mut state = vec![0u8; self.after.len()];

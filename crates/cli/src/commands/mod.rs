@@ -8,6 +8,7 @@ pub mod dump;
 pub mod explain;
 pub mod generate;
 pub mod init;
+pub mod litmus;
 pub mod outcome;
 pub mod record;
 pub mod repair;
