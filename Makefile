@@ -1,5 +1,5 @@
-# make build   crashproof, its runtime and its compiler (crashproof-cc, crashproof-c++), side by side in target/release
-# make demo    a program that forgets a flush, checked and crashed; then its fixed twin
+# make build   crashproof, its runtime, its compiler (crashproof-cc, crashproof-c++) and crashproof-repair, side by side in target/release
+# make demo    a program that forgets a flush, checked and crashed; then its fixed twin; then the program repaired by crashproof
 # make test    everything: formatting, lints, tests, corpus
 # make bench   the measurements that the README quotes
 #
@@ -13,9 +13,9 @@ DEMO := $(TARGET)/demo
 .PHONY: build demo test bench build-deps test-deps
 
 build: build-deps
-	$(CARGO) build --release -p crashproof -p crashproof-runtime -p crashproof-compiler
+	$(CARGO) build --release -p crashproof -p crashproof-runtime -p crashproof-compiler -p crashproof-repair
 	@ln -sf crashproof-cc $(TARGET)/release/crashproof-c++
-	@echo "built $(CRASHPROOF), $(CRASHPROOF)-cc, $(CRASHPROOF)-c++ and $(TARGET)/release/libcrashproof_runtime.so"
+	@echo "built $(CRASHPROOF), $(CRASHPROOF)-cc, $(CRASHPROOF)-c++, $(CRASHPROOF)-repair and $(TARGET)/release/libcrashproof_runtime.so"
 
 demo: build
 	@mkdir -p $(DEMO)
@@ -33,6 +33,9 @@ demo: build
 	        -- $(DEMO)/$$program $(DEMO)/events.log; status=$$?; \
 	    echo "(exit status $$status)"; test $$status -eq $$expected || exit 1; \
 	done
+	@echo; echo "\$$ crashproof repair --source examples/demo --build '\$$CC -g -O1 -mclwb -o event_log event_log.c' -- ./event_log events.log"
+	@$(CRASHPROOF) repair --source examples/demo --build '$$CC -g -O1 -mclwb -o event_log event_log.c' -- ./event_log events.log; status=$$?; \
+	    echo "(exit status $$status)"; test $$status -eq 0
 
 # `cargo build` first: it puts the runtime that the tests preload beside the binary that they run.
 test: test-deps

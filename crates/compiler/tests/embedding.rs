@@ -81,6 +81,34 @@ fn an_object_carries_its_source_and_command() {
     assert!(text.contains("%struct.part = type"));
 }
 
+/// Whatever the command says: nothing is inlined or left out by a tail call, so that stacks are whole, and the bitcode may be optimised.
+#[test]
+fn in_repair_mode_stacks_are_whole() {
+    let folder = Folder::new();
+    folder.write(
+        "chain.c",
+        "#include <execinfo.h>\nstatic int inner(void *stack[]) { return backtrace(stack, 8); }\n\
+         static int middle(void *stack[]) { return inner(stack); }\nstatic int outer(void *stack[]) { return middle(stack); }\n\
+         int main(void) { void *stack[8]; return outer(stack); }\n",
+    );
+    let depth = |repair: &str| {
+        let arguments = ["-O2", "-Werror", "-D_FORTIFY_SOURCE=2", "-o", "chain", "chain.c"];
+        let built = folder
+            .command(cc())
+            .args(arguments)
+            .env("CRASHPROOF_REPAIR", repair)
+            .output();
+        assert!(built.unwrap().status.success());
+        folder.run(folder.path("chain"), &[]).status.code().unwrap()
+    };
+    let inlined = depth("");
+    assert!(depth("1") >= inlined + 3, "{inlined} frames without repair mode");
+    let (_, bitcode) = frames(&folder, "chain", Content::Bitcode).remove(0);
+    std::fs::write(folder.path("chain.bc"), bitcode).unwrap();
+    let text = folder.done("llvm-dis-19", &["-o", "-", "chain.bc"]);
+    assert!(text.contains("define internal i32 @inner") && !text.contains("optnone"));
+}
+
 #[test]
 fn the_same_command_makes_the_same_object() {
     let folder = Folder::new();

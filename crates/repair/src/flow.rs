@@ -89,7 +89,7 @@ pub fn run(arguments: &RepairArguments) -> Result<Verdict, RepairError> {
     };
     drop(doing);
     let given = given_findings(&mut input, &site)?;
-    site.commands.program = workspace.command(&input.program)?;
+    site.commands.program = workspace.command(&input.program);
     let doing = step("building the program by crashproof cc");
     site.build()?;
     drop(doing);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crashproof_report::Finding;
 
 use crate::design::{Design, Designer};
-use crate::outcome::{Attempt, Compared, Verification};
+use crate::outcome::{Attempt, Verification};
 use crate::plan::PlanOptions;
 use crate::trial::{Trial, TrialError, Trials};
 use crate::verify::Comparison;
@@ -233,13 +233,13 @@ impl Ladder<'_, '_, '_> {
         Ok(Some(tried))
     }
 
-    fn verification(&self, verified: bool, trial: Option<&Trial>) -> Verification {
+    fn verification(&self, verified: bool, trial: &Trial) -> Verification {
         Verification {
             verified,
             attempts: self.attempts.clone(),
-            test: self.trials.has_test().then_some(verified),
-            output: trial.map_or(Compared::NotCompared, |trial| trial.output),
-            crash: trial.and_then(|trial| trial.crash),
+            test: trial.test,
+            output: trial.output,
+            crash: trial.crash,
         }
     }
 
@@ -251,7 +251,7 @@ impl Ladder<'_, '_, '_> {
             self.attempts.push(attempt);
         }
         Verified {
-            verification: Some(self.verification(true, Some(&trial))),
+            verification: Some(self.verification(true, &trial)),
             design,
             failed: without,
             still: trial.comparison.still,
@@ -268,7 +268,7 @@ impl Ladder<'_, '_, '_> {
         let reason = format!("the patch does not verify: {}", first.problem());
         let failed = first.design.fixed().map(|index| (index, reason.clone())).collect();
         Verified {
-            verification: Some(self.verification(false, Some(&first.trial))),
+            verification: Some(self.verification(false, &first.trial)),
             failed,
             still: first.trial.comparison.still,
             remaining: Vec::new(),

@@ -6,7 +6,7 @@ use clap::{ColorChoice, Parser};
 
 use crashproof_repair::arguments::RepairArguments;
 use crashproof_repair::outcome::Verdict;
-use crashproof_repair::{flow, interrupt, terminal};
+use crashproof_repair::{flow, interrupt, source, terminal};
 
 #[derive(Debug, Parser)]
 #[command(name = "crashproof repair", version, max_term_width = 100)]
@@ -15,6 +15,10 @@ struct Arguments {
     #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     color: ColorChoice,
 
+    /// For `crashproof doctor`: say whether everything that a repair needs is there
+    #[arg(long, hide = true)]
+    doctor: bool,
+
     #[command(flatten)]
     repair: RepairArguments,
 }
@@ -22,6 +26,9 @@ struct Arguments {
 fn main() {
     let arguments = Arguments::parse();
     terminal::set_color(arguments.color);
+    if arguments.doctor {
+        doctor();
+    }
     interrupt::listen();
     let code = match flow::run(&arguments.repair) {
         Ok(Verdict::Repaired) => 0,
@@ -35,5 +42,16 @@ fn main() {
     if let Some(signal) = interrupt::received() {
         interrupt::die_by(signal);
     }
+    std::process::exit(code)
+}
+
+fn doctor() -> ! {
+    let code = match source::available() {
+        Ok(()) => 0,
+        Err(error) => {
+            terminal::error(&error);
+            2
+        }
+    };
     std::process::exit(code)
 }

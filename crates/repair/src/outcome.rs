@@ -78,7 +78,7 @@ pub struct Verification {
     pub verified: bool,
     /// What was tried, the last of them with success if it is verified.
     pub attempts: Vec<Attempt>,
-    /// The user's tests passed; `None` if there are none.
+    /// The user's tests passed; `None` if there are none, or it did not come to them.
     pub test: Option<bool>,
     pub output: Compared,
     /// Findings of the crash test that is configured, without and with the patch; `None` if there is none.

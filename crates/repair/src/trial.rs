@@ -46,6 +46,8 @@ pub struct Trials<'a> {
 /// What a trial of a patch showed.
 pub struct Trial {
     pub comparison: Comparison,
+    /// Whether the user's tests passed, if they were run.
+    pub test: Option<bool>,
     pub output: Compared,
     pub crash: Option<CrashTest>,
     /// What is wrong with the patch as a whole.
@@ -53,9 +55,10 @@ pub struct Trial {
 }
 
 impl Trial {
-    fn failed(problem: String) -> Trial {
+    fn failed(problem: String, test: Option<bool>) -> Trial {
         Trial {
             comparison: Comparison::default(),
+            test,
             output: Compared::NotCompared,
             crash: None,
             problem: Some(problem),
@@ -97,10 +100,6 @@ impl<'a> Trials<'a> {
         })
     }
 
-    pub fn has_test(&self) -> bool {
-        self.commands.test.is_some()
-    }
-
     /// Builds, tests, records and checks the patched program. `Err` only for what has nothing to do with the patch.
     pub fn try_patch(&mut self, design: &Design, findings: &[Finding]) -> Result<Trial, TrialError> {
         self.count += 1;
@@ -108,20 +107,22 @@ impl<'a> Trials<'a> {
         write_changes(&design.changes, site.copy.root())?;
         let doing = step("building the patched program by your command");
         if let Some(problem) = of_patch(site.build())? {
-            return Ok(Trial::failed(problem));
+            return Ok(Trial::failed(problem, None));
         }
         drop(doing);
+        let mut test = None;
         if self.commands.test.is_some() {
             let _doing = step("running your tests on the patched program");
             if let Some(problem) = of_patch(site.test())? {
-                return Ok(Trial::failed(problem));
+                return Ok(Trial::failed(problem, Some(false)));
             }
+            test = Some(true);
         }
         let doing = step("recording the patched program");
         let after = match site.record() {
             Ok(run) => run,
             Err(CommandError::Interrupted) => return Err(TrialError::Command(CommandError::Interrupted)),
-            Err(error) => return Ok(Trial::failed(error.to_string())),
+            Err(error) => return Ok(Trial::failed(error.to_string(), test)),
         };
         drop(doing);
         complete(&after)?;
@@ -137,6 +138,7 @@ impl<'a> Trials<'a> {
         let crash = self.crash(&site, &lines, &mut problem)?;
         Ok(Trial {
             comparison,
+            test,
             output,
             crash,
             problem,

@@ -62,13 +62,12 @@ pub fn is_durability(kind: Kind) -> bool {
 /// `findings`: those to be repaired. All reports name the files of the tree.
 pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &LineMap, tree: &Path) -> Comparison {
     let old: BTreeSet<Key> = before.findings.iter().map(key).collect();
-    let at = |finding: &Finding, other: &Key| is_durability(other.kind) && place(&key(finding)) == place(other);
+    // Flushed, but not fenced, is not repaired.
+    let same_kind = |a: Kind, b: Kind| a == b || (is_durability(a) && is_durability(b));
+    let at =
+        |finding: &Finding, other: &Key| same_kind(finding.kind, other.kind) && place(&key(finding)) == place(other);
     let mut comparison = Comparison::default();
-    for (index, finding) in findings
-        .iter()
-        .enumerate()
-        .filter(|(_, finding)| is_durability(finding.kind))
-    {
+    for (index, finding) in findings.iter().enumerate() {
         if old.iter().any(|key| at(finding, key)) {
             comparison.seen_before.insert(index);
         }
@@ -81,7 +80,7 @@ pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &Li
         }
         let mut wanted = false;
         for (index, given) in findings.iter().enumerate() {
-            if is_durability(given.kind) && key.line.is_some() && at(given, &key) {
+            if key.line.is_some() && at(given, &key) {
                 comparison.still.insert(index);
                 wanted = true;
             }

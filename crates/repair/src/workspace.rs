@@ -20,13 +20,6 @@ pub enum WorkspaceError {
         "cannot find {name} beside this program; build it with `make build`, and keep the programs of crashproof together"
     )]
     Sibling { name: &'static str },
-    #[error(
-        "the program {} is not in the source tree {}, so the build cannot make it in a copy; let --build make it there, or name a folder \
-         that holds both by --source",
-        program.display(),
-        tree.display()
-    )]
-    Outside { program: PathBuf, tree: PathBuf },
 }
 
 /// The user's source tree, and where copies of it go.
@@ -134,30 +127,20 @@ impl Workspace {
         })
     }
 
-    /// The command as it is to be run in a copy: what is in the tree is named by its place in the copy.
-    pub fn command(&self, command: &[OsString]) -> Result<Vec<InTree>, WorkspaceError> {
-        let mut words = Vec::new();
-        for (index, word) in command.iter().enumerate() {
+    /// The command as it is to be run in a copy: what is in the tree is named by its place in it. Relative paths are relative to the folder
+    /// where the user is, or, if that is not in the tree, to the tree; only the program may then still be named from there.
+    pub fn command(&self, command: &[OsString]) -> Vec<InTree> {
+        let in_tree = |(index, word): (usize, &OsString)| {
             let path = Path::new(word);
-            let relative_program = index == 0 && path.is_relative() && word.as_encoded_bytes().contains(&b'/');
-            // Relative to the copy of the folder where the user is; if that is not in the tree, the program still is.
-            let path = if relative_program && !self.here.starts_with(&self.tree) {
-                plain(&self.here.join(path))
-            } else {
-                path.to_owned()
+            let is_program = index == 0 && word.as_encoded_bytes().contains(&b'/');
+            let inside = match path.is_relative() {
+                true if is_program && !self.here.starts_with(&self.tree) => self.inside(&plain(&self.here.join(path))),
+                true => None,
+                false => self.inside(path),
             };
-            match self.inside(&path) {
-                Some(inside) => words.push(InTree::Path(inside)),
-                None if relative_program && path.is_absolute() => {
-                    return Err(WorkspaceError::Outside {
-                        program: path,
-                        tree: self.tree.clone(),
-                    });
-                }
-                None => words.push(InTree::Word(word.clone())),
-            }
-        }
-        Ok(words)
+            inside.map_or_else(|| InTree::Word(word.clone()), InTree::Path)
+        };
+        command.iter().enumerate().map(in_tree).collect()
     }
 
     /// An absolute path in the tree, relative to it.

@@ -29,7 +29,7 @@ enum State {
 use State::{Good, Limited, Missing};
 
 pub fn run() -> Result {
-    let checks: [(&str, Check); 11] = [
+    let checks: [(&str, Check); 12] = [
         ("kernel", kernel),
         ("C library", glibc),
         ("seccomp", seccomp),
@@ -41,6 +41,7 @@ pub fn run() -> Result {
         ("recording", recording),
         ("sandbox", sandbox),
         ("compiler", compiler),
+        ("repair", repair),
     ];
     let mut text = String::new();
     let mut missing = 0;
@@ -240,6 +241,24 @@ fn compiler() -> State {
             unusable(said.lines().last().unwrap_or("it says nothing").to_owned())
         }
         Err(error) => unusable(error.to_string()),
+    }
+}
+
+/// What `crashproof repair` needs; everything else works without it.
+fn repair() -> State {
+    let unusable = |remedy: String| Limited("`crashproof repair` cannot patch sources".to_owned(), remedy);
+    let command = super::sibling::command("crashproof-repair");
+    let output = match command.map(|mut command| command.arg("--doctor").output()) {
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) => return unusable(error.to_string()),
+        Err(error) => return unusable(error.to_string()),
+    };
+    match output.status.success() {
+        true => Good("`crashproof repair` can patch sources, with libclang".to_owned()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            unusable(said.trim_end().trim_start_matches("crashproof: error: ").to_owned())
+        }
     }
 }
 

@@ -55,6 +55,11 @@ pub enum SourceError {
     Libclang { reason: String },
 }
 
+/// Whether sources can be read at all.
+pub fn available() -> Result<(), SourceError> {
+    Libclang::load().map(drop)
+}
+
 /// Turns the plan into changes of the sources below `tree`. The program must be the one that was planned for, its bitcode unchanged.
 pub fn patch(plan: &Plan, program: &Program, observed: &Observed, tree: &Path) -> Result<Patch, SourceError> {
     let objects = program.files.iter().flat_map(|(_, sites)| sites.objects());
