@@ -72,6 +72,13 @@ impl Designer<'_, '_> {
     }
 
     fn plan_and_patch(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Result<(Plan, Patch), SourceError> {
+        let plan = self.plan(options, without);
+        let patch = source::patch(&plan, self.program, self.observed, self.tree)?;
+        Ok((plan, patch))
+    }
+
+    /// The plan alone, as the bitcode can have it.
+    pub fn plan(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Plan {
         let chosen: Vec<usize> = (0..self.findings.len())
             .filter(|index| !without.contains(index))
             .collect();
@@ -81,8 +88,7 @@ impl Designer<'_, '_> {
         for finding in of_fixes.chain(plan.left.iter_mut().map(|left| &mut left.finding)) {
             *finding = chosen[*finding];
         }
-        let patch = source::patch(&plan, self.program, self.observed, self.tree)?;
-        Ok((plan, patch))
+        plan
     }
 }
 

@@ -12,13 +12,14 @@ use crashproof_trace::{ReadError, TraceReader};
 use inkwell::context::Context;
 
 use crate::arguments::RepairArguments;
+use crate::bitcode::{self, ApplyError};
 use crate::commands::{CommandError, Compiler, Run, Site, UserCommands, shown};
 use crate::design::{Design, Designer};
 use crate::input::{Given, Input, InputError};
 use crate::ladder::{self, Verified};
 use crate::observed::Observed;
-use crate::outcome::{FindingOutcome, FixOutcome, Outcome, State, Verdict, not_handled};
-use crate::plan::{self, PlanOptions};
+use crate::outcome::{Binary, FindingOutcome, FixOutcome, Outcome, State, Verdict, not_handled};
+use crate::plan::{self, Plan, PlanOptions};
 use crate::source::Changed;
 use crate::terminal::{self, step};
 use crate::trial::{self, TrialError, Trials};
@@ -47,7 +48,9 @@ pub enum RepairError {
     )]
     NoBitcode { program: String },
     #[error("{reason}")]
-    Bitcode { reason: String },
+    Unreadable { reason: String },
+    #[error(transparent)]
+    Bitcode(#[from] ApplyError),
     #[error("cannot write {what} to {}: {source}", path.display())]
     Output {
         what: &'static str,
@@ -203,6 +206,10 @@ impl Repair<'_> {
             ladder::climb(&designer, first, &options, &mut trials, &findings)?
         };
         self.judge(&mut outcome, &verified);
+        if self.arguments.out_bitcode.is_some() || self.arguments.out_binary.is_some() {
+            let without = verified.failed.keys().copied().collect();
+            outcome.binary = self.repair_bitcode(&program, &designer.plan(&options, &without))?;
+        }
         if self.arguments.explain {
             let text = plan::explain::explain(&verified.design.plan, &self.findings);
             terminal::print(&self.site.copy.to_tree(&text));
@@ -274,7 +281,7 @@ impl Repair<'_> {
                 // A script, a tool of another compiler.
                 Err(ProgramError::NoBitcode { .. } | ProgramError::Sites(SitesError::Elf { .. })) => {}
                 Err(error) => {
-                    return Err(RepairError::Bitcode {
+                    return Err(RepairError::Unreadable {
                         reason: self.site.copy.to_tree(&error.to_string()),
                     });
                 }
@@ -283,6 +290,36 @@ impl Repair<'_> {
         Err(RepairError::NoBitcode {
             program: self.site.copy.to_tree(&shown(&words)),
         })
+    }
+
+    /// The program itself, repaired without its source. Its module is another afterwards.
+    fn repair_bitcode(&self, program: &Program, plan: &Plan) -> Result<Option<Binary>, RepairError> {
+        let _doing = step("repairing the bitcode");
+        bitcode::apply(program, plan)?;
+        if let Some(path) = &self.arguments.out_bitcode {
+            bitcode::write(program, path)?;
+        }
+        let Some(path) = &self.arguments.out_binary else {
+            return Ok(None);
+        };
+        bitcode::build(program, path)?;
+        let repaired: BTreeSet<usize> = plan.fixes.iter().flat_map(|fix| fix.findings.iter().copied()).collect();
+        let findings: Vec<Finding> = repaired
+            .iter()
+            .map(|&index| self.to_tree(&self.findings[index]))
+            .collect();
+        let Site {
+            workspace, commands, ..
+        } = &self.site;
+        let problem = match self.arguments.no_verify {
+            true => Some("it was not to be verified".to_owned()),
+            false => trial::try_binary(path, workspace, commands, &findings, self.run)?,
+        };
+        Ok(Some(Binary {
+            verified: problem.is_none(),
+            problem,
+            findings: repaired.into_iter().collect(),
+        }))
     }
 
     fn to_tree(&self, finding: &Finding) -> Finding {
@@ -322,6 +359,7 @@ impl Repair<'_> {
             diff: String::new(),
             verification: None,
             applied: false,
+            binary: None,
             notes: Vec::new(),
         }
     }

@@ -193,7 +193,7 @@ impl Tried {
             return problem.clone();
         }
         if let Some(new) = new.first() {
-            return format!("it brings something new: {}, {}", new.kind, new.at(""));
+            return format!("it brings something new: {}", new.in_words(""));
         }
         match still.len() {
             0 => String::new(),

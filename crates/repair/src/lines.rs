@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const DIFF: &str = "diff --git a/src/log.c b/src/log.c\n--- a/src/log.c\n+++ b/src/log.c\n@@ -2,3 +2,5 @@ int f()\n b\n+x\n+y\n-c\n d\n\
+    const DIFF: &str = "diff --git a/src/log.c b/src/log.c\n--- a/src/log.c\n+++ b/src/log.c\n@@ -2,3 +2,4 @@ int f()\n b\n+x\n+y\n-c\n d\n\
                         @@ -10 +11,2 @@\n j\n+z\ndiff --git a/new.h b/new.h\nnew file mode 100644\n--- /dev/null\n+++ b/new.h\n@@ -0,0 +1,2 @@\n+a\n+b\n";
 
     #[test]

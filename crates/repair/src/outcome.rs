@@ -24,6 +24,8 @@ pub struct Outcome {
     pub verification: Option<Verification>,
     /// The patch was written to the tree.
     pub applied: bool,
+    /// Of `--out-binary`.
+    pub binary: Option<Binary>,
     /// What the user should know beside.
     pub notes: Vec<String>,
 }
@@ -107,6 +109,17 @@ pub enum Compared {
     NotCompared,
 }
 
+/// The program that was made of the repaired bitcode.
+#[derive(Clone, Debug, Serialize)]
+pub struct Binary {
+    pub verified: bool,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Findings that it repairs.
+    pub findings: Vec<usize>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CrashTest {
     pub before: Option<usize>,
@@ -174,6 +187,22 @@ impl Outcome {
             let _ = writeln!(text, "crashproof: \x1b[1;36mnote\x1b[0m: {note}");
         }
         let _ = writeln!(text, "crashproof: {}", self.summary());
+        match &self.binary {
+            Some(Binary {
+                problem: None,
+                findings,
+                ..
+            }) => {
+                let count = self::findings(findings.len(), "repaired");
+                let _ = writeln!(text, "            the binary: {count}; recorded and checked");
+            }
+            Some(Binary {
+                problem: Some(problem), ..
+            }) => {
+                let _ = writeln!(text, "            the binary does not verify: {problem}");
+            }
+            None => {}
+        }
         text
     }
 
@@ -253,6 +282,11 @@ fn indented(text: &str) -> String {
 }
 
 impl Named {
+    /// `missing-flush, append at log.c:31`.
+    pub fn in_words(&self, root: &str) -> String {
+        format!("{}, {}", self.kind, self.at(root))
+    }
+
     /// `append at log.c:31`; paths are given from `root`.
     pub fn at(&self, root: &str) -> String {
         let mut text = String::new();

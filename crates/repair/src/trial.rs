@@ -11,7 +11,7 @@ use crate::lines::LineMap;
 use crate::outcome::{Compared, CrashTest};
 use crate::source::{Changed, SourceError};
 use crate::terminal::step;
-use crate::verify::{self, Comparison};
+use crate::verify::{self, Comparison, Named};
 use crate::workspace::{Workspace, WorkspaceError};
 
 #[derive(Debug, thiserror::Error)]
@@ -218,6 +218,47 @@ impl<'a> Trials<'a> {
             after: after.findings.len(),
         }))
     }
+}
+
+/// Tries a program that was made otherwise than by the user's build, in a copy of the tree in which it takes the place of what that made.
+pub fn try_binary(
+    binary: &Path,
+    workspace: &Workspace,
+    commands: &UserCommands,
+    findings: &[Finding],
+    before: &Run,
+) -> Result<Option<String>, TrialError> {
+    let site = site(workspace, commands, "binary")?;
+    let doing = step("building the unpatched program by your command");
+    site.build().map_err(TrialError::Unpatched)?;
+    drop(doing);
+    let words = site.copy.words(&commands.program);
+    let Some(place) = site
+        .copy
+        .program(&words)
+        .filter(|place| place.starts_with(site.copy.root()))
+    else {
+        return Ok(Some("it is not what the command starts, and was not run".to_owned()));
+    };
+    let written = std::fs::remove_file(&place).and_then(|()| std::fs::copy(binary, &place));
+    written.map_err(|source| TrialError::Write { path: place, source })?;
+    let _doing = step("recording the repaired binary");
+    let after = site.record().map_err(TrialError::Command)?;
+    let compared = verify::compare(
+        findings,
+        &before.in_tree,
+        &after.in_tree,
+        &LineMap::default(),
+        workspace.tree(),
+    );
+    let root = workspace.tree().to_string_lossy();
+    Ok(if let Some(&index) = compared.still.first() {
+        Some(format!("it still has {}", Named::of(&findings[index]).in_words(&root)))
+    } else if let Some(new) = compared.new.first() {
+        Some(format!("it has something new: {}", new.in_words(&root)))
+    } else {
+        verify::difference(&before.output, &after.output)
+    })
 }
 
 fn site<'a>(workspace: &'a Workspace, commands: &'a UserCommands, name: &str) -> Result<Site<'a>, TrialError> {
