@@ -22,14 +22,22 @@ pub struct Anchor {
 pub enum Context {
     /// In a block; the offset is behind its `;`.
     Block { end: usize },
-    /// The only statement of an `if`, loop or `else`: needs braces; the opening one goes behind `header_end`.
-    Body { header_end: usize, end: usize },
+    /// The only statement of an `if`, loop or `else`: needs braces; the opening one goes behind `header_end`. `body` is where the statement begins, with
+    /// its labels.
+    Body { header_end: usize, body: usize, end: usize },
     /// First or third part of a `for`: a comma expression.
     Comma,
     /// `return E;`: the value is kept in a variable. `None`: the function returns none.
     Return { end: usize, ty: Option<String> },
     /// `if (E)` or `switch (E)` in a block: the value is kept in a variable; the range is `E`.
     Condition { value: Range<usize>, ty: String },
+    /// The condition of a loop, or of another that is not in a block: a comma expression that keeps the value in a variable, which is declared at
+    /// `declare`.
+    LoopCondition {
+        value: Range<usize>,
+        ty: String,
+        declare: usize,
+    },
     /// The initialisers of a constructor: at the start of its body; the offset is behind the `{`.
     Constructor { body: usize },
 }
@@ -49,8 +57,9 @@ impl<'a> FunctionTree<'a> {
         let start = anchor.statement.start;
         match anchor.context {
             Context::Block { end } | Context::Return { end, .. } => start..end,
-            Context::Body { header_end, end } => header_end..end,
+            Context::Body { header_end, end, .. } => header_end..end,
             Context::Condition { ref value, .. } => start..value.end,
+            Context::LoopCondition { ref value, .. } => value.clone(),
             Context::Comma | Context::Constructor { .. } => anchor.statement.clone(),
         }
     }
@@ -211,18 +220,13 @@ impl<'a> FunctionTree<'a> {
         let text = before.map_or("", |token| self.file.token_text(token));
         let is_header = matches!(text, "(" | ";" | ",") || (text == ":" && kind == EntityKind::ForRangeStmt);
         if !is_header && let Some(before) = before {
-            // A label in between would be cut from its statement.
-            if part.start != statement.start {
-                return Err(Refusal::NoStatementAfter {
-                    context: "a labelled body without braces",
-                });
-            }
             let end = self.statement_end(node, &statement)?;
             return Ok(Anchor {
                 node,
                 statement,
                 context: Context::Body {
                     header_end: before.end,
+                    body: part.start,
                     end,
                 },
             });
@@ -241,11 +245,41 @@ impl<'a> FunctionTree<'a> {
             EntityKind::IfStmt | EntityKind::SwitchStmt if is_in_block && text == "(" => {
                 self.in_condition(parent, node)
             }
-            EntityKind::IfStmt | EntityKind::SwitchStmt => Err(Refusal::NoStatementAfter {
-                context: "the condition of an else branch or unbraced body",
+            EntityKind::ForRangeStmt => Err(Refusal::NoStatementAfter {
+                context: "the range of a loop",
             }),
+            _ => self.in_loop_condition(parent, node),
+        }
+    }
+
+    /// `while (E)` as `while (v = E, …, v)`.
+    fn in_loop_condition(&self, parent: NodeId, node: NodeId) -> Result<Anchor, Refusal> {
+        let value = self.statement_range(node)?;
+        let is_scalar = |ty: &clang::Type| ty.get_canonical_type().get_kind() != clang::TypeKind::Record;
+        let ty = self
+            .ty(node)
+            .filter(is_scalar)
+            .and_then(|ty| spelled_type(&ty, self.unit.is_cxx()));
+        // The variable goes in front of the statement of the block that it is in.
+        let declare = std::iter::once(parent)
+            .chain(self.ancestors(parent))
+            .find(|outer| self.can_declare(*outer));
+        let is_expression = !matches!(self.kind(node), EntityKind::VarDecl | EntityKind::DeclStmt)
+            && !(self.kind(node) == EntityKind::BinaryOperator && self.name(node) == ",");
+        match (ty, declare) {
+            (Some(ty), Some(declare)) if is_expression && self.macro_around(&self.range(declare)).is_none() => {
+                Ok(Anchor {
+                    node,
+                    statement: value.clone(),
+                    context: Context::LoopCondition {
+                        value,
+                        ty,
+                        declare: self.range(declare).start,
+                    },
+                })
+            }
             _ => Err(Refusal::NoStatementAfter {
-                context: "the condition of a loop",
+                context: "a condition whose value cannot be kept in a variable",
             }),
         }
     }

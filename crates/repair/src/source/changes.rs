@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::edits::Edits;
-use super::idiom::{Idiom, Include};
+use super::idiom::Include;
 use super::refusal::Refusal;
 use super::variants::{Variant, VariantKey};
 
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     pub files: BTreeMap<PathBuf, Edits>,
-    pub includes: BTreeMap<PathBuf, BTreeSet<Include>>,
     pub variants: BTreeMap<VariantKey, Variant>,
     /// Persistent functions of the plan that the variants stand for.
     pub cloned: BTreeSet<String>,
@@ -39,10 +38,6 @@ impl Changes {
         self.variants = variants;
         self.cloned.extend(other.cloned.iter().cloned());
         self.declarations.extend(other.declarations.clone());
-        for (path, includes) in &other.includes {
-            let mine = self.includes.entry(path.clone()).or_default();
-            mine.extend(includes.iter().cloned());
-        }
         Ok(())
     }
 
@@ -50,9 +45,25 @@ impl Changes {
         self.files.entry(path.to_path_buf()).or_default().merge(edits)
     }
 
-    pub fn include(&mut self, path: &Path, idiom: &Idiom) {
-        let includes = self.includes.entry(path.to_path_buf()).or_default();
-        includes.extend(idiom.includes.iter().cloned());
+    /// What the text of a file will call has to be declared there.
+    pub fn includes(&self, path: &Path) -> BTreeSet<Include> {
+        let variants = self.variants.iter().filter(|((of, _), _)| of == path);
+        let edits = self
+            .files
+            .get(path)
+            .into_iter()
+            .chain(variants.map(|(_, variant)| &variant.edits));
+        edits.flat_map(Edits::includes).collect()
+    }
+
+    /// The functions that the insertions call, for people to read.
+    pub fn idiom(&self) -> String {
+        let edits = self
+            .files
+            .values()
+            .chain(self.variants.values().map(|variant| &variant.edits));
+        let names: BTreeSet<String> = edits.flat_map(Edits::functions).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
     }
 
     /// The files that change, whatever changes in them.

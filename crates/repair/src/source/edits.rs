@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::anchor::{Anchor, Context, declaration};
-use super::idiom::Idiom;
+use super::idiom::{Idiom, Include};
 use super::refusal::Refusal;
 use super::text::SourceFile;
 use super::written::Flushed;
@@ -23,6 +23,8 @@ pub struct Edits {
     /// By the statement's range.
     insertions: BTreeMap<(usize, usize), Insertion>,
     replacements: BTreeMap<(usize, usize), String>,
+    /// Of calls through pointers: functions, and what to call instead, by the range of the pointer.
+    redirections: BTreeMap<(usize, usize), BTreeMap<String, String>>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,8 +40,20 @@ struct Insertion {
 }
 
 impl Edits {
-    pub fn is_empty(&self) -> bool {
-        self.insertions.is_empty() && self.replacements.is_empty()
+    pub fn includes(&self) -> Vec<Include> {
+        let insertions = self.insertions.values();
+        insertions
+            .flat_map(|insertion| insertion.idiom.includes(&insertion.after))
+            .collect()
+    }
+
+    /// The names that the insertions call.
+    pub fn functions(&self) -> Vec<String> {
+        let insertions = self.insertions.values();
+        let statements = insertions.flat_map(|insertion| insertion.idiom.statements(&insertion.after));
+        statements
+            .filter_map(|statement| statement.split('(').next().map(str::to_owned))
+            .collect()
     }
 
     /// Where the first change is.
@@ -88,11 +102,22 @@ impl Edits {
         }
     }
 
+    /// Lets a call through a pointer call another function where the pointer is to this one.
+    pub fn redirect(&mut self, pointer: Range<usize>, original: String, instead: String) {
+        let redirections = self.redirections.entry((pointer.start, pointer.end)).or_default();
+        redirections.insert(original, instead);
+    }
+
     /// Adds the changes of another collection of the same text.
     pub fn merge(&mut self, other: &Edits) -> Result<(), Refusal> {
         let mut merged = self.clone();
         for (&(start, end), text) in &other.replacements {
             merged.replace(start..end, text.clone())?;
+        }
+        for (&(start, end), redirections) in &other.redirections {
+            for (original, instead) in redirections {
+                merged.redirect(start..end, original.clone(), instead.clone());
+            }
         }
         for (&(start, end), insertion) in &other.insertions {
             let is_same = |mine: &&Insertion| mine.context == insertion.context;
@@ -124,6 +149,14 @@ impl Edits {
         for (&(start, end), insertion) in &self.insertions {
             splices.extend(Layout { file }.splices(start..end, insertion));
         }
+        for (&(start, end), redirections) in &self.redirections {
+            let pointer = &file.text[start..end];
+            let tests: String = redirections
+                .iter()
+                .map(|(original, instead)| format!("{pointer} == {original} ? {instead} : "))
+                .collect();
+            splices.push((start..end, format!("({tests}{pointer})")));
+        }
         splices.extend(further.iter().map(|(at, text)| (*at..*at, text.clone())));
         // Of those at one place, in the order in which they were made; a replacement goes before what comes behind it.
         splices.sort_by_key(|(at, _)| (at.start, at.end));
@@ -152,7 +185,10 @@ struct Layout<'a> {
 
 impl Layout<'_> {
     fn splices(&self, statement: Range<usize>, insertion: &Insertion) -> Vec<(Range<usize>, String)> {
-        let lines = insertion.idiom.statements(&insertion.after);
+        let mut lines = insertion.idiom.statements(&insertion.after);
+        if self.file.spaces_before_parentheses() {
+            lines = lines.iter().map(|line| spaced(line)).collect();
+        }
         let indentation = self.file.indentation(statement.start);
         let newline = self.file.newline();
         let variable = &insertion.variable;
@@ -170,8 +206,8 @@ impl Layout<'_> {
                 before(&mut splices);
                 splices.push(self.behind(*end, indentation, &lines));
             }
-            Context::Body { header_end, end } => {
-                splices.extend(self.braces(*header_end, &statement, *end, &insertion.before, &lines));
+            Context::Body { header_end, body, end } => {
+                splices.extend(self.braces(*header_end, *body, &statement, *end, &insertion.before, &lines));
             }
             Context::Comma => {
                 let calls: Vec<&str> = lines.iter().map(|line| line.trim_end_matches(';')).collect();
@@ -210,6 +246,16 @@ impl Layout<'_> {
                 }
                 tail.push_str(&format!("{newline}{indentation}{header}{variable}"));
                 splices.push((value.end..value.end, tail));
+            }
+            Context::LoopCondition { value, ty, declare } => {
+                let outer = self.file.indentation(*declare);
+                splices.push((
+                    *declare..*declare,
+                    format!("{};{newline}{outer}", declaration(ty, variable)),
+                ));
+                splices.push((value.start..value.start, format!("{variable} = ")));
+                let calls: Vec<&str> = lines.iter().map(|line| line.trim_end_matches(';')).collect();
+                splices.push((value.end..value.end, format!(", {}, {variable}", calls.join(", "))));
             }
             Context::Constructor { body } => splices.push(self.at_start_of_body(*body, &lines)),
         }
@@ -251,6 +297,7 @@ impl Layout<'_> {
     fn braces(
         &self,
         header_end: usize,
+        first: usize,
         statement: &Range<usize>,
         end: usize,
         before: &[String],
@@ -258,7 +305,7 @@ impl Layout<'_> {
     ) -> Vec<(Range<usize>, String)> {
         let newline = self.file.newline();
         let outer = self.file.indentation(header_end);
-        let is_on_own_line = self.file.line(header_end) != self.file.line(statement.start);
+        let is_on_own_line = self.file.line(header_end) != self.file.line(first);
         let inner = match is_on_own_line {
             true => self.file.indentation(statement.start).to_owned(),
             false => format!("{outer}{}", self.file.indentation_unit()),
@@ -269,7 +316,7 @@ impl Layout<'_> {
         };
         let mut splices = vec![(header_end..header_end, open)];
         if !is_on_own_line {
-            let blanks = statement.start - self.file.text[header_end..statement.start].len()..statement.start;
+            let blanks = header_end..first;
             let comment = self.file.text[blanks.clone()].trim();
             let comment = if comment.is_empty() {
                 String::new()
@@ -327,5 +374,14 @@ impl Layout<'_> {
             true => (body..code, format!("{text}{newline}{outer}")),
             false => (body..code, format!("{text}{newline}{inner}")),
         }
+    }
+}
+
+/// `f (x)` instead of `f(x)`.
+fn spaced(statement: &str) -> String {
+    let statement = statement.replace("sizeof(", "sizeof (").replace("strlen(", "strlen (");
+    match statement.split_once('(') {
+        Some((name, rest)) if name.ends_with(super::text::is_word_character) => format!("{name} ({rest}"),
+        _ => statement,
     }
 }

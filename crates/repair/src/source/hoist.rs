@@ -34,7 +34,10 @@ impl Patcher<'_, '_, '_> {
         let is_statement = matches!(anchor.context, Context::Block { .. } | Context::Body { .. })
             && tree.strip(anchor.node) == write.node
             && tree.nodes[write.node].is_spelled;
-        let can_declare = matches!(anchor.context, Context::Body { .. }) || tree.can_declare(anchor.node);
+        let can_declare = match anchor.context {
+            Context::Body { body, .. } => body == anchor.statement.start,
+            _ => tree.can_declare(anchor.node),
+        };
         if !is_statement || !can_declare {
             return Err(reason);
         }

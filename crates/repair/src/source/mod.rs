@@ -77,11 +77,11 @@ fn patch_sources(
     plan: &Plan,
     module: &Module,
     commands: Vec<CompileCommand>,
-    _observed: &Observed,
+    observed: &Observed,
     tree: &Path,
 ) -> Result<Patch, SourceError> {
     let libclang = Libclang::load()?;
     let index = Index::new(&libclang.clang, false, false);
     let units = Units::new(&index, tree, commands);
-    Ok(Patcher::new(plan, module, &units).patch())
+    Ok(Patcher::new(plan, module, observed, &units).patch())
 }

@@ -13,7 +13,7 @@ use super::diff::{Changed, Patch};
 use super::edits::{After, Edits};
 use super::hint::Hint;
 use super::hoist::Hoisted;
-use super::idiom::{HEADER, HEADER_NAME, Idiom, Include};
+use super::idiom::{HEADER, HEADER_NAME, Idiom, Idioms, Include};
 use super::includes;
 use super::refusal::Refusal;
 use super::text::SourceFile;
@@ -21,22 +21,30 @@ use super::tree::{FunctionTree, NodeId};
 use super::units::Units;
 use super::variants::{self, Variant, VariantKey};
 use super::written::{Flushed, Object, Write};
+use crate::observed::Observed;
 use crate::plan::{Edit, Place, Plan, Position};
 
 pub struct Patcher<'a, 'c, 'u> {
     plan: &'a Plan,
     module: &'a Module<'c>,
     units: &'a Units<'u>,
+    idioms: Idioms<'a, 'u>,
     changes: Changes,
     /// Names that were given to variables, by the function's file and offset.
     names: RefCell<BTreeSet<(PathBuf, usize, String)>>,
 }
 
 impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
-    pub fn new(plan: &'a Plan, module: &'a Module<'c>, units: &'a Units<'u>) -> Patcher<'a, 'c, 'u> {
+    pub fn new(
+        plan: &'a Plan,
+        module: &'a Module<'c>,
+        observed: &Observed,
+        units: &'a Units<'u>,
+    ) -> Patcher<'a, 'c, 'u> {
         Patcher {
             plan,
             module,
+            idioms: Idioms::new(module, observed, units),
             units,
             changes: Changes::default(),
             names: RefCell::default(),
@@ -54,7 +62,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         let files = self.render();
         Patch {
             files,
-            idiom: String::new(),
+            idiom: self.changes.idiom(),
             impossible,
         }
     }
@@ -105,6 +113,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
     /// For the variable that keeps a value, where the context needs one.
     pub(super) fn value_name(&self, tree: &FunctionTree, anchor: &Anchor) -> String {
         match anchor.context {
+            Context::LoopCondition { .. } => self.free_name(tree, &["more", "again", "go_on"]),
             Context::Return { ty: Some(_), .. } | Context::Condition { .. } => {
                 self.free_name(tree, &["ret", "result", "rc", "value"])
             }
@@ -124,16 +133,12 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         let first = stores.first().ok_or(Refusal::NoPosition)?;
         let tree = FunctionTree::around(self.units, Self::position(first)?)?;
         let mut edits = Edits::default();
-        let idiom = self.flush_in(&tree, stores, fence, &mut edits)?;
-        changes.include(&tree.file.path, &idiom);
+        self.flush_in(&tree, stores, fence, &mut edits)?;
         changes.edit(&tree.file.path, &edits)
     }
 
-    pub(super) fn idiom(&self, _tree: &FunctionTree, _anchor: &Anchor) -> Rc<Idiom> {
-        Rc::new(match self.module.get_function("pmem_map_file").is_some() {
-            true => Idiom::libpmem(),
-            false => Idiom::header(),
-        })
+    pub(super) fn idiom(&self, tree: &FunctionTree, anchor: &Anchor) -> Rc<Idiom> {
+        Rc::new(self.idioms.at(tree, anchor))
     }
 
     /// Flushes what the stores wrote behind the last of them; behind each if its place cannot be named there.
@@ -143,7 +148,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         stores: &[Place],
         fence: bool,
         edits: &mut Edits,
-    ) -> Result<Rc<Idiom>, Refusal> {
+    ) -> Result<(), Refusal> {
         let mut writes: Vec<(Write, Anchor)> = Vec::new();
         for place in stores {
             for write in tree.writes_at(Self::position(place)?, &Hint::of(self.module, place))? {
@@ -170,7 +175,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
             fence,
         };
         edits.insert_after(&last, after, &idiom, &self.value_name(tree, &last));
-        Ok(idiom)
+        Ok(())
     }
 
     /// Flushes what a store wrote right behind it.
@@ -207,12 +212,11 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
     fn fence(&self, place: &Place, changes: &mut Changes) -> Result<(), Refusal> {
         let tree = FunctionTree::around(self.units, Self::position(place)?)?;
         let mut edits = Edits::default();
-        let idiom = self.fence_in(&tree, place, &mut edits)?;
-        changes.include(&tree.file.path, &idiom);
+        self.fence_in(&tree, place, &mut edits)?;
         changes.edit(&tree.file.path, &edits)
     }
 
-    pub(super) fn fence_in(&self, tree: &FunctionTree, place: &Place, edits: &mut Edits) -> Result<Rc<Idiom>, Refusal> {
+    pub(super) fn fence_in(&self, tree: &FunctionTree, place: &Place, edits: &mut Edits) -> Result<(), Refusal> {
         let node = tree.call_at(Self::position(place)?, &Hint::of(self.module, place))?;
         let anchor = tree.anchor(node)?;
         let idiom = self.idiom(tree, &anchor);
@@ -221,7 +225,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
             fence: true,
         };
         edits.insert_after(&anchor, after, &idiom, &self.value_name(&tree, &anchor));
-        Ok(idiom)
+        Ok(())
     }
 
     /// Deletes a statement that is nothing but the flush or fence.
@@ -253,10 +257,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
 
     fn render(&self) -> Vec<Changed> {
         let mut files = Vec::new();
-        let uses_header = |path: &&PathBuf| {
-            let includes = self.changes.includes.get(*path);
-            includes.is_some_and(|includes| includes.contains(&Include::Header))
-        };
+        let uses_header = |path: &&PathBuf| self.changes.includes(path).contains(&Include::Header);
         let paths = self.changes.paths();
         let folder = common_folder(paths.iter().copied().filter(uses_header));
         let header = folder.map(|folder| folder.join(HEADER_NAME));
@@ -282,14 +283,13 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
 
     /// What the changes of a file need, as it is written behind `#include`.
     fn includes(&self, path: &Path, header: Option<&Path>) -> Vec<String> {
-        let includes = self.changes.includes.get(path).into_iter().flatten();
+        let from = |target: &Path| format!("\"{}\"", includes::relative(path, target).display());
+        let includes = self.changes.includes(path).into_iter();
         includes
             .map(|include| match include {
-                Include::Spelled(name) => name.clone(),
-                Include::Header => {
-                    let header = header.unwrap_or(Path::new(HEADER_NAME));
-                    format!("\"{}\"", includes::relative(path, header).display())
-                }
+                Include::Spelled(name) => name,
+                Include::Header => from(header.unwrap_or(Path::new(HEADER_NAME))),
+                Include::Tree(target) => from(&target),
             })
             .collect()
     }

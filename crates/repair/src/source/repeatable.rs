@@ -138,14 +138,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     fn is_only_a_place(&self, node: NodeId) -> bool {
-        let is_array = |node: NodeId| {
-            let kind = self.ty(node).map(|ty| ty.get_canonical_type().get_kind());
-            matches!(
-                kind,
-                Some(TypeKind::ConstantArray | TypeKind::IncompleteArray | TypeKind::VariableArray)
-            )
-        };
-        if is_array(node) {
+        if self.is_array(node) {
             return true;
         }
         let Some(mut parent) = self.nodes[node].parent else {
@@ -164,6 +157,14 @@ impl<'a> FunctionTree<'a> {
             EntityKind::UnaryOperator => self.unary_operator(parent).is_some_and(|(operator, _)| operator == "&"),
             _ => false,
         }
+    }
+
+    fn is_array(&self, node: NodeId) -> bool {
+        let kind = self.ty(node).map(|ty| ty.get_canonical_type().get_kind());
+        matches!(
+            kind,
+            Some(TypeKind::ConstantArray | TypeKind::IncompleteArray | TypeKind::VariableArray)
+        )
     }
 
     /// Why what the expression reads may have changed.
@@ -266,9 +267,18 @@ impl<'a> FunctionTree<'a> {
                     .is_some_and(|variable| self.has_address_taken(&variable))
                 && self.same_type(read, left);
         }
-        let field = |node: NodeId| match self.kind(node) {
-            EntityKind::MemberRefExpr => self.nodes[node].entity.get_reference(),
-            _ => None,
+        // An element of an array that is a member is a part of the member.
+        let field = |mut node: NodeId| {
+            while self.kind(node) == EntityKind::ArraySubscriptExpr
+                && let Some(array) = self.child(node, 0).map(|array| self.strip(array))
+                && self.is_array(array)
+            {
+                node = array;
+            }
+            match self.kind(node) {
+                EntityKind::MemberRefExpr => self.nodes[node].entity.get_reference(),
+                _ => None,
+            }
         };
         let in_union = |field: &Entity<'a>| {
             field

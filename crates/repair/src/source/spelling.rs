@@ -153,7 +153,14 @@ impl<'a> FunctionTree<'a> {
         let (address, size, ty) = match self.child(node, 0).filter(|base| !self.range(*base).is_empty()) {
             None => ("this".to_owned(), self.sizeof("*this"), None),
             Some(base) => {
-                let base = self.strip_parentheses(base);
+                let mut base = self.strip_parentheses(base);
+                // Through anonymous structs and unions, which the text does not name.
+                while self.kind(base) == EntityKind::MemberRefExpr
+                    && self.name(base).is_empty()
+                    && let Some(outer) = self.child(base, 0)
+                {
+                    base = self.strip_parentheses(outer);
+                }
                 let ty = self.ty(base).map(|ty| ty.get_canonical_type());
                 let text = self.spell(base, substitutions)?;
                 match ty.and_then(|ty| ty.get_pointee_type()) {

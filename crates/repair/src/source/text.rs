@@ -149,6 +149,33 @@ impl SourceFile {
         bare > parenthesised
     }
 
+    /// Whether a space stands between a name and the parenthesis of its arguments, more often than not.
+    pub fn spaces_before_parentheses(&self) -> bool {
+        const KEYWORDS: [&str; 8] = [
+            "if",
+            "for",
+            "while",
+            "switch",
+            "return",
+            "sizeof",
+            "__attribute__",
+            "defined",
+        ];
+        let tokens = self.tokens(0..self.text.len());
+        let mut spaced = 0;
+        let mut joined = 0;
+        for pair in tokens.windows(2) {
+            let (name, open) = (self.token_text(pair[0]), self.token_text(pair[1]));
+            if pair[0].kind == TokenKind::Word && open == "(" && !KEYWORDS.contains(&name) {
+                match pair[0].end == pair[1].start {
+                    true => joined += 1,
+                    false => spaced += 1,
+                }
+            }
+        }
+        spaced > joined
+    }
+
     pub fn tokens(&self, range: Range<usize>) -> Vec<Token> {
         Lexer {
             text: &self.text,

@@ -46,8 +46,12 @@ pub struct Units<'i> {
     /// Canonical; nothing outside of it is changed.
     tree: PathBuf,
     commands: Vec<CompileCommand>,
+    /// Of the commands, canonical.
+    sources: Vec<PathBuf>,
     units: Vec<OnceCell<Result<TranslationUnit<'i>, String>>>,
     files: RefCell<BTreeMap<PathBuf, Result<Rc<SourceFile>, Refusal>>>,
+    /// What libclang calls a file, and its canonical path: asking the system each time would take most of the time.
+    paths: RefCell<BTreeMap<PathBuf, PathBuf>>,
 }
 
 impl<'i> Units<'i> {
@@ -56,8 +60,13 @@ impl<'i> Units<'i> {
             index,
             tree: canonical(tree),
             units: commands.iter().map(|_| OnceCell::new()).collect(),
+            sources: commands
+                .iter()
+                .map(|command| canonical(&command.directory.join(&command.source)))
+                .collect(),
             commands,
             files: RefCell::default(),
+            paths: RefCell::default(),
         }
     }
 
@@ -90,7 +99,7 @@ impl<'i> Units<'i> {
     /// Parsed units, the one whose main file it is first, then those that include it.
     pub fn including<'a>(&'a self, path: &Path) -> impl Iterator<Item = Unit<'a>> + use<'a, 'i> {
         let path = canonical(path);
-        let main = |index: &usize| self.source(*index) == path;
+        let main = |index: &usize| self.sources[*index] == path;
         let first: Vec<usize> = (0..self.commands.len()).filter(main).collect();
         // A source of its own is in no other unit, as a rule: the others are not parsed for it.
         let others: Vec<usize> = match first.is_empty() {
@@ -108,11 +117,6 @@ impl<'i> Units<'i> {
         (0..self.commands.len()).filter_map(|index| self.unit(index))
     }
 
-    fn source(&self, index: usize) -> PathBuf {
-        let command = &self.commands[index];
-        canonical(&command.directory.join(&command.source))
-    }
-
     fn unit(&self, index: usize) -> Option<Unit<'_>> {
         let unit = self.units[index].get_or_init(|| {
             let command = &self.commands[index];
@@ -126,8 +130,11 @@ impl<'i> Units<'i> {
         });
         unit.as_ref().ok().map(|unit| Unit {
             unit,
+            main: &self.sources[index],
+            is_cxx: is_cxx(&self.commands[index]),
             index,
             directory: &self.commands[index].directory,
+            paths: &self.paths,
         })
     }
 }
@@ -138,7 +145,10 @@ pub struct Unit<'a> {
     pub unit: &'a TranslationUnit<'a>,
     /// Of its command.
     pub index: usize,
+    main: &'a Path,
+    is_cxx: bool,
     directory: &'a Path,
+    paths: &'a RefCell<BTreeMap<PathBuf, PathBuf>>,
 }
 
 impl<'a> Unit<'a> {
@@ -147,18 +157,54 @@ impl<'a> Unit<'a> {
     }
 
     pub fn is_cxx(&self) -> bool {
-        use clang::Language;
-        let language = self
+        self.is_cxx
+    }
+
+    /// Canonical.
+    pub fn main_file(&self) -> &'a Path {
+        self.main
+    }
+
+    /// Whether a file includes another, directly or not.
+    pub fn is_included_by(&self, path: &Path, by: &Path) -> bool {
+        let mut reached = vec![by.to_path_buf()];
+        let mut next = 0;
+        let directives: Vec<(PathBuf, PathBuf)> = self
             .root()
             .get_children()
             .iter()
-            .find_map(|entity| entity.get_language());
-        matches!(language, Some(Language::Cpp))
+            .filter(|entity| entity.get_kind() == EntityKind::InclusionDirective)
+            .filter_map(|entity| {
+                let from = entity.get_location()?.get_file_location().file?;
+                Some((self.path(from), self.path(entity.get_file()?)))
+            })
+            .collect();
+        while next < reached.len() {
+            if reached[next] == path {
+                return true;
+            }
+            for (from, to) in &directives {
+                if *from == reached[next] && !reached.contains(to) {
+                    reached.push(to.clone());
+                }
+            }
+            next += 1;
+        }
+        false
     }
 
     /// Canonical, as the working directory of the compiler has it.
     pub fn path(&self, file: clang::source::File) -> PathBuf {
-        canonical(&self.directory.join(file.get_path()))
+        let path = self.directory.join(file.get_path());
+        let mut paths = self.paths.borrow_mut();
+        match paths.get(&path) {
+            Some(known) => known.clone(),
+            None => {
+                let known = canonical(&path);
+                paths.insert(path, known.clone());
+                known
+            }
+        }
     }
 
     fn includes(&self, path: &Path) -> bool {
@@ -173,6 +219,16 @@ impl<'a> Unit<'a> {
             entity.get_kind() != EntityKind::MacroDefinition && file.is_some_and(|file| self.path(file) == path)
         })
     }
+}
+
+fn is_cxx(command: &CompileCommand) -> bool {
+    let extension = command.source.extension().and_then(|extension| extension.to_str());
+    let is_told = command
+        .command
+        .windows(2)
+        .any(|pair| pair[0] == "-x" && pair[1].starts_with("c++"));
+    let compiler = command.command.first();
+    is_told || extension != Some("c") || compiler.is_some_and(|compiler| compiler.ends_with("++"))
 }
 
 pub fn canonical(path: &Path) -> PathBuf {

@@ -52,7 +52,6 @@ impl Patcher<'_, '_, '_> {
                 fence: true,
             };
             edits.insert_after(&anchor, after, &idiom, &self.value_name(&tree, &anchor));
-            changes.include(&tree.file.path, &idiom);
         }
         changes.edit(&tree.file.path, &edits)
     }
@@ -129,10 +128,8 @@ impl Patcher<'_, '_, '_> {
             return refuse("the function that the pointer may be to is not declared there");
         };
         self.declare(tree, &declared, key, &name, used_at, changes)?;
-        let range = tree.range(callee);
-        let text = tree.text(callee);
-        // Behind another redirection of the same call, the pointer is what that one leaves.
-        edits.replace(range, format!("({text} == {original} ? {name} : {text})"))
+        edits.redirect(tree.range(callee), original, name);
+        Ok(())
     }
 
     /// Makes the variant, and what it calls, unless they are there; its place and name.
@@ -180,12 +177,10 @@ impl Patcher<'_, '_, '_> {
         made.edits.merge(&edits)?;
         let mut edits = Edits::default();
         for stores in &function.flushes {
-            let idiom = self.flush_in(&tree, stores, false, &mut edits)?;
-            changes.include(&tree.file.path, &idiom);
+            self.flush_in(&tree, stores, false, &mut edits)?;
         }
         for place in &function.fences {
-            let idiom = self.fence_in(&tree, place, &mut edits)?;
-            changes.include(&tree.file.path, &idiom);
+            self.fence_in(&tree, place, &mut edits)?;
         }
         for (call, callee) in &function.calls {
             self.redirect(&tree, call, callee, &mut edits, changes)?;

@@ -110,7 +110,7 @@ impl<'a> FunctionTree<'a> {
         if found.is_empty() {
             // The parts of a value that is built in place have positions within it.
             let holds = |write: &&Write| match write.target {
-                Target::Lvalue(left) => {
+                Target::Lvalue(left) if self.is_built_in_place(left) => {
                     let range = self.range(write.node);
                     self.range(left).end <= offset && offset < range.end && self.nodes[write.node].is_spelled
                 }
@@ -278,6 +278,12 @@ impl<'a> FunctionTree<'a> {
             Target::Range { .. } => return None,
         };
         size.ok().map(|size| size as u64)
+    }
+
+    /// Structs and arrays, whose parts the compiler may store one by one.
+    fn is_built_in_place(&self, node: NodeId) -> bool {
+        let kind = self.ty(node).map(|ty| ty.get_canonical_type().get_kind());
+        matches!(kind, Some(clang::TypeKind::Record | clang::TypeKind::ConstantArray))
     }
 
     fn is_local_variable(&self, write: &Write) -> bool {

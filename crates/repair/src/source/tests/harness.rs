@@ -60,7 +60,7 @@ fn patched(tree: &Path, files: &[(&str, &str)]) -> (Patch, Plan) {
             let (code, annotation) = line.split_once(" //~ ").map_or((line, ""), |(code, rest)| (code, rest));
             plain.push_str(code);
             plain.push('\n');
-            if !annotation.is_empty() {
+            for annotation in annotation.split(';').filter(|annotation| !annotation.is_empty()) {
                 annotations.push((tree.join(name), index as u32 + 1, annotation.trim().to_owned()));
             }
         }
@@ -220,8 +220,9 @@ impl Planner<'_, '_> {
                     flush: here(&calls)[0].clone(),
                 })),
                 "subprogram" | "subprogram+fence" => {
-                    let named =
-                        |instruction: &Value| calls(instruction) && callee(instruction).as_deref() == Some(argument);
+                    let named = |instruction: &Value| {
+                        calls(instruction) && callee(instruction).is_none_or(|callee| callee == argument)
+                    };
                     let call = here(&named).first().expect("the call").clone();
                     let clone = self.clone_of(argument, &places, &mut plan);
                     plan.fixes.push(fix(Edit::Subprogram { call, clone, fence }));

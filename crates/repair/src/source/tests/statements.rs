@@ -110,6 +110,13 @@ fn values_that_are_used() {
     uint64_t both = p->id = p->value = 3; //~ flush
     while ((p->id = n--)) //~ flush
         n++;
+    do
+        x++;
+    while (--p->id && x < 9); //~ flush+fence
+    if (x)
+        n++;
+    else if ((p->value = 3) > 2) //~ flush
+        x++;
     n && (p->id = 2); //~ flush
     n ? (p->id = 2) : (p->id = 3); //~ flush
     return p->value = x + (int)both; //~ flush+fence
@@ -326,4 +333,53 @@ fn headers_are_added_once() {
             "#ifndef A_H\n#define A_H\n\nstruct s {\n    int a;\n};\n\nstatic inline void set(struct s *p, int a) {\n    p->a = a; //~ flush\n}\n\n#endif\n"
         ),
     ]));
+}
+
+#[test]
+fn labels_in_bodies_and_gnu_style() {
+    assert_snapshot!(repaired_c(
+        "struct machine
+{
+  volatile long step;
+};
+
+static void
+advance (struct machine *machine, int go)
+{
+  if (go)
+  again:
+    machine->step = machine->step + 3; //~ flush+fence
+  if (machine->step < 10)
+    goto again;
+}
+
+void
+run (struct machine *machine)
+{
+  advance (machine, 1);
+}
+"
+    ));
+}
+
+#[test]
+fn members_of_this() {
+    assert_snapshot!(repaired_cxx(
+        "class Stack {
+public:
+    void push(long value) {
+        items_[top_ * 8] = value; //~ flush
+        top_ += 1; //~ flush
+    }
+
+private:
+    long top_;
+    long items_[256];
+};
+
+void f(Stack *stack) {
+    stack->push(1);
+}
+"
+    ));
 }

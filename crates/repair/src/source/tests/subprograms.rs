@@ -204,3 +204,28 @@ void f(pm::Pool *pool, int *p, long *q) {
 "
     ));
 }
+
+#[test]
+fn through_a_pointer() {
+    assert_snapshot!(repaired_c(
+        "typedef void (*operation)(long *cell, long value);
+
+static void assign(long *cell, long value) {
+    *cell = value;
+}
+
+static void increase(long *cell, long value) {
+    *cell += value;
+}
+
+static void apply(long *cells, operation operation, long value) {
+    operation(cells, value); //~ subprogram assign; subprogram+fence increase
+}
+
+void f(long *cells) {
+    apply(cells, assign, 1);
+    apply(cells, increase, 2);
+}
+"
+    ));
+}
