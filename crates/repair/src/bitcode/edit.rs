@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use super::ApplyError;
 use crate::ir::{self, Value};
 use crate::plan::known::Length;
-use crate::plan::object;
+use crate::plan::object::{self, Part};
 
 /// The function that flushes a range, as text of IR.
 const FLUSH: &str = include_str!("flush.ll");
@@ -63,36 +63,49 @@ impl<'m, 'context> Editor<'m, 'context> {
     /// Flushes what the stores, of one object if there are several, have written, after the last.
     pub fn flush(&mut self, stores: &[Value<'m>]) -> Result<(), ApplyError> {
         let Some(&last) = stores.last() else { return Ok(()) };
-        let first = match stores {
-            [store] => *store,
-            several => {
-                let start = |store: &&Value<'m>| object::part(**store).map(|part| part.start);
-                several.iter().min_by_key(start).copied().unwrap_or(last)
-            }
+        let Some(pointer) = last.destination() else {
+            return Ok(());
         };
-        let span = stores
-            .iter()
-            .map(|&store| object::part(store))
-            .collect::<Option<Vec<_>>>();
-        let span = span.filter(|_| stores.len() > 1).and_then(|parts| {
-            let start = parts.iter().map(|part| part.start).min()?;
-            let end = parts.iter().map(|part| part.end).max()?;
-            u64::try_from(end - start).ok()
-        });
         self.after(last)?;
+        let parts: Option<Vec<Part>> = stores.iter().map(|&store| object::part(store)).collect();
+        let range = parts.and_then(|parts| Some((Part::range(&parts)?, parts)));
         // SAFETY: see above.
         unsafe {
-            let length = match span {
-                Some(span) => LLVMConstInt(LLVMInt64TypeInContext(self.context), span, 0),
-                None => self.length(first),
+            let (start, length) = match (stores, range) {
+                ([_, _, ..], Some(((start, end), parts))) => self.range(stores, &parts, (start, end), pointer),
+                _ => (pointer.raw(), self.length(last)),
             };
-            let Some(pointer) = first.destination() else {
-                return Ok(());
-            };
-            let flush = self.call(self.flush, &mut [pointer.raw(), length]);
+            let flush = self.call(self.flush, &mut [start, length]);
             self.inserted.extend(Value::new(flush).map(|flush| (last, flush)));
         }
         Ok(())
+    }
+
+    /// Pointer and length of several parts of an object, seen from the pointer of the last.
+    unsafe fn range(
+        &self,
+        stores: &[Value<'m>],
+        parts: &[Part<'m>],
+        (start, end): (i64, Option<i64>),
+        pointer: Value<'m>,
+    ) -> (LLVMValueRef, LLVMValueRef) {
+        // SAFETY: see above; distances are within the object.
+        unsafe {
+            let name = c"".as_ptr();
+            let i64_type = LLVMInt64TypeInContext(self.context);
+            let constant = |number: i64| LLVMConstInt(i64_type, number as u64, 1);
+            let from_last = start - parts.last().map_or(start, |last| last.start);
+            let byte = LLVMInt8TypeInContext(self.context);
+            let first = LLVMBuildGEP2(self.builder, byte, pointer.raw(), &mut constant(from_last), 1, name);
+            let open = stores.iter().zip(parts).find(|(_, part)| part.end.is_none());
+            let length = match (end, open) {
+                (None, Some((&store, part))) => {
+                    LLVMBuildAdd(self.builder, self.length(store), constant(part.start - start), name)
+                }
+                (end, _) => constant(end.unwrap_or(start) - start),
+            };
+            (first, length)
+        }
     }
 
     /// How much a single store, or call of a memory function, has written.

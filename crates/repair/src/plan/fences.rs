@@ -102,6 +102,40 @@ impl<'m> Fences<'m> {
         self.from_blocks(instruction.block().map_or_else(Vec::new, Block::successors), until)
     }
 
+    /// Whether every path from after one instruction comes to another, over instructions that are allowed alone.
+    pub fn leads_to(from: Value<'m>, to: Value<'m>, allowed: impl Fn(Value<'m>) -> bool) -> bool {
+        /// Whether to go on with the blocks that come next; `None`: not allowed.
+        fn over<'m>(
+            mut instructions: impl Iterator<Item = Value<'m>>,
+            to: Value<'m>,
+            allowed: &impl Fn(Value<'m>) -> bool,
+        ) -> Option<bool> {
+            let end = instructions.find(|&next| next == to || next.is_return() || !allowed(next));
+            match end {
+                None => Some(true),
+                Some(end) => (end == to).then_some(false),
+            }
+        }
+        let mut pending = Vec::new();
+        match over(from.following(), to, &allowed) {
+            None => return false,
+            Some(false) => return true,
+            Some(true) => pending.extend(from.block().map_or_else(Vec::new, Block::successors)),
+        }
+        let mut seen: FxHashSet<Block> = FxHashSet::default();
+        while let Some(block) = pending.pop() {
+            if !seen.insert(block) {
+                continue;
+            }
+            match over(block.instructions(), to, &allowed) {
+                None => return false,
+                Some(true) => pending.extend(block.successors()),
+                Some(false) => {}
+            }
+        }
+        true
+    }
+
     fn from_block(&self, entry: Block<'m>, until: Option<Value<'m>>) -> Paths {
         self.from_blocks(vec![entry], until)
     }

@@ -208,8 +208,8 @@ pub struct Fix {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edit {
-    /// Flush what these stores wrote, right after the last of them, and fence if so said. Several only if they write parts of one object, in
-    /// one basic block, with neither a fence nor a call that may fence in between.
+    /// Flush what these stores wrote, right after the last of them, and fence if so said. Several only if they write parts of one object, the last comes on
+    /// every path from the others, and nothing in between may fence or changes the pointer to the object.
     Flush {
         stores: Vec<Place>,
         fence: bool,

@@ -115,8 +115,17 @@ impl<'m> Planner<'m, '_> {
         for &store in &stack.at {
             flushable(store)?;
         }
-        let until = self.until(frames, durable_by);
         let observed = self.observed.store(frames);
+        // A finding shows one of the stores with its stack; another may have come before a fence.
+        let passed_by = observed
+            .and_then(|store| store.passed_by.clone())
+            .filter(|_| self.options.inject_flushes)
+            .map(|stack| DurableBy {
+                kind: DurableByKind::Fence,
+                stack,
+            });
+        let durable_by = passed_by.as_ref().or(durable_by);
+        let until = self.until(frames, durable_by);
         let by_fence = durable_by.is_some_and(|durable_by| durable_by.kind == DurableByKind::Fence);
         let served = by_fence && observed.is_some_and(|store| store.always_fenced)
             || stack.at.iter().all(|&store| self.is_served(store, &stack, &until));

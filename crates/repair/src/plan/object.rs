@@ -24,8 +24,30 @@ pub struct Part<'m> {
     pub object: Object<'m>,
     /// Bytes from where the object's pointer points to.
     pub start: i64,
-    pub end: i64,
+    /// `None`: a call wrote as much as it was told to.
+    pub end: Option<i64>,
 }
+
+impl Part<'_> {
+    /// The range of all parts, if they are parts of one object and a flush of it costs no more lines than one of each: from where, and to where if that is
+    /// known. What is not, is what the last part (by address) has.
+    pub fn range(parts: &[Part]) -> Option<(i64, Option<i64>)> {
+        let object = parts.first()?.object;
+        let start = parts.iter().map(|part| part.start).min()?;
+        let known = parts.iter().filter_map(|part| part.end).max().unwrap_or(start);
+        let mut open = parts.iter().filter(|part| part.end.is_none());
+        let end = match (open.next(), open.next()) {
+            (None, _) => Some(known),
+            (Some(last), None) if (0..=LINE).contains(&(last.start - known)) => None,
+            _ => return None,
+        };
+        let is_one = parts.iter().all(|part| part.object == object);
+        (is_one && known - start <= LINE * parts.len() as i64).then_some((start, end))
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: i64 = 64;
 
 /// `None` if the distance is not a constant.
 pub fn part(store: Value) -> Option<Part> {
@@ -41,19 +63,22 @@ pub fn part(store: Value) -> Option<Part> {
     Some(Part {
         object,
         start,
-        end: start.checked_add(i64::try_from(size).ok()?)?,
+        end: match size {
+            Some(size) => Some(start.checked_add(i64::try_from(size).ok()?)?),
+            None => None,
+        },
     })
 }
 
-/// Pointer and constant size.
-fn written(store: Value) -> Option<(Value, u64)> {
+/// Pointer, and size if that is constant.
+fn written(store: Value) -> Option<(Value, Option<u64>)> {
     if let Some(pointer) = store.store_pointer() {
-        return Some((pointer, store.stored_size()?));
+        return Some((pointer, Some(store.stored_size()?)));
     }
     let written = store.written()?;
     let size = match written.length {
-        Length::Argument(length) => store.operand(length)?.constant_integer()?,
-        Length::Constant(size) => size,
+        Length::Argument(length) => store.operand(length)?.constant_integer(),
+        Length::Constant(size) => Some(size),
         Length::String | Length::Printed { .. } | Length::Returned => return None,
     };
     Some((store.operand(written.destination)?, size))
@@ -81,7 +106,7 @@ pub fn stays<'m>(object: Object<'m>, mut instructions: impl Iterator<Item = Valu
 }
 
 /// A local variable whose address nobody has.
-fn is_private(variable: Value) -> bool {
+pub fn is_private(variable: Value) -> bool {
     if !variable.is_alloca() {
         return false;
     }

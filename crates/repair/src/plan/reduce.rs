@@ -4,21 +4,18 @@
 //! - Of fences in one basic block with nothing but stores and flushes in between, the last serves all. Nothing that others could see lies
 //!   between them, so that nobody can tell the difference. (The paper merges all fences before I; where I is the end of
 //!   the program, that would put off durability to the last moment.)
-//! - Ours: flushes of fields of one object in one basic block become one of the whole range, if it is no longer than the lines that would be
-//!   flushed one by one.
+//! - Ours: flushes of fields of one object become one of the whole range, if that is no longer than the lines that would be flushed one by one, and if nothing
+//!   fences in between. They are in one basic block, or the last comes on every path from the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::fences::is_compiler_barrier;
+use super::fences::{Fences, is_compiler_barrier};
 use super::needs::{Need, What};
-use super::object::{self, Part};
+use super::object::{self, Object, Part};
 use super::{Candidate, Edit, Fix, Plan, Planner, SafeBy, known};
 use crate::ir::{Block, Persistence, Value};
-
-/// Bytes of a cache line.
-const LINE: u64 = 64;
 
 /// A fix to be made right after an instruction.
 #[derive(Clone, Debug)]
@@ -60,7 +57,7 @@ impl<'m> Planner<'m, '_> {
             }
         }
         let blocks: FxHashSet<Block> = after.keys().filter_map(|anchor| anchor.block()).collect();
-        let mut made = BTreeMap::new();
+        let mut all: Vec<(Value, Insertion)> = Vec::new();
         for block in blocks {
             let mut insertions: Vec<(Value, Insertion)> = block
                 .instructions()
@@ -70,9 +67,15 @@ impl<'m> Planner<'m, '_> {
             if self.options.coalesce {
                 self.one_flush(&mut insertions);
             }
-            for (anchor, insertion) in insertions {
-                made.extend(anchor.place().zip(fix(anchor, insertion)));
-            }
+            all.extend(insertions);
+        }
+        all.sort_by_cached_key(|(anchor, _)| anchor.place());
+        if self.options.coalesce {
+            self.one_flush_on_all_paths(&mut all);
+        }
+        let mut made = BTreeMap::new();
+        for (anchor, insertion) in all {
+            made.extend(anchor.place().zip(fix(anchor, insertion)));
         }
         plan.fixes.extend(made.into_values());
     }
@@ -114,6 +117,28 @@ impl<'m> Planner<'m, '_> {
         }
     }
 
+    /// Joins flushes of one object in different blocks.
+    fn one_flush_on_all_paths(&self, insertions: &mut Vec<(Value<'m>, Insertion<'m>)>) {
+        let mut index = 0;
+        while index < insertions.len() {
+            let (_, first) = &insertions[index];
+            let later = insertions.iter().position(|(_, second)| {
+                (!first.fence || second.fence) && self.may_join_later(&first.stores, &second.stores, first.fence)
+            });
+            match later {
+                Some(later) => {
+                    let (_, first) = insertions[index].clone();
+                    let (_, second) = &mut insertions[later];
+                    second.findings.extend(first.findings);
+                    add_before(&mut second.stores, first.stores);
+                    insertions.remove(index);
+                    index = 0;
+                }
+                None => index += 1,
+            }
+        }
+    }
+
     /// Stores of a function, those together that are flushed at once.
     pub(super) fn group(&self, stores: Vec<Value<'m>>) -> Vec<Vec<Value<'m>>> {
         let mut groups: Vec<Vec<Value>> = Vec::new();
@@ -123,27 +148,62 @@ impl<'m> Planner<'m, '_> {
                 _ => groups.push(vec![store]),
             }
         }
+        let mut index = 0;
+        while self.options.coalesce && index < groups.len() {
+            let later = (0..groups.len()).find(|&later| self.may_join_later(&groups[index], &groups[later], false));
+            match later {
+                Some(later) => {
+                    let first = groups[index].clone();
+                    add_before(&mut groups[later], first);
+                    groups.remove(index);
+                    index = 0;
+                }
+                None => index += 1,
+            }
+        }
         groups
     }
 
-    /// Whether stores can be flushed together with later ones, after the last.
+    /// Whether stores can be flushed together with later ones of the same block, after the last.
     fn may_join(&self, first: &[Value<'m>], second: &[Value<'m>]) -> bool {
         let (Some(&earliest), Some(&earlier), Some(&later)) = (first.first(), first.last(), second.last()) else {
             return false;
         };
-        let stores = || first.iter().chain(second);
-        let parts: Option<Vec<Part>> = stores().map(|&store| object::part(store)).collect();
-        let Some(parts) = parts else { return false };
-        let one_block = stores().all(|store| store.block() == earliest.block());
-        let one_object = parts.iter().all(|part| part.object == parts[0].object);
-        let start = parts.iter().map(|part| part.start).min().unwrap_or(0);
-        let end = parts.iter().map(|part| part.end).max().unwrap_or(0);
-        let saves = end.abs_diff(start) <= LINE * parts.len() as u64;
-        one_block
-            && one_object
-            && saves
+        let one_block = first
+            .iter()
+            .chain(second)
+            .all(|store| store.block() == earliest.block());
+        let Some(parts) = parts(first, second).filter(|_| one_block) else {
+            return false;
+        };
+        Part::range(&parts).is_some()
             && between(earlier, later).all(|instruction| !self.fences.may_fence(instruction))
             && object::stays(parts[0].object, between(earliest, later))
+    }
+
+    /// Whether stores can be flushed together with those of another block, after the last, because it comes on every path. `quietly`: with nothing in
+    /// between that anyone could see.
+    fn may_join_later(&self, first: &[Value<'m>], second: &[Value<'m>], quietly: bool) -> bool {
+        let (Some(&earlier), Some(&later)) = (first.last(), second.last()) else {
+            return false;
+        };
+        if earlier.block() == later.block() || earlier.function() != later.function() {
+            return false;
+        }
+        let Some(parts) = parts(first, second) else {
+            return false;
+        };
+        let Object::Variable(variable) = parts[0].object else {
+            return false;
+        };
+        let closed = matches!(Part::range(&parts), Some((_, Some(_))));
+        closed
+            && object::is_private(variable)
+            && Fences::leads_to(earlier, later, |instruction| {
+                instruction.store_pointer() != Some(variable)
+                    && !self.fences.may_fence(instruction)
+                    && (!quietly || self.is_quiet(instruction))
+            })
     }
 
     /// Whether an instruction does nothing that anyone else could see: it computes, stores, flushes, or calls what does no more.
@@ -183,6 +243,17 @@ impl<'m> Planner<'m, '_> {
         }
         true
     }
+}
+
+/// In the order of the function; the last stays last.
+fn add_before<'m>(stores: &mut Vec<Value<'m>>, earlier: Vec<Value<'m>>) {
+    stores.splice(0..0, earlier);
+    let last = stores.len() - 1;
+    stores[..last].sort_by_cached_key(|store| store.place());
+}
+
+fn parts<'m>(first: &[Value<'m>], second: &[Value<'m>]) -> Option<Vec<Part<'m>>> {
+    first.iter().chain(second).map(|&store| object::part(store)).collect()
 }
 
 /// The instructions after `earlier`, up to and with `later`, of one block.

@@ -439,3 +439,35 @@ fn the_plan_in_words() {
         assert!(words.contains(expected), "{expected} in {words}");
     }
 }
+
+#[test]
+fn flushes_join_across_blocks_and_with_the_copy_behind_them() {
+    let context = Context::create();
+    let code = Snippet::c(
+        &context,
+        "struct str { uint32_t length, capacity; char data[]; };
+struct list { void *head, *tail; long length; };
+static void str_init(struct str *s, size_t n, const void *data) {
+    s->length = n; //@ length
+    s->capacity = n; //@ capacity
+    memcpy(s->data, data, n); //@ data
+}
+static void list_link(struct list *list, void *node, int front) {
+    if (front)
+        list->head = node; //@ head
+    else
+        list->tail = node; //@ tail
+    list->length++; //@ count
+    SFENCE(); //@ fence
+}
+void use(struct list *l, struct str *s, void *n) { list_link(l, n, 1); str_init(s, 3, n); }",
+    );
+    let string =
+        ["length", "capacity", "data"].map(|line| code.missing_flush(&format!("str_init@{line}"), Exit, "exit"));
+    assert_eq!(edits(&intra(&code, &string)), ["flush+fence 4 5 6"]);
+    let list = ["head", "tail", "count"]
+        .map(|line| code.missing_flush(&format!("list_link@{line}"), Fence, "list_link@fence"));
+    assert_eq!(edits(&intra(&code, &list)), ["flush 10 12 13"]);
+    // Only one way leads from the first to the second.
+    assert_eq!(edits(&intra(&code, &list[..2])), ["flush 10", "flush 12"]);
+}
