@@ -138,6 +138,7 @@ pub fn landing(target: Offsets, relative: Offsets, end: u32) -> Option<Offsets> 
 pub struct Channels {
     length: Option<u32>,
     pub channels: Vec<(Offsets, u32)>,
+    pub numbers: FxHashMap<Offsets, u32>,
     pub targets: Vec<u32>,
 }
 
@@ -146,6 +147,7 @@ impl Channels {
         Channels {
             length,
             channels: Vec::new(),
+            numbers: FxHashMap::default(),
             targets: Vec::new(),
         }
     }
@@ -157,18 +159,29 @@ impl Channels {
 }
 
 /// How far from the begin of a copy from `source` on that lies which is `at` these offsets; `None` if it is not copied.
+///
+/// Field by field only if the length is constant, as that of a struct is. Else what is copied may land wherever it is aligned: in a program that moves
+/// buffers about, of sizes not known, each would soon have something at each offset anyway. For the same reason a progression is rounded up to one of a few.
 pub fn distance(source: Offsets, at: Offsets, length: Option<u32>) -> Option<Offsets> {
     let last = at.last.checked_sub(source.first)?;
-    let last = length.map_or(Some(last), |length| Some(last.min(length.checked_sub(1)?)))?;
-    let step = gcd(source.step, at.step);
-    let first = match (step, at.first.checked_sub(source.first)) {
-        // From one place: what lies before it is not copied.
-        (0, first) => first?,
-        (_, Some(first)) if source.is_exact() => first,
-        (_, first) => {
-            let first = first.unwrap_or_else(|| step - (source.first - at.first) % step);
-            first % step
-        }
+    let Some(length) = length else {
+        let aligned = |number: u32| number.is_multiple_of(8);
+        let is_aligned = aligned(at.first.abs_diff(source.first)) && aligned(at.step) && aligned(source.step);
+        return Some(Offsets::progression(0, u32::MAX - 8, if is_aligned { 8 } else { 1 }));
     };
-    (first <= last).then(|| Offsets::progression(first, last, step))
+    let last = last.min(length.checked_sub(1)?);
+    let step = match gcd(source.step, at.step) {
+        step if step.is_multiple_of(8) => step,
+        _ => 1,
+    };
+    if step == 0 {
+        // From one place: what lies before it is not copied.
+        let first = at.first.checked_sub(source.first)?;
+        return (first <= last).then(|| Offsets::at(first));
+    }
+    let first = match at.first.checked_sub(source.first) {
+        Some(first) => first % step,
+        None => (step - (source.first - at.first) % step) % step,
+    };
+    (first <= last).then(|| Offsets::progression(first, last.saturating_add(1).next_power_of_two(), step))
 }

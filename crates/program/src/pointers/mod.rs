@@ -47,6 +47,10 @@ use solver::{Solution, Solver};
 /// All objects of libpmemobj's pools, one [`ObjectKind::Library`].
 const POOL: &str = "pmemobj pool";
 
+/// After so much work a program is too large to be told apart so finely, and it is done again without offsets; after as much again, all pointers may
+/// point anywhere.
+const MOST_WORK: usize = 30_000_000;
+
 /// What an abstract object is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
@@ -91,7 +95,13 @@ pub struct PointsTo<'m> {
 impl<'m> PointsTo<'m> {
     pub fn of(module: &'m Module) -> PointsTo<'m> {
         let generated = generate::constraints(module);
-        let solution = Solver::solve(&generated.constraints);
+        let mut constraints = generated.constraints;
+        let solution = Solver::solve(&constraints, MOST_WORK).or_else(|| {
+            // Without offsets: what is in an object is one.
+            constraints.objects.iter_mut().for_each(|object| object.end = 0);
+            Solver::solve(&constraints, MOST_WORK)
+        });
+        let solution = solution.unwrap_or_else(|| Solution::unknown(&constraints));
         // A call of qsort and the like is one of the function that it is given, too; the call itself is not what is asked for.
         let calls = generated
             .calls

@@ -13,6 +13,10 @@ impl Set {
         self.blocks.is_empty()
     }
 
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.blocks.iter().map(|(_, bits)| bits.count_ones() as usize).sum()

@@ -39,6 +39,34 @@ pub struct Statistics {
 }
 
 impl Solution {
+    /// All may point anywhere.
+    pub fn unknown(problem: &Constraints) -> Solution {
+        let mut unknown = Set::default();
+        unknown.insert(Memory::UNKNOWN);
+        let mut escaped = Set::default();
+        (0..problem.objects.len() as u32).for_each(|object| _ = escaped.insert(object));
+        let calls = problem
+            .constraints
+            .iter()
+            .filter(|constraint| matches!(constraint, Constraint::Call(_)));
+        Solution {
+            locations: vec![Location {
+                object: ObjectId::UNKNOWN,
+                offsets: Offsets::at(0),
+            }],
+            representative: vec![0; problem.variables as usize],
+            sets: vec![unknown],
+            calls: calls.map(|_| (Vec::new(), true)).collect(),
+            escaped,
+            statistics: Statistics {
+                variables: problem.variables as usize,
+                objects: problem.objects.len(),
+                constraints: problem.constraints.len(),
+                ..Statistics::default()
+            },
+        }
+    }
+
     pub fn points_to(&self, variable: Variable) -> impl Iterator<Item = Location> + '_ {
         let set = self.set(variable);
         set.iter().map(|location| self.locations[location as usize])
@@ -105,6 +133,8 @@ pub(super) struct Graph {
     known: FxHashSet<(u32, u32)>,
     /// Since the last search for cycles.
     pub added: usize,
+    /// Inclusions asked for and blocks of sets propagated, since the begin.
+    work: usize,
 }
 
 impl Graph {
@@ -131,6 +161,7 @@ impl Graph {
     }
 
     fn include(&mut self, from: u32, to: u32) {
+        self.work += 1;
         let (from, to) = (self.find(from), self.find(to));
         if from == to || !self.known.insert((from, to)) {
             return;
@@ -144,6 +175,7 @@ impl Graph {
 
     /// `to` is a representative.
     fn add(&mut self, to: u32, set: &Set) {
+        self.work += set.blocks();
         self.sets[to as usize].add(set, &mut self.news[to as usize]);
     }
 
@@ -189,23 +221,23 @@ pub struct Solver<'a> {
     /// What is read from unknown memory.
     unknown: u32,
     rounds: usize,
+    most_work: usize,
     shifted: FxHashMap<(u32, Shift), u32>,
 }
 
 impl<'a> Solver<'a> {
-    pub fn solve(problem: &'a Constraints) -> Solution {
+    /// `None` if it takes more work than this; a step of work is some tens of nanoseconds.
+    pub fn solve(problem: &'a Constraints, most_work: usize) -> Option<Solution> {
         let mut solver = Solver::new(problem);
-        solver.propagate();
-        solver.integers();
-        solver.finish()
+        solver.most_work = most_work;
+        (solver.propagate() && solver.integers()).then(|| solver.finish())
     }
 
     /// Also which shifts the solution is of: some of the problem's were in cycles.
     #[cfg(test)]
     pub fn solve_and_tell(problem: &'a Constraints) -> (Solution, Vec<Shift>) {
         let mut solver = Solver::new(problem);
-        solver.propagate();
-        solver.integers();
+        assert!(solver.propagate() && solver.integers());
         let shifts = solver.graph.shifts.iter().map(|state| state.shift).collect();
         (solver.finish(), shifts)
     }
@@ -220,6 +252,7 @@ impl<'a> Solver<'a> {
             shifts: Vec::new(),
             known: FxHashSet::default(),
             added: 0,
+            work: 0,
         };
         let mut solver = Solver {
             problem,
@@ -232,6 +265,7 @@ impl<'a> Solver<'a> {
             escaped: Set::default(),
             unknown: 0,
             rounds: 0,
+            most_work: usize::MAX,
             shifted: FxHashMap::default(),
         };
         for _ in 0..problem.variables {
@@ -298,7 +332,8 @@ impl<'a> Solver<'a> {
         }
     }
 
-    fn propagate(&mut self) {
+    /// Whether it came to its end.
+    fn propagate(&mut self) -> bool {
         let mut order = cycles::collapse(&mut self.graph);
         loop {
             self.rounds += 1;
@@ -308,13 +343,16 @@ impl<'a> Solver<'a> {
                 if self.graph.representative[node as usize] == node && !self.graph.news[node as usize].is_empty() {
                     changed = true;
                     self.visit(node);
+                    if self.graph.work > self.most_work {
+                        return false;
+                    }
                 }
             }
             // Nodes that came in this round.
             order.extend(nodes..self.graph.sets.len() as u32);
             if !changed && nodes == self.graph.sets.len() as u32 {
                 if (0..nodes).all(|node| self.graph.news[node as usize].is_empty()) {
-                    return;
+                    return true;
                 }
                 order = cycles::collapse(&mut self.graph);
             } else if self.graph.added > 1000 + self.graph.sets.len() / 50 {
@@ -324,7 +362,7 @@ impl<'a> Solver<'a> {
     }
 
     /// Integers in which nothing known was found, but that become pointers.
-    fn integers(&mut self) {
+    fn integers(&mut self) -> bool {
         let mut any = false;
         let mut empty = Vec::new();
         for constraint in &self.problem.constraints {
@@ -339,9 +377,7 @@ impl<'a> Solver<'a> {
             any = true;
             self.graph.insert(to.0, Memory::UNKNOWN);
         }
-        if any {
-            self.propagate();
-        }
+        !any || self.propagate()
     }
 
     fn visit(&mut self, node: u32) {
@@ -500,12 +536,12 @@ impl<'a> Solver<'a> {
 
     /// The node of all that is copied at a distance from the begin.
     fn channel_node(&mut self, copy: u32, relative: Offsets) -> u32 {
-        let channels = &self.copies[copy as usize];
-        if let Some(&(_, channel)) = channels.channels.iter().find(|(other, _)| *other == relative) {
-            return channel;
+        if let Some(channel) = self.copies[copy as usize].numbers.get(&relative) {
+            return *channel;
         }
         let channel = self.graph.node();
         self.copies[copy as usize].channels.push((relative, channel));
+        self.copies[copy as usize].numbers.insert(relative, channel);
         for at in 0..self.copies[copy as usize].targets.len() {
             let target = self.copies[copy as usize].targets[at];
             self.connect(channel, relative, target);

@@ -25,7 +25,7 @@ use super::constraints::{Constraint, Constraints, Function, ObjectId, Variable};
 use super::offsets::Shift;
 
 /// Of memory whose size is not known, offsets are told apart up to here.
-const UNKNOWN_SIZE: u32 = 1024;
+const UNKNOWN_SIZE: u32 = 256;
 
 /// Name of the variable that holds all exceptions.
 const THROWN: &str = "thrown";
