@@ -1,0 +1,136 @@
+//! Random programs that lose flushes (and fences) are repaired: nothing is found in them afterwards, and they do what they did.
+//!
+//! A few programs, always the same, by default; `CRASHPROOF_RANDOM_REPAIRS=N` tries N others, from the seed
+//! `CRASHPROOF_RANDOM_REPAIRS_SEED` (default 1) on.
+
+mod generator;
+mod printer;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use generator::{Program, Random};
+use printer::Removed;
+
+/// Of the programs that are always tried.
+const SEEDS: std::ops::Range<u64> = 0..12;
+
+/// How often flushes are removed until it shows.
+const TRIES: usize = 8;
+
+const BUILD: &str = "$CC -g -O2 -o app app.c";
+
+fn main() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let seeds = match number("CRASHPROOF_RANDOM_REPAIRS") {
+        Some(count) => {
+            let first = number("CRASHPROOF_RANDOM_REPAIRS_SEED").unwrap_or(1);
+            first..first + count
+        }
+        None => SEEDS,
+    };
+    let trials = seeds
+        .map(|seed| {
+            libtest_mimic::Trial::test(format!("seed {seed}"), move || {
+                repair(seed).map_err(|complaint| complaint.into())
+            })
+        })
+        .collect();
+    let mut arguments = libtest_mimic::Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or(Some(2));
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// What the program prints, checked and found clean or not.
+struct Checked {
+    output: String,
+    status: Option<i32>,
+    report: String,
+}
+
+fn repair(seed: u64) -> Result<(), String> {
+    let mut random = Random::new(seed);
+    let program = Program::random(&mut random);
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let right = check(folder.path(), "right", &program.whole())?;
+    if right.status != Some(0) {
+        return Err(format!(
+            "the program is not right to begin with:\n{}{}",
+            right.report,
+            program.whole()
+        ));
+    }
+    let fences = random.one_in(2).then_some(3);
+    let mut lossy = (0..TRIES).map(|_| program.without(&mut random, 2, fences));
+    // What a later flush makes good is no bug.
+    let found = lossy.find_map(|(source, removed)| match check(folder.path(), "broken", &source) {
+        Ok(checked) if checked.status == Some(0) => None,
+        Ok(_) => Some(Ok((source, removed))),
+        Err(complaint) => Some(Err(complaint)),
+    });
+    let Some(found) = found else {
+        return Ok(());
+    };
+    let (source, removed) = found?;
+    let broken = folder.path().join("repaired");
+    write(&broken, &source)?;
+    let repaired = run(support::crashproof()
+        .args(["repair", "--apply", "--build", BUILD, "--", "./app", "pool"])
+        .current_dir(&broken)
+        .env("CC", "clang-19"))?;
+    let explain = |what: &str| {
+        let now = std::fs::read_to_string(broken.join("app.c")).unwrap_or_default();
+        let Removed { flushes, fences } = removed;
+        format!(
+            "{what} ({flushes} flushes and {fences} fences were removed)\n--- repair said:\n{}\n--- it made:\n{now}",
+            repaired.report
+        )
+    };
+    if repaired.status != Some(0) {
+        return Err(explain(&format!("repair exited with {:?}", repaired.status)));
+    }
+    let patched = std::fs::read_to_string(broken.join("app.c")).map_err(|error| error.to_string())?;
+    let after = check(folder.path(), "after", &patched)?;
+    if after.status != Some(0) {
+        return Err(explain(&format!("not clean after the repair:\n{}", after.report)));
+    }
+    if after.output != right.output {
+        return Err(explain(&format!(
+            "prints {:?} instead of {:?}",
+            after.output, right.output
+        )));
+    }
+    Ok(())
+}
+
+/// Builds the source as a user would, and checks it.
+fn check(folder: &Path, name: &str, source: &str) -> Result<Checked, String> {
+    let folder = folder.join(name);
+    write(&folder, source)?;
+    let built = run(Command::new("sh")
+        .args(["-c", BUILD])
+        .current_dir(&folder)
+        .env("CC", "clang-19"))?;
+    if built.status != Some(0) {
+        return Err(format!("{}\n{source}", built.report));
+    }
+    run(support::crashproof()
+        .args(["check", "--", "./app", "pool"])
+        .current_dir(&folder))
+}
+
+fn write(folder: &Path, source: &str) -> Result<(), String> {
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(folder.join("app.c"), source));
+    written.map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+fn run(command: &mut Command) -> Result<Checked, String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    Ok(Checked {
+        output: support::text(&output.stdout),
+        status: output.status.code(),
+        report: support::text(&output.stderr),
+    })
+}
