@@ -8,7 +8,7 @@ mod printer;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use generator::{Program, Random};
@@ -54,7 +54,7 @@ fn repair(seed: u64) -> Result<(), String> {
     let mut random = Random::new(seed);
     let program = Program::random(&mut random);
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let right = check(folder.path(), "right", &program.whole())?;
+    let right = write(&folder.path().join("right"), &program.whole()).and_then(|folder| check(&folder))?;
     if right.status != Some(0) {
         return Err(format!(
             "the program is not right to begin with:\n{}{}",
@@ -65,17 +65,18 @@ fn repair(seed: u64) -> Result<(), String> {
     let fences = random.one_in(2).then_some(3);
     let mut lossy = (0..TRIES).map(|_| program.without(&mut random, 2, fences));
     // What a later flush makes good is no bug.
-    let found = lossy.find_map(|(source, removed)| match check(folder.path(), "broken", &source) {
-        Ok(checked) if checked.status == Some(0) => None,
-        Ok(_) => Some(Ok((source, removed))),
-        Err(complaint) => Some(Err(complaint)),
+    let broken = folder.path().join("broken");
+    let found = lossy.find_map(|(source, removed)| {
+        let checked = write(&broken, &source).and_then(|folder| check(&folder));
+        match checked {
+            Ok(checked) if checked.status == Some(0) => None,
+            Ok(_) => Some(Ok(removed)),
+            Err(complaint) => Some(Err(complaint)),
+        }
     });
-    let Some(found) = found else {
+    let Some(removed) = found.transpose()? else {
         return Ok(());
     };
-    let (source, removed) = found?;
-    let broken = folder.path().join("repaired");
-    write(&broken, &source)?;
     let repaired = run(support::crashproof()
         .args(["repair", "--apply", "--build", BUILD, "--", "./app", "pool"])
         .current_dir(&broken)
@@ -91,8 +92,7 @@ fn repair(seed: u64) -> Result<(), String> {
     if repaired.status != Some(0) {
         return Err(explain(&format!("repair exited with {:?}", repaired.status)));
     }
-    let patched = std::fs::read_to_string(broken.join("app.c")).map_err(|error| error.to_string())?;
-    let after = check(folder.path(), "after", &patched)?;
+    let after = check(&broken)?;
     if after.status != Some(0) {
         return Err(explain(&format!("not clean after the repair:\n{}", after.report)));
     }
@@ -105,25 +105,26 @@ fn repair(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the source as a user would, and checks it.
-fn check(folder: &Path, name: &str, source: &str) -> Result<Checked, String> {
-    let folder = folder.join(name);
-    write(&folder, source)?;
+/// Builds the program in the folder as a user would, and checks it.
+fn check(folder: &Path) -> Result<Checked, String> {
     let built = run(Command::new("sh")
         .args(["-c", BUILD])
-        .current_dir(&folder)
+        .current_dir(folder)
         .env("CC", "clang-19"))?;
     if built.status != Some(0) {
+        let source = std::fs::read_to_string(folder.join("app.c")).unwrap_or_default();
         return Err(format!("{}\n{source}", built.report));
     }
     run(support::crashproof()
         .args(["check", "--", "./app", "pool"])
-        .current_dir(&folder))
+        .current_dir(folder))
 }
 
-fn write(folder: &Path, source: &str) -> Result<(), String> {
+/// The folder, with the source as its program.
+fn write(folder: &Path, source: &str) -> Result<PathBuf, String> {
     let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(folder.join("app.c"), source));
-    written.map_err(|error| format!("{}: {error}", folder.display()))
+    written.map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(folder.to_owned())
 }
 
 fn run(command: &mut Command) -> Result<Checked, String> {
