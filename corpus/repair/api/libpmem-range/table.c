@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: flush
 // build: $CC -g -O2 -o app table.c -lpmem
 // pmem_persist of a pointer's size instead of the object's.
 #include <libpmem.h>

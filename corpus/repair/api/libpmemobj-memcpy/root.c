@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: flush
 // build: $CC -g -O2 -o app root.c -lpmemobj
 // memcpy where pmemobj_memcpy_persist was meant; pmemobj_persist is used elsewhere.
 #include <libpmemobj.h>

@@ -1,4 +1,4 @@
-// repair: flush+fence, flush+fence
+// repair: flush, flush+fence
 // build: $CXX -g -O2 -o app swap.cpp
 // References, in a namespace.
 #include "persist.h"

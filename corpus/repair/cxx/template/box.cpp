@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: flush+fence, flush+fence
 // build: $CXX -g -O2 -o app box.cpp
 // A template, of which two instances are used; both store to PM.
 #include "persist.h"

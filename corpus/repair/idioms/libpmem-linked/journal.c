@@ -1,4 +1,4 @@
-// repair: flush+fence, flush+fence
+// repair: flush+fence
 // build: $CC -g -O2 -o app journal.c -lpmem
 // libpmem is linked for its mapping only.
 #include <libpmem.h>

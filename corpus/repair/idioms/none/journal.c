@@ -1,4 +1,4 @@
-// repair: flush+fence, flush+fence
+// repair: flush+fence
 // The program has never heard of flushes.
 #include "pool.h"
 #include <stdint.h>

@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: flush
 // memcpy into PM.
 #include "persist.h"
 #include "pool.h"

@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: flush
 // memmove within PM.
 #include "persist.h"
 #include "pool.h"

@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: flush
 // snprintf writes into PM; its result counts.
 #include "persist.h"
 #include "pool.h"

@@ -1,4 +1,5 @@
-// repair: flush+fence
+// repair: left
+// refuses: in the macro RAISE
 // The macro is the body of an if without braces, and its argument is a macro.
 #include "persist.h"
 #include "pool.h"

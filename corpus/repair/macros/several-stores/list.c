@@ -1,4 +1,4 @@
-// repair: flush+fence, flush+fence
+// repair: flush, flush+fence
 // A macro of several statements, as lists are often made of.
 #include "persist.h"
 #include "pool.h"

@@ -1,4 +1,4 @@
-// repair: flush+fence, fence
+// repair: flush, fence
 // Two shared objects of the program, a bug in each.
 #include "pool.h"
 #include "store.h"

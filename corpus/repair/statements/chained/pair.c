@@ -1,4 +1,4 @@
-// repair: flush+fence, flush+fence
+// repair: flush+fence
 // Two stores in one statement.
 #include "persist.h"
 #include "pool.h"

@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: flush
 // Nothing may be moved across a directive, and code that is not compiled stays as it is.
 #include "persist.h"
 #include "pool.h"

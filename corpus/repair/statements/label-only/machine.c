@@ -1,4 +1,5 @@
-// repair: flush+fence
+// repair: left
+// refuses: labelled body without braces
 // The statement belongs to its label, and the label is its if's body.
 #include "persist.h"
 #include "pool.h"

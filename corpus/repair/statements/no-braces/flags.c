@@ -1,4 +1,4 @@
-// repair: flush+fence, flush+fence
+// repair: flush, flush
 // Bodies without braces need braces.
 #include "persist.h"
 #include "pool.h"

@@ -1,4 +1,4 @@
-// repair: flush+fence, flush+fence
+// repair: flush+fence
 // Two bugs on one line, and both are the body of an if.
 #include "persist.h"
 #include "pool.h"

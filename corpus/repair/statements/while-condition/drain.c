@@ -1,4 +1,5 @@
-// repair: flush+fence
+// repair: left
+// refuses: condition of a loop
 // The store is in the condition of a while: it runs once more than the body.
 #include "persist.h"
 #include "pool.h"
