@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: flush+fence, flush+fence
 // A static inline function of a header, used by two files: one edit, two functions in the program.
 #include "persist.h"
 #include "pool.h"
