@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::commands::Output;
 use crate::lines::LineMap;
+use crate::workspace::plain;
 
 /// A finding, by what a patch does not change. The line is one of the unpatched source; `None` if the patch added it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +34,7 @@ impl Named {
     pub fn of(finding: &Finding) -> Named {
         Named {
             kind: finding.kind,
-            file: finding.file.clone(),
+            file: finding.file.as_deref().map(plain_name),
             line: finding.line,
             function: finding.function.clone(),
         }
@@ -75,8 +76,8 @@ pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &Li
     for finding in &after.findings {
         let mut key = key(finding);
         if let (Some(file), Some(line)) = (&finding.file, finding.line) {
-            let file = Path::new(file);
-            key.line = lines.old_line(file.strip_prefix(tree).unwrap_or(file), line);
+            let file = plain(Path::new(file));
+            key.line = lines.old_line(file.strip_prefix(tree).unwrap_or(&file), line);
         }
         let mut wanted = false;
         for (index, given) in findings.iter().enumerate() {
@@ -103,9 +104,14 @@ pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &Li
 fn key(finding: &Finding) -> Key {
     Key {
         kind: finding.kind,
-        file: finding.file.clone(),
+        file: finding.file.as_deref().map(plain_name),
         line: finding.line,
     }
+}
+
+/// Compilers write `src/./a.h`, or do not.
+fn plain_name(file: &str) -> String {
+    plain(Path::new(file)).to_string_lossy().into_owned()
 }
 
 fn place(key: &Key) -> (Option<&str>, Option<u32>) {
@@ -199,6 +205,9 @@ mod tests {
             [Some(6), Some(50)]
         );
         assert_eq!(bad.new_warnings.len(), 1);
+        let mut other_name = lost(5);
+        other_name.file = Some("/t/./x/../a.c".to_owned());
+        assert_eq!(compared(&[other_name]).still, BTreeSet::from([0]));
     }
 
     #[test]

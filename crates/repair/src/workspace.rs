@@ -192,7 +192,7 @@ pub enum InTree {
 }
 
 /// Without `.` and `..`; the path need not exist.
-fn plain(path: &Path) -> PathBuf {
+pub fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
         match component {
