@@ -264,8 +264,8 @@ impl<'a> FunctionTree<'a> {
         let declare = std::iter::once(parent)
             .chain(self.ancestors(parent))
             .find(|outer| self.can_declare(*outer));
-        let is_expression = !matches!(self.kind(node), EntityKind::VarDecl | EntityKind::DeclStmt)
-            && !(self.kind(node) == EntityKind::BinaryOperator && self.name(node) == ",");
+        let is_comma = self.kind(node) == EntityKind::BinaryOperator && self.name(node) == ",";
+        let is_expression = !is_comma && !matches!(self.kind(node), EntityKind::VarDecl | EntityKind::DeclStmt);
         match (ty, declare) {
             (Some(ty), Some(declare)) if is_expression && self.macro_around(&self.range(declare)).is_none() => {
                 Ok(Anchor {

@@ -224,7 +224,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
             flushes: Vec::new(),
             fence: true,
         };
-        edits.insert_after(&anchor, after, &idiom, &self.value_name(&tree, &anchor));
+        edits.insert_after(&anchor, after, &idiom, &self.value_name(tree, &anchor));
         Ok(())
     }
 
