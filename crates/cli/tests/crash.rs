@@ -180,7 +180,7 @@ fn what_recovery_cannot_do_without_a_crash_is_no_finding() {
 #[test]
 fn what_cannot_be_done_is_told_with_the_remedy() {
     let place = Place::new();
-    let cases: [(&[&str], &[&str], &[&str]); 9] = [
+    let cases: [(&[&str], &[&str], &[&str]); 10] = [
         (
             &["--recover", "./no-such p"],
             &APPEND,
@@ -198,6 +198,11 @@ fn what_cannot_be_done_is_told_with_the_remedy() {
             &["--recover", "true", "--expect-output", "no-file"],
             &APPEND,
             &["no-file"],
+        ),
+        (
+            &["--recover", "true", "--strategy", "dpor", "--no-joint"],
+            &APPEND,
+            &["--no-joint", "`representative`", "--strategy dpor"],
         ),
         (
             &["--recover", "true"],

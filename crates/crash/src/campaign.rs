@@ -77,6 +77,28 @@ pub struct CampaignOptions {
     pub save: Option<PathBuf>,
 }
 
+impl Default for CampaignOptions {
+    /// What `crashproof crash` does if nothing else is said: the whole of the run, to its end, and nothing is kept.
+    fn default() -> CampaignOptions {
+        CampaignOptions {
+            model: Model::Px86,
+            tear: true,
+            reorder_in_line: false,
+            strategy: StrategyKind::Representative,
+            joint: true,
+            seed: 1,
+            from: None,
+            until: None,
+            time: None,
+            max_states: None,
+            fail_fast: false,
+            expect_output: None,
+            journal: None,
+            save: None,
+        }
+    }
+}
+
 impl CampaignOptions {
     /// How long after the beginning a failure may still be explained.
     pub fn time_to_explain(&self) -> Option<Duration> {

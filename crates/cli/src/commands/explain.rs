@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
-use crashproof_crash::{Behaviour, BehaviourList, CampaignOptions, StrategyKind, behaviour_list};
+use crashproof_crash::{Behaviour, BehaviourList, CampaignOptions, behaviour_list};
 
 use super::Result;
 use crate::arguments::ExplainArguments;
@@ -28,19 +28,11 @@ enum ExplainError {
 pub fn run(arguments: &ExplainArguments) -> Result {
     let options = CampaignOptions {
         model: arguments.model.into(),
-        tear: true,
         reorder_in_line: arguments.reorder_in_line,
-        strategy: StrategyKind::Representative,
         joint: !arguments.no_joint,
-        seed: 0,
         from: arguments.from.clone(),
         until: arguments.until.clone(),
-        time: None,
-        max_states: None,
-        fail_fast: false,
-        expect_output: None,
-        journal: None,
-        save: None,
+        ..CampaignOptions::default()
     };
     let list = behaviour_list(&arguments.trace, &options)?;
     for warning in &list.warnings {

@@ -356,20 +356,9 @@ impl crashproof_model::Tag for Piece {
 
 fn options(save: Option<PathBuf>) -> CampaignOptions {
     CampaignOptions {
-        model: Model::Px86,
-        tear: true,
-        reorder_in_line: false,
         strategy: StrategyKind::Exhaustive,
-        joint: true,
-        seed: 0,
-        from: None,
-        until: None,
-        time: None,
-        max_states: None,
-        fail_fast: false,
-        expect_output: None,
-        journal: None,
         save,
+        ..CampaignOptions::default()
     }
 }
 

@@ -15,7 +15,7 @@ use super::groups;
 use super::order::{NodeId, Update, Watch, replay};
 use super::shape::{NEVER, Node, Shape, before};
 use super::subject::{Instance, Subject, Subjects, TypeKey};
-use crate::campaign::{CampaignOptions, StrategyKind};
+use crate::campaign::CampaignOptions;
 
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
@@ -27,19 +27,8 @@ fn config(cases: u32) -> ProptestConfig {
 fn options(model: Model, reorder_in_line: bool) -> CampaignOptions {
     CampaignOptions {
         model,
-        tear: true,
         reorder_in_line,
-        strategy: StrategyKind::Representative,
-        joint: true,
-        seed: 0,
-        from: None,
-        until: None,
-        time: None,
-        max_states: None,
-        fail_fast: false,
-        expect_output: None,
-        journal: None,
-        save: None,
+        ..CampaignOptions::default()
     }
 }
 

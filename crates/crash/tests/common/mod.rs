@@ -584,20 +584,8 @@ impl Explainer for Collector {
 
 pub fn options(strategy: StrategyKind) -> CampaignOptions {
     CampaignOptions {
-        model: Model::Px86,
-        tear: true,
-        reorder_in_line: false,
         strategy,
-        joint: true,
-        seed: 1,
-        from: None,
-        until: None,
-        time: None,
-        max_states: None,
-        fail_fast: false,
-        expect_output: None,
-        journal: None,
-        save: None,
+        ..CampaignOptions::default()
     }
 }
 
