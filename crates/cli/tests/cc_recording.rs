@@ -60,6 +60,41 @@ fn threads_and_children() {
     behaves("shared_state");
 }
 
+/// A locked instruction on the stack faults nowhere and has no breakpoint: only its hook records it.
+#[test]
+fn locked_instructions_on_the_stack_are_fences() {
+    let source = r#"
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+    int file = open("pm", O_RDWR | O_CREAT, 0600);
+    if (ftruncate(file, 4096) != 0)
+        return 1;
+    uint64_t *pm = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    *pm = 1;
+    asm volatile(".byte 0x66; clflush %0" : "+m"(*pm));
+    FENCE;
+    return 0;
+}
+"#;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("a.c"), source).expect("the source is written");
+    for (fence, status) in [
+        (r#"asm volatile("lock; addl $0,0(%%rsp)" ::: "memory", "cc")"#, 0),
+        (r#"asm volatile("lock orq $0,-8(%%rsp)" ::: "memory", "cc")"#, 0),
+        ("(void)0", 1),
+    ] {
+        let _ = std::fs::remove_file(folder.path().join("pm"));
+        let mut compiler = support::crashproof();
+        compiler.args(["cc", "-g", "-O1", "-mno-red-zone", "a.c", "-o", "a"]);
+        support::run(compiler.arg(format!("-DFENCE={fence}")).current_dir(folder.path()), 0);
+        let mut check = support::crashproof();
+        support::run(check.args(["check", "--", "./a"]).current_dir(folder.path()), status);
+    }
+}
+
 #[test]
 fn faults_and_system_calls() {
     behaves("faults");

@@ -41,6 +41,7 @@ proptest! {
         }
         let stats = &campaign.outcome.stats;
         prop_assert!(!stats.cut_short);
+        prop_assert_eq!(stats.points_reached, stats.points_total);
         prop_assert!(stats.behaviours.is_some_and(|behaviours| joint || behaviours.joint == 0));
     }
 }
@@ -115,5 +116,9 @@ fn one_wrong_update_among_many_is_found() {
             "{behaviours:?}"
         );
         assert!(stats.states_tested <= 20, "{stats:?}");
+        assert!(
+            stats.points_total <= 20,
+            "points of the representatives, not of the run: {stats:?}"
+        );
     }
 }

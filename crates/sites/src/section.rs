@@ -16,6 +16,7 @@ pub const PC: &str = ".crashproof.pc";
 /// The allocated note by which the runtime finds the hooks: stripping never drops it.
 pub const NOTE: &str = ".note.crashproof";
 
+/// Changes with every change of what an [`ObjectTable`] is made of; a test knows the bytes of this one.
 pub const VERSION: u32 = 1;
 pub const HEADER: usize = 32;
 pub const PC_ENTRY: usize = 24;

@@ -76,6 +76,80 @@ fn table(object: u64) -> ObjectTable {
     }
 }
 
+/// One of everything that a table can hold.
+fn full_table() -> ObjectTable {
+    let location = |line| Location {
+        function: "f".into(),
+        file: "a.c".into(),
+        line,
+        column: 3,
+    };
+    let argument = Argument {
+        function: "f".into(),
+        index: 1,
+        offset: Some(-8),
+    };
+    let place = Place {
+        levels: vec![Level {
+            ty: 1,
+            offset: 16,
+            array: Some(16),
+        }],
+        size: Some(8),
+        argument: Some(argument.clone()),
+    };
+    let targets = [
+        Target::Unknown,
+        Target::NoStruct,
+        Target::Place(place),
+        Target::Argument(argument),
+        Target::Unknown,
+        Target::Unknown,
+    ];
+    let kinds = [
+        SiteKind::Store,
+        SiteKind::NontemporalStore,
+        SiteKind::Atomic,
+        SiteKind::Memory,
+        SiteKind::Flush,
+        SiteKind::Fence,
+    ];
+    let sites = kinds.into_iter().zip(targets.clone()).map(|(kind, target)| Site {
+        kind,
+        location: vec![location(7), location(9)],
+        merged: vec![location(8)],
+        target,
+    });
+    ObjectTable {
+        directory: "/src".into(),
+        command: vec!["cc".into(), "a.c".into()],
+        sites: sites.collect(),
+        calls: vec![Call {
+            at: location(11),
+            callee: Some("g".into()),
+            arguments: targets
+                .into_iter()
+                .enumerate()
+                .map(|(index, target)| (index as u32, target))
+                .collect(),
+        }],
+        ..table(5)
+    }
+}
+
+#[test]
+fn another_layout_of_the_table_has_another_version() {
+    // FNV-1a. If this fails the layout has changed: give it the next version, and this test the new pair.
+    let bytes = postcard::to_stdvec(&full_table()).unwrap();
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    assert_eq!(
+        (section::VERSION, bytes.len(), hash),
+        (1, 361, 10_833_976_705_034_590_215)
+    );
+}
+
 fn pc(address: u64, object: u64, site: u32) -> Vec<u8> {
     [
         &address.to_le_bytes()[..],

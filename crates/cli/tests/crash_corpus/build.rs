@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::case::Case;
+use crate::support;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -13,10 +14,12 @@ pub enum Variant {
     Gcc,
     /// clang with optimisation: stores are merged and moved where the source allows it.
     Clang,
+    /// `crashproof cc` with optimisation: every store has its type and field.
+    Crashproof,
 }
 
 impl Variant {
-    pub const ALL: [Variant; 2] = [Variant::Gcc, Variant::Clang];
+    pub const ALL: [Variant; 3] = [Variant::Gcc, Variant::Clang, Variant::Crashproof];
 
     fn compiler(self, cxx: bool) -> &'static str {
         match (self, cxx) {
@@ -24,13 +27,24 @@ impl Variant {
             (Variant::Gcc, true) => "g++",
             (Variant::Clang, false) => "clang-19",
             (Variant::Clang, true) => "clang++-19",
+            (Variant::Crashproof, false) => "crashproof-cc",
+            (Variant::Crashproof, true) => "crashproof-c++",
         }
+    }
+
+    fn command(self, cxx: bool) -> Command {
+        if self != Variant::Crashproof {
+            return Command::new(self.compiler(cxx));
+        }
+        let mut command = support::crashproof();
+        command.arg(if cxx { "c++" } else { "cc" });
+        command
     }
 
     fn flag(self) -> &'static str {
         match self {
             Variant::Gcc => "-O0",
-            Variant::Clang => "-O2",
+            Variant::Clang | Variant::Crashproof => "-O2",
         }
     }
 }
@@ -48,7 +62,7 @@ pub fn build(case: &Case, variant: Variant) -> Result<PathBuf, String> {
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let program = folder.join("program");
     let standard = if case.is_cxx() { "-std=gnu++17" } else { "-std=gnu11" };
-    let mut command = Command::new(variant.compiler(case.is_cxx()));
+    let mut command = variant.command(case.is_cxx());
     command.args(["-g", variant.flag(), standard]);
     command.args(match case.directives.no_pie {
         true => ["-fno-pie", "-no-pie"],
@@ -62,6 +76,13 @@ pub fn build(case: &Case, variant: Variant) -> Result<PathBuf, String> {
     for input in [case.source.clone(), area.join("../app.h"), area.join("../../pm.h")] {
         let content = std::fs::read(&input).map_err(|error| format!("{}: {error}", input.display()))?;
         content.hash(&mut hasher);
+    }
+    if variant == Variant::Crashproof {
+        let compiler = Path::new(env!("CARGO_BIN_EXE_crashproof")).with_file_name("crashproof-cc");
+        let built = std::fs::metadata(&compiler).and_then(|file| file.modified());
+        built
+            .map_err(|error| format!("{}: {error}; `make test` builds it", compiler.display()))?
+            .hash(&mut hasher);
     }
     let key = format!("{:016x}", hasher.finish());
     let key_file = folder.join("key");

@@ -1,6 +1,7 @@
 //! Where in the program a change was made: the source line that stands for its call stack.
 
 use crashproof_report::{Frame, innermost_position};
+use crashproof_sites::Typing;
 use crashproof_stacks::{Stacks, Symbolized, file_name, is_c_runtime};
 use crashproof_trace::{StackId, Tables};
 use rustc_hash::FxHashMap;
@@ -24,6 +25,7 @@ pub type SpotId = usize;
 #[derive(Default)]
 pub struct Places {
     stacks: Stacks,
+    typing: Typing,
     of_stack: FxHashMap<StackId, Option<SpotId>>,
     ids: FxHashMap<Spot, SpotId>,
 }
@@ -31,6 +33,11 @@ pub struct Places {
 impl Places {
     pub fn symbolize(&mut self, stack: StackId, tables: &Tables) -> Symbolized {
         self.stacks.symbolize(stack, tables)
+    }
+
+    /// Whether the compiler made the store of several source lines, of which the position is only one.
+    pub fn is_merged(&mut self, stack: StackId, tables: &Tables) -> bool {
+        self.typing.is_merged(tables, stack)
     }
 
     pub fn spot(&mut self, change: &Change, tables: &Tables) -> SpotId {

@@ -150,7 +150,7 @@ fn approximate(cause: &Cause, context: &Context, places: &mut Places) -> bool {
     let stack = context.lab.change(first).stack;
     let Symbolized { frames, approximate } = places.symbolize(stack, context.lab.tables());
     let index = standing(&frames).and_then(|at| frames.iter().position(|frame| std::ptr::eq(frame, at)));
-    index.is_some_and(|index| approximate[index])
+    index.is_some_and(|index| approximate[index]) || places.is_merged(stack, context.lab.tables())
 }
 
 /// Each source line of M before each of A. That a line has to persist before itself says nothing, unless it is all there is.

@@ -17,7 +17,7 @@ use crashproof_trace::{Event, StackId, Tables};
 use rustc_hash::FxHashMap;
 
 use super::order::Update;
-use super::subject::{Instance, Subject, Subjects, TypeKey};
+use super::subject::{InCall, Instance, Subject, Subjects, TypeKey};
 use crate::hash::mix;
 
 /// Innermost calls that a store counts for.
@@ -28,6 +28,8 @@ struct CallFrame {
     function: TypeKey,
     /// Where in the function.
     position: u64,
+    /// It is known which function it is.
+    named: bool,
 }
 
 /// A call that is going on.
@@ -96,7 +98,11 @@ impl Calls {
                 };
                 self.places.entry(position).or_insert(place);
                 let function = self.function(name);
-                frames.push(CallFrame { function, position });
+                frames.push(CallFrame {
+                    function,
+                    position,
+                    named: true,
+                });
             }
             if symbols.iter().all(|symbol| symbol.function.is_none()) {
                 // Only its callers tell which function it is, and they have it by the return address.
@@ -107,14 +113,20 @@ impl Calls {
                 frames.push(CallFrame {
                     function,
                     position: address,
+                    named: false,
                 });
             }
         }
         if frames.is_empty() {
             let function = self.function("?".into());
-            frames.push(CallFrame { function, position: 0 });
+            frames.push(CallFrame {
+                function,
+                position: 0,
+                named: false,
+            });
         }
         frames.reverse();
+        let frames = without_recursion(frames);
         let frames: Arc<[CallFrame]> = frames.into();
         if self.frames.len() <= stack.index() {
             self.frames.resize(stack.index() + 1, None);
@@ -122,6 +134,21 @@ impl Calls {
         self.frames[stack.index()] = Some(frames.clone());
         frames
     }
+}
+
+/// From the outermost call: where a function is called again below itself, what lies between goes. How deep a tree is makes
+/// no other behaviour.
+fn without_recursion(frames: Vec<CallFrame>) -> Vec<CallFrame> {
+    let mut path: Vec<CallFrame> = Vec::new();
+    for frame in frames {
+        let is_same =
+            |outer: &CallFrame| outer.function == frame.function && (frame.named || outer.position == frame.position);
+        if let Some(again) = path.iter().position(is_same) {
+            path.truncate(again);
+        }
+        path.push(frame);
+    }
+    path
 }
 
 impl Subjects for Calls {
@@ -162,6 +189,8 @@ impl Subjects for Calls {
         let frames = self.frames(update.stack, tables);
         let active = self.active.get(update.thread as usize).map_or(&[][..], Vec::as_slice);
         let mut field = 0;
+        let (mut inner_call, mut innermore) = (None, None);
+        let first = out.len();
         for (depth, frame) in frames.iter().enumerate().rev().take(MAX_LEVELS) {
             let inner = field;
             field = mix(field ^ frame.position);
@@ -170,8 +199,19 @@ impl Subjects for Calls {
             out.push(Subject {
                 instance: (frame.function, instance),
                 field,
+                call: Some(InCall {
+                    path: 0,
+                    place: frame.position,
+                    inner: inner_call,
+                    innermore,
+                }),
             });
+            innermore = inner_call;
+            inner_call = Some(instance);
         }
+        // The last one is of the outermost call.
+        let calls = out[first..].iter_mut().filter_map(|subject| subject.call.as_mut());
+        calls.for_each(|call| call.path = field);
     }
 
     fn site(&mut self, update: &Update<'_>, tables: &Tables) -> u64 {

@@ -43,6 +43,8 @@ const MAX_ACTIVE: usize = 16;
 const MAX_PARTNERS: usize = 16;
 /// Members of one shape that differ in their source positions.
 const MAX_MEMBERS: usize = 64;
+/// A bit that no type has.
+const NEXT_ROUND: TypeKey = 1 << 31;
 /// Smaller values are counts, not file offsets.
 const LEAST_OFFSET: u64 = LINE;
 /// Open epochs are looked through for ended ones every so many updates.
@@ -64,6 +66,9 @@ pub(crate) struct Epoch {
     within: Vec<EpochId>,
     partners: Vec<EpochId>,
     open: bool,
+    /// It is the next one of an object whose last one it ended, and the program has said nothing in between: of two calls in a
+    /// row from one place, which look like one, that tells the next round of a loop in the first from the second.
+    pub continues: bool,
     /// Part of a behaviour that is kept.
     kept: bool,
 }
@@ -80,12 +85,20 @@ impl Epoch {
             within: Vec::new(),
             partners: Vec::new(),
             open: true,
+            continues: false,
             kept: false,
         }
     }
 
     pub fn ty(&self) -> TypeKey {
         self.instance.0
+    }
+
+    /// What it is compared by if it is a behaviour by itself: the next round of a loop in a call is not like the first, however
+    /// alike their stores are.
+    pub fn kind(&self) -> TypeKey {
+        let is_call = self.nodes.first().is_some_and(|node| node.call.is_some());
+        self.ty() | if is_call && self.continues { NEXT_ROUND } else { 0 }
     }
 }
 
@@ -156,6 +169,8 @@ pub(crate) struct Epochs<'s> {
     owners: FxHashMap<LineAddress, EpochId>,
     pointers: FxHashMap<LineAddress, EpochId>,
     mappings: Vec<Mapped>,
+    /// The event by which the program last output something.
+    last_output: u64,
     classes: FxHashMap<u128, usize>,
     pub found: Vec<Class>,
     /// Crash points, in order.
@@ -184,6 +199,7 @@ impl<'s> Epochs<'s> {
             owners: FxHashMap::default(),
             pointers: FxHashMap::default(),
             mappings: Vec::new(),
+            last_output: 0,
             classes: FxHashMap::default(),
             found: Vec::new(),
             points: Vec::new(),
@@ -223,7 +239,8 @@ impl<'s> Epochs<'s> {
     /// The epoch that the update joins.
     fn epoch_for(&mut self, subject: &Subject) -> EpochId {
         let object = self.objects.entry(subject.instance).or_default();
-        if let Some(id) = object.open {
+        let last = object.open;
+        if let Some(id) = last {
             let object = &self.objects[&subject.instance];
             let epoch = &self.epochs[&id];
             let large = epoch.nodes.len() >= MAX_NODES;
@@ -237,9 +254,17 @@ impl<'s> Epochs<'s> {
         }
         let id = self.next_epoch;
         self.next_epoch += 1;
-        self.epochs.insert(id, Epoch::of(subject.instance, Vec::new()));
+        let mut epoch = Epoch::of(subject.instance, Vec::new());
+        epoch.continues = last.is_some_and(|last| self.ended_after(last, self.last_output));
+        self.epochs.insert(id, epoch);
         self.objects.entry(subject.instance).or_default().open = Some(id);
         id
+    }
+
+    /// Whether the epoch's last update was issued after the event.
+    fn ended_after(&self, id: EpochId, seq: u64) -> bool {
+        let last = self.epochs.get(&id).and_then(|epoch| epoch.nodes.last());
+        last.is_some_and(|node| node.seq > seq)
     }
 
     fn end(&mut self, id: EpochId) {
@@ -289,11 +314,7 @@ impl<'s> Epochs<'s> {
 
     /// Counts a behaviour, and keeps it if there is none like it.
     fn classify(&mut self, ids: &[EpochId]) {
-        let parts: Vec<(TypeKey, &[Node])> = ids
-            .iter()
-            .filter_map(|id| self.epochs.get(id))
-            .map(|epoch| (epoch.ty(), &epoch.nodes[..]))
-            .collect();
+        let parts = parts(ids, &self.epochs);
         let hash = Shape::new(&parts).hash();
         let mut sites: Vec<u64> = parts.iter().flat_map(|part| part.1).map(|node| node.site).collect();
         sites.sort_unstable();
@@ -410,6 +431,15 @@ impl<'s> Epochs<'s> {
     }
 }
 
+/// The epochs of a behaviour, as [`Shape`] compares them.
+pub(crate) fn parts<'e>(ids: &[EpochId], epochs: &'e FxHashMap<EpochId, Epoch>) -> Vec<(TypeKey, &'e [Node])> {
+    let is_single = ids.len() == 1;
+    ids.iter()
+        .filter_map(|id| epochs.get(id))
+        .map(|epoch| (if is_single { epoch.kind() } else { epoch.ty() }, &epoch.nodes[..]))
+        .collect()
+}
+
 /// Words that may be pointers.
 fn words<'e>(update: &Update<'e>) -> impl Iterator<Item = u64> + use<'e> {
     let skip = (8 - update.at.offset % 8) as usize % 8;
@@ -437,6 +467,9 @@ impl Watch for Epochs<'_> {
                 offset,
                 len,
             });
+        }
+        if matches!(event.kind, EventKind::Output { .. }) {
+            self.last_output = event.seq;
         }
         let mut over = std::mem::take(&mut self.over);
         self.subjects.event(event, tables, &mut over);
@@ -477,6 +510,7 @@ impl Watch for Epochs<'_> {
                 line: update.line,
                 in_line_order: update.in_line_order,
                 field: subject.field,
+                call: subject.call,
                 stack: update.stack,
                 site,
             });

@@ -3,7 +3,7 @@
 //! From the largest behaviour (most updates, then fewest edges, then the earliest) to the smallest: each is added to every group
 //! whose representative represents it, and begins a group if there is none. Behaviours of one shape are one here.
 
-use super::epochs::{Class, Epoch, EpochId};
+use super::epochs::{Class, Epoch, EpochId, parts};
 use super::shape::Shape;
 use rustc_hash::FxHashMap;
 
@@ -22,9 +22,7 @@ pub(crate) fn shape<'e>(class: &Class, epochs: &'e FxHashMap<EpochId, Epoch>) ->
 }
 
 pub(crate) fn shape_of<'e>(ids: &[EpochId], epochs: &'e FxHashMap<EpochId, Epoch>) -> Shape<'e> {
-    let parts = ids.iter().filter_map(|id| epochs.get(id));
-    let parts: Vec<_> = parts.map(|epoch| (epoch.ty(), &epoch.nodes[..])).collect();
-    Shape::new(&parts)
+    Shape::new(&parts(ids, epochs))
 }
 
 pub(crate) fn group(classes: &[Class], epochs: &FxHashMap<EpochId, Epoch>) -> Vec<Group> {

@@ -5,6 +5,7 @@ use crashproof_model::LineAddress;
 use crashproof_trace::{PmAddress, StackId};
 use rustc_hash::FxHashMap;
 
+use super::subject::InCall;
 use crate::hash::{mix, pair};
 
 /// Never, as far as the trace says.
@@ -22,6 +23,7 @@ pub(crate) struct Node {
     pub line: Option<LineAddress>,
     pub in_line_order: bool,
     pub field: u64,
+    pub call: Option<InCall>,
     pub stack: StackId,
     /// Where in the source, or in the code.
     pub site: u64,

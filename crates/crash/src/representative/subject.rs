@@ -17,6 +17,20 @@ pub(crate) struct Subject {
     pub instance: Instance,
     /// Equal for the same field of any instance of the type.
     pub field: u64,
+    /// If the object is a call.
+    pub call: Option<InCall>,
+}
+
+/// Where in a call a store is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InCall {
+    /// Places in the code from the outermost call to the store.
+    pub path: u64,
+    /// The first of them in this call's function and below.
+    pub place: u64,
+    /// Calls made by this one and by that one, if the store is in them.
+    pub inner: Option<u64>,
+    pub innermore: Option<u64>,
 }
 
 pub(crate) trait Subjects {

@@ -10,12 +10,16 @@ use crashproof_trace::{
 use proptest::prelude::*;
 use rustc_hash::FxHashMap;
 
+use super::analyse;
 use super::epochs::{Class, Epochs, Member};
 use super::groups;
 use super::order::{NodeId, Update, Watch, replay};
 use super::shape::{NEVER, Node, Shape, before};
 use super::subject::{Instance, Subject, Subjects, TypeKey};
 use crate::campaign::CampaignOptions;
+use crate::cursor::{Cursor, Stops};
+use crate::image::SparseImage;
+use crate::strategy::{PassEnd, Representative, Strategy as _, Work};
 
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
@@ -140,6 +144,7 @@ fn node(seq: u64, persistent_at: u64, line: Option<LineAddress>, in_line_order: 
         line,
         in_line_order,
         field,
+        call: None,
         stack: StackId(0),
         site: field,
     }
@@ -272,6 +277,7 @@ impl Subjects for Nested {
             out.push(Subject {
                 instance: (ty, update.at.offset / size),
                 field: update.at.offset % size / 8,
+                call: None,
             });
         }
     }
@@ -425,5 +431,37 @@ proptest! {
             }
         }
         prop_assert_eq!(found, naive);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(100))]
+
+    /// Behaviours that are planned when others have failed are not taken for those, whose walks may be finished.
+    #[test]
+    fn walks_of_all_plans_are_told_apart(actions in prop::collection::vec(action(), 0..40)) {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        write_trace(&trace, &actions);
+        let options = options(Model::Px86, false);
+        let strategy = Representative::new(analyse(&trace, &options, &mut Nested).unwrap());
+        let contents = crate::survey::survey(&trace, &options).unwrap().contents;
+        let mut walks: BTreeMap<(u64, u16, u64), Vec<Vec<u64>>> = BTreeMap::new();
+        let unfinished = PassEnd { unfinished: 1, idle: 0 };
+        for pass in (0..).take_while(|&pass| strategy.has_pass(pass, unfinished)) {
+            let mut image = SparseImage::default();
+            let mut cursor = Cursor::open(&trace, &contents, &options, Stops::CrashPoints, &mut image).unwrap();
+            while let Some(head) = cursor.next(&mut image).unwrap() {
+                let parts = strategy.parts(pass, head);
+                let Some(point) = cursor.point() else { continue };
+                for part in 0..parts {
+                    strategy.failed(&point.head, part);
+                    if let Work::Among { id, options, .. } = strategy.work(pass, &point, part) {
+                        let key = (point.head.seq, point.head.within, id);
+                        prop_assert_eq!(walks.entry(key).or_insert_with(|| options.clone()), &options);
+                    }
+                }
+            }
+        }
     }
 }

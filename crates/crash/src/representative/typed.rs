@@ -150,6 +150,7 @@ impl Subjects for Typed {
                 let subject = Subject {
                     instance: (of_type(ty), u64::from(update.at.file.0) << 48 ^ start),
                     field: u64::from(field.0),
+                    call: None,
                 };
                 // An object that begins with one of its own type is counted once.
                 if !out.contains(&subject) {

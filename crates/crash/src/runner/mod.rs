@@ -45,8 +45,7 @@ pub(crate) fn run(
         Stops::CrashPoints => strategy.planned().unwrap_or(surveyed.survey.states),
         stops => count_stops(trace, &surveyed.contents, options, stops)?,
     };
-    let stops = strategy.stops();
-    let points = match stops {
+    let points = match strategy.stops() {
         Stops::CrashPoints => surveyed.survey.points as u128,
         _ => planned,
     };
@@ -69,6 +68,7 @@ pub(crate) fn run(
         start,
         cut_short: AtomicBool::new(false),
         seen: Mutex::default(),
+        failing: Mutex::default(),
         tested: AtomicU64::new(0),
         failed: AtomicU64::new(0),
         first_failure: OnceLock::new(),
@@ -143,7 +143,10 @@ fn outcome(shared: &Shared<'_>, points: u128, findings: Vec<Finding>) -> Outcome
             states_pruned: shared.pruned(tested),
             states_failed: shared.failed.load(Ordering::Relaxed),
             first_failure: shared.first_failure.get().copied(),
-            points_total: points.try_into().unwrap_or(u64::MAX),
+            points_total: shared
+                .strategy
+                .points()
+                .unwrap_or(points.try_into().unwrap_or(u64::MAX)),
             points_reached: lock(&shared.points).len() as u64,
             seconds: shared.start.elapsed().as_secs_f64(),
             cut_short: shared.cut_short.load(Ordering::Relaxed),
@@ -212,9 +215,10 @@ fn resume(shared: &Shared<'_>, entries: Vec<Entry>) -> Vec<Failure> {
         };
         if lock(&shared.seen).insert(record.state) {
             shared.tested.fetch_add(1, Ordering::Relaxed);
-            shared
-                .failed
-                .fetch_add((record.verdict == Verdict::Fails) as u64, Ordering::Relaxed);
+            if record.verdict == Verdict::Fails {
+                lock(&shared.failing).insert(record.state);
+                shared.failed.fetch_add(1, Ordering::Relaxed);
+            }
         }
         if let Some(touched) = &record.touched {
             shared.output_read.fetch_or(record.output_read, Ordering::Relaxed);
@@ -359,7 +363,7 @@ fn work(
             };
             while next < end {
                 let part = next - passed;
-                let goes_on = worker.part(shared.strategy.work(pass, &point, part), part)?;
+                let goes_on = worker.part(shared.strategy.work(pass, &point, part))?;
                 if std::mem::take(&mut worker.failed) {
                     shared.strategy.failed(&point.head, part);
                 }

@@ -37,6 +37,8 @@ pub(super) struct Shared<'a> {
     pub start: Instant,
     pub cut_short: AtomicBool,
     pub seen: Mutex<FxHashSet<u128>>,
+    /// Those of them that failed.
+    pub failing: Mutex<FxHashSet<u128>>,
     pub tested: AtomicU64,
     pub failed: AtomicU64,
     pub first_failure: OnceLock<FirstFailure>,
@@ -59,7 +61,7 @@ pub(super) struct Shared<'a> {
     pub warnings: Mutex<Vec<String>>,
 }
 
-/// A crash point: its event, and how much of the event was done; and which part of the work there, if a strategy has several.
+/// A crash point: its event, and how much of the event was done; and which of the walks there, if a strategy has several.
 pub(super) type PointKey = (u64, u16, u64);
 
 /// States that came up, or are alike to one that did in all that the recovery reads.

@@ -49,7 +49,7 @@ pub(super) struct Worker<'a> {
 
 impl Worker<'_> {
     /// Whether to go on.
-    pub fn part(&mut self, work: Work<'_>, part: u64) -> Result<bool, CrashError> {
+    pub fn part(&mut self, work: Work<'_>) -> Result<bool, CrashError> {
         let (states, once) = match work {
             Work::States(states) => (states, false),
             Work::Once(states) => (states, true),
@@ -64,9 +64,9 @@ impl Worker<'_> {
                 };
                 return self.walk(walk, 0, products.map(among));
             }
-            Work::Among(walk, options) => {
+            Work::Among { walk, id, options } => {
                 let among = options.into_iter().map(Among::List).collect();
-                return self.walk(walk, part, std::iter::once(among));
+                return self.walk(walk, id, std::iter::once(among));
             }
         };
         for state in states {
@@ -93,6 +93,7 @@ impl Worker<'_> {
         }
         let hash = self.point.state_hash(state);
         if !lock(&self.shared.seen).insert(hash) {
+            self.failed |= lock(&self.shared.failing).contains(&hash);
             return Ok(Tested::Known);
         }
         self.run(state, hash, true)
@@ -177,6 +178,7 @@ impl Worker<'_> {
         let (mut failure, mut recovered) = (None, None);
         if verdict == Verdict::Fails {
             shared.failed.fetch_add(1, Ordering::Relaxed);
+            lock(&shared.failing).insert(hash);
             shared.first_failure.get_or_init(|| FirstFailure {
                 states: shared.tested.load(Ordering::Relaxed),
                 seconds: shared.start.elapsed().as_secs_f64(),
@@ -254,8 +256,8 @@ impl Worker<'_> {
     }
 
     /// Goes over all states that the recovery can tell apart. Whether the campaign goes on.
-    fn walk(&mut self, walk: Walk, part: u64, products: impl Iterator<Item = Vec<Among>>) -> Result<bool, CrashError> {
-        let key = (self.point.head.seq, self.point.head.within, part);
+    fn walk(&mut self, walk: Walk, id: u64, products: impl Iterator<Item = Vec<Among>>) -> Result<bool, CrashError> {
+        let key = (self.point.head.seq, self.point.head.within, id);
         let Some(generation) = lock(&self.shared.coverage).begin_walk(key) else {
             return Ok(true);
         };

@@ -40,7 +40,12 @@ pub(crate) enum Work<'p> {
     /// All states of the point that the recovery can tell apart, as far as so many runs go.
     Walk(Walk),
     /// Those in which each line has one of its options here.
-    Among(Walk, Vec<Vec<u64>>),
+    Among {
+        walk: Walk,
+        /// Tells it from other walks at this point, in any pass.
+        id: u64,
+        options: Vec<Vec<u64>>,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +84,11 @@ pub(crate) trait Strategy: Send + Sync {
 
     /// States that it will test, if these are not all that are allowed.
     fn planned(&self) -> Option<u128> {
+        None
+    }
+
+    /// Crash points at which it tests anything, if these are not all there are; as far as it knows by now.
+    fn points(&self) -> Option<u64> {
         None
     }
 

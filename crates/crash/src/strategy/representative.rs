@@ -1,13 +1,15 @@
 //! Squint's strategy, extended: the crash states of the representatives of all groups of update behaviours; then, of each group
 //! whose representative failed, those of behaviours from source positions not tested yet ([`crate::representative`]).
 //!
-//! The first pass makes the few states at each point that most bugs show in. The next ones walk over all combinations of
-//! the behaviour's stores, less those that the recovery cannot tell apart, and end when that is done or after
-//! [`RUNS`] at a point: a behaviour that leaves dozens of lines uncertain at once has more combinations than anyone can test.
+//! Behaviours that stand for most come first. A first pass over them makes the few states at each point that most bugs show
+//! in. The next walks over all combinations of the behaviour's stores, less those that the recovery cannot tell apart, and ends
+//! when that is done or after some [`RUNS`] at a point: a behaviour that leaves dozens of lines uncertain at once has more
+//! combinations than anyone can test.
 
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use crashproof_report as report;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -18,12 +20,18 @@ use crate::cursor::{Contents, Cursor, Stops};
 use crate::error::CrashError;
 use crate::image::SparseImage;
 use crate::representative::choices::{Others, Tested};
-use crate::representative::situation::Situations;
+use crate::representative::situation::{Candidate, Situations};
 use crate::representative::{At, Behaviours, behaviours};
 use crate::state::{CrashPoint, PointHead, PointKind};
 
-/// Runs at a point for one behaviour, pass by pass.
-const RUNS: [u64; 2] = [4, 16];
+/// What a pass does: each tier has the first two, one after the other; then each has the last.
+const FIRST_LOOK: usize = 0;
+const SHORT_WALK: usize = 1;
+const LONG_WALK: usize = 2;
+/// Runs at a point for one behaviour, by what the pass does.
+const RUNS: [u64; 3] = [0, 4, 16];
+/// (Behaviour, crash point) pairs in the first tier; each further one has four times as many.
+const FIRST_TIER: usize = 32;
 const VARIANTS: [Others; 2] = [Others::Persisted, Others::AsMust];
 
 /// A behaviour that is to be tested.
@@ -32,21 +40,57 @@ struct Item {
     tested: Tested,
 }
 
+/// Behaviours by crash point.
+type Tier = FxHashMap<At, Vec<usize>>;
+
 /// What a pass is about.
 #[derive(Default)]
 struct Current {
     items: Vec<Item>,
-    at: FxHashMap<At, Vec<usize>>,
-    /// 0 is the first look, then walks.
+    /// Number of the first item among those of all plans.
+    first: u64,
+    /// What represents most is in the first; each is a pass over the trace.
+    tiers: Vec<Tier>,
+    tier: usize,
     step: usize,
     /// The representatives are done.
     members: bool,
+    /// Of each pass so far.
+    rounds: Vec<u32>,
+}
+
+impl Current {
+    fn items_at(&self, tier: &Tier, head: &PointHead) -> Vec<usize> {
+        let end = (head.what == PointKind::End).then_some(At::End);
+        let at = [Some(At::Event(head.seq)), end];
+        let lists = at.into_iter().flatten().filter_map(|at| tier.get(&at));
+        lists.flatten().copied().collect()
+    }
+
+    fn variants(&self) -> usize {
+        if self.step == FIRST_LOOK { 1 } else { VARIANTS.len() }
+    }
+
+    /// The number of the item that a part is about.
+    fn item(&self, head: &PointHead, part: u64) -> Option<usize> {
+        let items = self.items_at(self.tiers.get(self.tier)?, head);
+        items.get(part as usize / self.variants()).copied()
+    }
+
+    /// Notes that there is one more pass.
+    fn pass(&mut self, new_round: bool) -> bool {
+        let last = self.rounds.last().copied().unwrap_or(0);
+        self.rounds.push(last + new_round as u32);
+        true
+    }
 }
 
 pub(crate) struct Representative {
     behaviours: Behaviours,
     /// Crash states of the representatives.
     planned: u128,
+    /// Crash points of what is tested.
+    points: Mutex<FxHashSet<(u64, u16)>>,
     /// By group.
     failed: Vec<AtomicBool>,
     current: RwLock<Current>,
@@ -58,8 +102,13 @@ impl Representative {
         let mut image = SparseImage::default();
         let mut cursor = Cursor::open(trace, contents, options, Stops::CrashPoints, &mut image)?;
         while let Some(head) = cursor.next(&mut image)? {
+            let (seq, within) = (head.seq, head.within);
             let current = strategy.current();
-            let items: Vec<usize> = Representative::items_at(head, &current).collect();
+            let items: Vec<usize> = current
+                .tiers
+                .iter()
+                .flat_map(|tier| current.items_at(tier, head))
+                .collect();
             let Some(point) = (!items.is_empty()).then(|| cursor.point()).flatten() else {
                 continue;
             };
@@ -68,15 +117,17 @@ impl Representative {
             let states = states.fold(0, u128::saturating_add);
             drop(current);
             strategy.planned = strategy.planned.saturating_add(states);
+            strategy.note_point(seq, within);
         }
         Ok(strategy)
     }
 
-    fn new(behaviours: Behaviours) -> Representative {
+    pub fn new(behaviours: Behaviours) -> Representative {
         let failed = behaviours.groups.iter().map(|_| AtomicBool::new(false)).collect();
         let mut strategy = Representative {
             behaviours,
             planned: 0,
+            points: Mutex::default(),
             failed,
             current: RwLock::default(),
         };
@@ -89,23 +140,49 @@ impl Representative {
         self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn note_point(&self, seq: u64, within: u16) {
+        let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
+        points.insert((seq, within));
+    }
+
     /// For members (group, number in it).
     fn plan(&self, members: Vec<(usize, usize)>) -> Current {
         let mut current = Current::default();
-        let mut situations = Situations::default();
+        let mut candidates = Vec::new();
         for (group, number) in members {
             let Some(member) = self.behaviours.members(&self.behaviours.groups[group]).nth(number) else {
                 continue;
             };
             for (point, later) in self.behaviours.points(member) {
-                if situations.add(&self.behaviours, member, point, later) {
-                    current.at.entry(point).or_default().push(current.items.len());
+                if let Some(candidate) = Candidate::new(&self.behaviours, member, point, later) {
+                    candidates.push((candidate, current.items.len(), point));
                 }
             }
             current.items.push(Item {
                 group,
                 tested: self.behaviours.tested(member),
             });
+        }
+        candidates.sort_by_key(|(candidate, ..)| candidate.order());
+        let mut situations = Situations::default();
+        let mut planned: Vec<(usize, At)> = Vec::new();
+        for (candidate, item, point) in candidates {
+            if situations.add(candidate) {
+                planned.push((item, point));
+            }
+        }
+        let represents = |item: usize| self.behaviours.groups[current.items[item].group].count;
+        planned.sort_by_key(|&(item, _)| Reverse(represents(item)));
+        let mut left = &planned[..];
+        while !left.is_empty() || current.tiers.is_empty() {
+            let size = FIRST_TIER << (2 * current.tiers.len()).min(32);
+            let (some, rest) = left.split_at(left.len().min(size));
+            let mut tier = Tier::default();
+            for &(item, point) in some {
+                tier.entry(point).or_default().push(item);
+            }
+            current.tiers.push(tier);
+            left = rest;
         }
         current
     }
@@ -130,24 +207,33 @@ impl Representative {
         }
         further
     }
-
-    fn items_at(head: &PointHead, current: &Current) -> impl Iterator<Item = usize> {
-        let end = (head.what == PointKind::End).then_some(At::End);
-        let at = [Some(At::Event(head.seq)), end];
-        let lists = at.into_iter().flatten().filter_map(|at| current.at.get(&at));
-        lists.flatten().copied().collect::<Vec<_>>().into_iter()
-    }
 }
 
 impl Strategy for Representative {
     fn has_pass(&self, pass: u32, last: PassEnd) -> bool {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if pass == 0 {
-            return true;
+            return current.pass(true);
         }
-        if current.step == 0 || last.unfinished > 0 && current.step < RUNS.len() {
-            current.step += 1;
-            return true;
+        let is_last = current.tier + 1 >= current.tiers.len();
+        match current.step {
+            FIRST_LOOK => {
+                current.step = SHORT_WALK;
+                return current.pass(false);
+            }
+            SHORT_WALK if !is_last => {
+                (current.step, current.tier) = (FIRST_LOOK, current.tier + 1);
+                return current.pass(false);
+            }
+            SHORT_WALK if last.unfinished > 0 => {
+                (current.step, current.tier) = (LONG_WALK, 0);
+                return current.pass(true);
+            }
+            LONG_WALK if !is_last => {
+                current.tier += 1;
+                return current.pass(false);
+            }
+            _ => {}
         }
         if current.members {
             return false;
@@ -156,39 +242,60 @@ impl Strategy for Representative {
         if further.is_empty() {
             return false;
         }
-        *current = self.plan(further);
-        current.members = true;
-        true
+        *current = Current {
+            first: current.first + current.items.len() as u64,
+            members: true,
+            rounds: std::mem::take(&mut current.rounds),
+            ..self.plan(further)
+        };
+        current.pass(true)
+    }
+
+    fn round(&self, pass: u32) -> u32 {
+        self.current().rounds.get(pass as usize).copied().unwrap_or(0)
     }
 
     fn parts(&self, _pass: u32, head: &PointHead) -> u64 {
         let current = self.current();
-        let variants = if current.step == 0 { 1 } else { VARIANTS.len() as u64 };
-        Representative::items_at(head, &current).count() as u64 * variants
+        let Some(tier) = current.tiers.get(current.tier) else {
+            return 0;
+        };
+        let items = current.items_at(tier, head).len();
+        if current.members && items > 0 {
+            self.note_point(head.seq, head.within);
+        }
+        (items * current.variants()) as u64
     }
 
     fn work<'p>(&self, _pass: u32, point: &'p CrashPoint, part: u64) -> Work<'p> {
         let current = self.current();
-        let variants = if current.step == 0 { 1 } else { VARIANTS.len() };
-        let item = Representative::items_at(&point.head, &current).nth(part as usize / variants);
-        let Some(item) = item.map(|item| &current.items[item]) else {
+        let Some(number) = current.item(&point.head, part) else {
             return Work::States(Box::new(std::iter::empty()));
         };
-        if current.step == 0 {
+        let item = &current.items[number];
+        if current.step == FIRST_LOOK {
             let states = VARIANTS.map(|others| item.tested.choices(point, others).early());
             return Work::States(Box::new(states.into_iter().flatten()));
         }
-        let choices = item.tested.choices(point, VARIANTS[part as usize % variants]);
-        let walk = Walk {
-            runs: RUNS[current.step - 1],
-            way: 0,
-            ways: 1,
-        };
-        Work::Among(walk, choices.options)
+        let variant = part as usize % VARIANTS.len();
+        Work::Among {
+            walk: Walk {
+                runs: RUNS[current.step],
+                way: 0,
+                ways: 1,
+            },
+            id: (current.first + number as u64) * VARIANTS.len() as u64 + variant as u64,
+            options: item.tested.choices(point, VARIANTS[variant]).options,
+        }
     }
 
     fn planned(&self) -> Option<u128> {
         Some(self.planned)
+    }
+
+    fn points(&self) -> Option<u64> {
+        let points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(points.len() as u64)
     }
 
     fn behaviours(&self) -> Option<report::Behaviours> {
@@ -204,8 +311,7 @@ impl Strategy for Representative {
 
     fn failed(&self, head: &PointHead, part: u64) {
         let current = self.current();
-        let variants = if current.step == 0 { 1 } else { VARIANTS.len() };
-        if let Some(item) = Representative::items_at(head, &current).nth(part as usize / variants) {
+        if let Some(item) = current.item(head, part) {
             self.failed[current.items[item].group].store(true, Ordering::Relaxed);
         }
     }
