@@ -25,7 +25,7 @@ pub type SpotId = usize;
 #[derive(Default)]
 pub struct Places {
     stacks: Stacks,
-    typing: Typing,
+    merged: FxHashMap<StackId, bool>,
     of_stack: FxHashMap<StackId, Option<SpotId>>,
     ids: FxHashMap<Spot, SpotId>,
 }
@@ -37,7 +37,11 @@ impl Places {
 
     /// Whether the compiler made the store of several source lines, of which the position is only one.
     pub fn is_merged(&mut self, stack: StackId, tables: &Tables) -> bool {
-        self.typing.is_merged(tables, stack)
+        // What Typing keeps stays in one thread, and few stacks are asked for.
+        *self
+            .merged
+            .entry(stack)
+            .or_insert_with(|| Typing::new().is_merged(tables, stack))
     }
 
     pub fn spot(&mut self, change: &Change, tables: &Tables) -> SpotId {
