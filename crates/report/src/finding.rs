@@ -250,7 +250,8 @@ pub struct Stats {
     /// If there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,
-    /// Crash points, and those of them at which some state was tested or known.
+    /// Crash points (of `representative`: those of the behaviours that it tests), and those of them at which some state was
+    /// tested or known.
     #[serde(default)]
     pub points_total: u64,
     #[serde(default)]
