@@ -29,13 +29,14 @@ pub struct Design {
 impl Design {
     /// The findings that the patch repairs.
     pub fn fixed(&self) -> impl Iterator<Item = usize> + '_ {
-        let fixes = self.plan.fixes.iter().enumerate();
-        let refused: BTreeSet<usize> = fixes
-            .clone()
-            .filter(|(index, _)| self.impossible.contains_key(index))
-            .flat_map(|(_, fix)| fix.findings.iter().copied())
+        let fixes = &self.plan.fixes;
+        let refused: BTreeSet<usize> = self
+            .impossible
+            .keys()
+            .filter_map(|&index| fixes.get(index))
+            .flat_map(|fix| fix.findings.iter().copied())
             .collect();
-        let fixed: BTreeSet<usize> = fixes.flat_map(|(_, fix)| fix.findings.iter().copied()).collect();
+        let fixed: BTreeSet<usize> = fixes.iter().flat_map(|fix| fix.findings.iter().copied()).collect();
         fixed.into_iter().filter(move |finding| !refused.contains(finding))
     }
 }

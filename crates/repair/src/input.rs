@@ -220,10 +220,8 @@ fn complete(mut finding: Value) -> Value {
         return finding;
     };
     let own = |name: &str, fields: &Map<String, Value>| fields.get(name).cloned().unwrap_or(Value::Null);
-    if !fields
-        .get("stack")
-        .is_some_and(|stack| stack.as_array().is_some_and(|stack| !stack.is_empty()))
-    {
+    let stack = fields.get("stack").and_then(Value::as_array);
+    if stack.is_none_or(Vec::is_empty) {
         let frame = json!({
             "function": own("function", fields),
             "file": own("file", fields),

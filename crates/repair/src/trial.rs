@@ -301,7 +301,7 @@ fn complete(run: &Run) -> Result<(), TrialError> {
 /// `crashproof test` of the one test; what its crash test found, with the names of the tree. `None`: it could not be done.
 fn crash_test(site: &Site, recovery: &toml::Table) -> Result<Option<Report>, CommandError> {
     let (config, json, log) = (site.file("crash.toml"), site.file("crash.json"), site.file("crash.log"));
-    let text = site.copy.from_tree(&recovery.to_string());
+    let text = site.copy.text_from_tree(&recovery.to_string());
     std::fs::write(&config, text).map_err(|source| CommandError::Log {
         path: config.clone(),
         source,

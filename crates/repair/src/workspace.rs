@@ -240,7 +240,7 @@ impl Copy {
     }
 
     /// The other way round.
-    pub fn from_tree(&self, text: &str) -> String {
+    pub fn text_from_tree(&self, text: &str) -> String {
         replace_path(text, &self.tree.to_string_lossy(), &self.root.to_string_lossy())
     }
 

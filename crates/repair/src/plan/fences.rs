@@ -52,7 +52,7 @@ impl<'m> Fences<'m> {
         let Some(entry) = function.blocks().next() else {
             return false;
         };
-        let fences = self.from_block(entry, None) == Paths::Fenced;
+        let fences = self.paths_of_block(entry, None) == Paths::Fenced;
         self.always.borrow_mut().insert(function, Some(fences));
         fences
     }
@@ -99,7 +99,7 @@ impl<'m> Fences<'m> {
                 return end;
             }
         }
-        self.from_blocks(instruction.block().map_or_else(Vec::new, Block::successors), until)
+        self.paths_of_blocks(instruction.block().map_or_else(Vec::new, Block::successors), until)
     }
 
     /// Whether every path from after one instruction comes to another, over instructions that are allowed alone.
@@ -136,11 +136,11 @@ impl<'m> Fences<'m> {
         true
     }
 
-    fn from_block(&self, entry: Block<'m>, until: Option<Value<'m>>) -> Paths {
-        self.from_blocks(vec![entry], until)
+    fn paths_of_block(&self, entry: Block<'m>, until: Option<Value<'m>>) -> Paths {
+        self.paths_of_blocks(vec![entry], until)
     }
 
-    fn from_blocks(&self, mut pending: Vec<Block<'m>>, until: Option<Value<'m>>) -> Paths {
+    fn paths_of_blocks(&self, mut pending: Vec<Block<'m>>, until: Option<Value<'m>>) -> Paths {
         let mut seen: FxHashSet<Block> = FxHashSet::default();
         let mut worst = Paths::Fenced;
         while let Some(block) = pending.pop() {

@@ -59,8 +59,8 @@ impl<'m, 'a> Subprograms<'m, 'a> {
     /// The name of the function's persistent copy, which [`Subprograms::check`] has allowed.
     pub fn copy_of(&mut self, function: Value<'m>) -> String {
         for needing in self.needing_copies(function).unwrap_or_default() {
-            if !self.copies.contains_key(&needing) {
-                self.copies.insert(needing, copy_name(needing));
+            if let std::collections::hash_map::Entry::Vacant(entry) = self.copies.entry(needing) {
+                entry.insert(copy_name(needing));
                 self.made.push(needing);
             }
         }

@@ -288,7 +288,7 @@ fn a_tie_is_the_innermosts_and_nothing_goes_beyond_durable_by() {
     assert_eq!(edits(&hoisted(&code, &[finding], &[])), ["flush+fence 2"]);
     // Within `modify` already it had to be durable: the call of `modify` comes too late.
     let early = code.missing_flush(stack, Exit, "exit modify@store foo@modify main");
-    let plan = hoisted(&code, &[early.clone()], &[("modify", 5), ("update", 1)]);
+    let plan = hoisted(&code, std::slice::from_ref(&early), &[("modify", 5), ("update", 1)]);
     assert_eq!(edits(&plan), ["call+fence update_persist 5"]);
     // Without the event nothing is known but the store.
     let unknown = Finding {
