@@ -6,6 +6,9 @@ pub(super) trait Aliases<'m> {
     /// The heuristic's score of each place, store or call; `None`: it is no candidate, because it (or a call further in) passes no pointer.
     fn scores(&self, places: &[Value<'m>]) -> Vec<Option<i64>>;
 
+    /// The same by the trace alone, to choose among equals.
+    fn scores_of_trace(&self, places: &[Value<'m>]) -> Vec<Option<i64>>;
+
     /// Whether the pointer may be to persistent memory.
     fn may_be_pm(&self, pointer: Value<'m>) -> bool;
 
@@ -19,6 +22,10 @@ pub(super) struct NoAliases;
 impl<'m> Aliases<'m> for NoAliases {
     fn scores(&self, places: &[Value<'m>]) -> Vec<Option<i64>> {
         vec![Some(0); places.len()]
+    }
+
+    fn scores_of_trace(&self, places: &[Value<'m>]) -> Vec<Option<i64>> {
+        self.scores(places)
     }
 
     fn may_be_pm(&self, pointer: Value<'m>) -> bool {

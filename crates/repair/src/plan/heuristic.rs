@@ -1,7 +1,8 @@
 //! The heuristic of section 4.3: where a fix does the least to memory that is not persistent.
 //!
-//! A candidate's score is, summed over the pointers that it passes (of a store: the one that it writes through), the number of PM aliases less the
-//! number of other aliases. The paper counts "aliases to pointers"; which pointers, it shows in listing 6 alone, where `addr` has two: those that
+//! A candidate's score is, of the pointer that the store writes through, or that a call hands down to it, the number of PM aliases less the
+//! number of other aliases. Deviation: the paper sums over all pointers that a call passes. What a function only reads says nothing of where it
+//! writes, and would keep each fix of a `copy(to, from)` in `copy`; all pointers count only further out than where the pointer comes from. The paper counts "aliases to pointers"; which pointers, it shows in listing 6 alone, where `addr` has two: those that
 //! the callers of `modify` pass, not the copies of them on the way. So what is counted here is where pointers come from:
 //!
 //! - [`Mode::Program`]: the abstract objects of the pointer analysis ([`PointsTo`]) that a pointer may point to, each once, whatever the offset. An object
@@ -9,6 +10,9 @@
 //!   was handed down as a parameter to the store (`pm_addr` on line 15, not `addr` on line 3, which points to everything that anyone passes).
 //! - [`Mode::Trace`]: without the analysis. The pointers that direct callers hand down, followed up to where each comes from; PM are those that the trace
 //!   shows to write PM.
+//!
+//! Where both places have the same score by the program, the trace decides: calling contexts are not told apart by the analysis, and so a pointer that a
+//! shared function returned may seem to be to anything.
 //!
 //! Both give listing 6 its scores 0, 0 and 1. Functions are no data and do not count. Deviation: the paper rules out calls that pass no argument;
 //! here, those that pass no pointer, for the same reason (PM is reached through globals, and so it is whoever calls), and so are all calls
@@ -58,11 +62,9 @@ impl<'m, 'a> Heuristic<'m, 'a> {
         mode: Mode,
     ) -> Heuristic<'m, 'a> {
         let mut callers: FxHashMap<Value, Vec<Value>> = FxHashMap::default();
-        if mode == Mode::Trace {
-            for call in functions.flat_map(Value::instructions) {
-                if let Some(callee) = call.called_function().filter(|callee| callee.has_body()) {
-                    callers.entry(callee).or_default().push(call);
-                }
+        for call in functions.flat_map(Value::instructions) {
+            if let Some(callee) = call.called_function().filter(|callee| callee.has_body()) {
+                callers.entry(callee).or_default().push(call);
             }
         }
         let mut pm_pointers = FxHashSet::default();
@@ -80,22 +82,22 @@ impl<'m, 'a> Heuristic<'m, 'a> {
             callers,
             sources: RefCell::default(),
         };
-        if mode == Mode::Trace {
-            heuristic.pm_pointers = pm_pointers
-                .iter()
-                .flat_map(|pointer| heuristic.sources(*pointer))
-                .collect();
-        }
+        heuristic.pm_pointers = pm_pointers
+            .iter()
+            .flat_map(|pointer| heuristic.sources(*pointer))
+            .collect();
         heuristic
     }
 
-    fn score(&self, pointer: Value<'m>) -> i64 {
+    fn score(&self, pointer: Value<'m>, mode: Mode) -> i64 {
         let count = |is_pm: bool| if is_pm { 1 } else { -1 };
-        match self.mode {
+        match mode {
             Mode::Program => {
                 let objects = self.points_to.objects(pointer.raw()).into_iter();
                 let data = objects.filter(|object| !matches!(self.points_to.kind(*object), ObjectKind::Function(_)));
-                data.map(|object| count(self.pm_objects.contains(&object))).sum()
+                // A pointer that writes PM may seem to point to the heap, too, because calling contexts are not told apart; that is no PM.
+                let is_pm = |object| self.pm_objects.contains(&object) && self.points_to.may_be_persistent(object);
+                data.map(|object| count(is_pm(object))).sum()
             }
             Mode::Trace => {
                 let sources = self.sources(pointer);
@@ -105,6 +107,23 @@ impl<'m, 'a> Heuristic<'m, 'a> {
                     .sum()
             }
         }
+    }
+
+    fn scores_in(&self, places: &[Value<'m>], mode: Mode) -> Vec<Option<i64>> {
+        let mut is_out = false;
+        let mut scores = Vec::new();
+        let mut handed_down = places.first().and_then(|store| store.destination());
+        for (index, place) in places.iter().enumerate() {
+            if index > 0 {
+                let parameter = handed_down.and_then(parameter);
+                handed_down = parameter.and_then(|(_, index)| argument(*place, index));
+            }
+            is_out |= pointers(*place).is_empty();
+            let pointers = handed_down.map_or_else(|| pointers(*place), |pointer| vec![pointer]);
+            let sum = || pointers.iter().map(|pointer| self.score(*pointer, mode)).sum();
+            scores.push((!is_out).then(sum));
+        }
+        scores
     }
 
     /// The pointers that a pointer was handed down from by direct calls; itself, if it was not.
@@ -136,14 +155,11 @@ impl<'m, 'a> Heuristic<'m, 'a> {
 
 impl<'m> Aliases<'m> for Heuristic<'m, '_> {
     fn scores(&self, places: &[Value<'m>]) -> Vec<Option<i64>> {
-        let mut is_out = false;
-        let mut scores = Vec::new();
-        for place in places {
-            let pointers = pointers(*place);
-            is_out |= pointers.is_empty();
-            scores.push((!is_out).then(|| pointers.iter().map(|pointer| self.score(*pointer)).sum()));
-        }
-        scores
+        self.scores_in(places, self.mode)
+    }
+
+    fn scores_of_trace(&self, places: &[Value<'m>]) -> Vec<Option<i64>> {
+        self.scores_in(places, Mode::Trace)
     }
 
     /// To memory that may be mapped, or that the trace shows to be.
@@ -181,16 +197,16 @@ impl<'m> PmWrite<'m> {
         let mut pointer = self.at.destination()?.base();
         for call in &self.calls {
             let Some((_, index)) = parameter(pointer) else { break };
-            let Some(argument) = call
-                .operand(index)
-                .filter(|_| (index as usize) < call.arguments().len())
-            else {
-                break;
-            };
+            let Some(argument) = argument(*call, index) else { break };
             pointer = argument.base();
         }
         Some(origin(pointer))
     }
+}
+
+fn argument<'m>(call: Value<'m>, index: u32) -> Option<Value<'m>> {
+    call.operand(index)
+        .filter(|_| (index as usize) < call.arguments().len())
 }
 
 /// The pointers that a store writes through, or a call passes.

@@ -111,7 +111,8 @@ impl<'m> Planner<'m, '_> {
             .collect();
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         // Stable: the innermost of equals stays first. The store is always possible, whatever its score.
-        order.sort_by_key(|&index| std::cmp::Reverse(candidates[index].1.score));
+        let by_trace = aliases.scores_of_trace(&places);
+        order.sort_by_key(|&index| std::cmp::Reverse((candidates[index].1.score, by_trace[index])));
         let mut chosen = None;
         for index in order {
             let (place, candidate) = &mut candidates[index];
