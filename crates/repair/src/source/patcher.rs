@@ -350,9 +350,16 @@ fn coalesced(flushes: Vec<Flushed>) -> Vec<Flushed> {
     if !is_one || (object.bytes > SMALL && object.bytes.div_ceil(LINE) > touched.len() as u64) {
         return flushes;
     }
+    // Behind the object lies its flexible array: one range.
+    let mut tails = members.iter().filter_map(|member| member.tail.as_ref());
+    let size = match (tails.next(), tails.next()) {
+        (None, _) => object.size,
+        (Some(tail), None) => format!("{} + {tail}", object.size),
+        _ => return flushes,
+    };
     let mut flush = flushes[0].clone();
     flush.address = object.address;
-    flush.size = object.size;
+    flush.size = size;
     flush.member_of = None;
     flush.is_in_one_line = false;
     vec![flush]

@@ -41,6 +41,11 @@ impl<'a> FunctionTree<'a> {
             }
             Target::Range { address, size } => {
                 let text = spell(address)?;
+                let is_sum = |node| matches!(self.name(self.strip(node)).as_str(), "*" | "+" | "-");
+                let summand = match size {
+                    Size::Bytes(size) if !is_sum(size) => Some(self.as_factor(size, &spell(size)?)),
+                    _ => None,
+                };
                 let size = match size {
                     Size::Bytes(size) => spell(size)?,
                     Size::Elements(size, count) => {
@@ -53,7 +58,11 @@ impl<'a> FunctionTree<'a> {
                     Size::Wide(count) => format!("{} * sizeof(wchar_t)", self.as_factor(count, &spell(count)?)),
                     Size::String => format!("strlen({text}) + 1"),
                 };
-                Ok(plain(text, size, address))
+                let member_of = self.object_before(address, summand.as_ref().unwrap_or(&size), substitutions);
+                Ok(Flushed {
+                    member_of,
+                    ..plain(text, size, address)
+                })
             }
             Target::Member(node) => {
                 let name = self.name(node);
@@ -179,6 +188,27 @@ impl<'a> FunctionTree<'a> {
             bytes,
             offset: field.get_offset_of_field().unwrap_or(0) as u64 / 8,
             length: self.ty(node).and_then(|ty| ty.get_sizeof().ok()).unwrap_or(0) as u64,
+            tail: None,
+        })
+    }
+
+    /// The object whose flexible array member, with nothing between it and the end of the struct, begins at an address.
+    fn object_before(&self, address: NodeId, size: &str, substitutions: &Substitutions) -> Option<Object> {
+        let node = self.strip_parentheses(self.strip(address));
+        let field = self.nodes[node]
+            .entity
+            .get_reference()
+            .filter(|field| field.get_kind() == EntityKind::FieldDecl)?;
+        if self.kind(node) != EntityKind::MemberRefExpr
+            || field.get_type()?.get_canonical_type().get_kind() != TypeKind::IncompleteArray
+        {
+            return None;
+        }
+        let object = self.object(node, &field, substitutions).ok()?;
+        (object.offset == object.bytes).then(|| Object {
+            length: 0,
+            tail: Some(size.to_owned()),
+            ..object
         })
     }
 

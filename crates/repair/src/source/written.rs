@@ -65,6 +65,8 @@ pub struct Object {
     /// Of the member.
     pub offset: u64,
     pub length: u64,
+    /// If the member is a flexible array: how much of it was written, as a summand.
+    pub tail: Option<String>,
 }
 
 impl<'a> FunctionTree<'a> {
