@@ -7,7 +7,9 @@ pub(super) trait Aliases<'m> {
     fn scores(&self, places: &[Value<'m>]) -> Vec<Option<i64>>;
 
     /// The same by the trace alone, to choose among equals.
-    fn scores_of_trace(&self, places: &[Value<'m>]) -> Vec<Option<i64>>;
+    fn scores_of_trace(&self, places: &[Value<'m>]) -> Vec<Option<i64>> {
+        self.scores(places)
+    }
 
     /// Whether the pointer may be to persistent memory.
     fn may_be_pm(&self, pointer: Value<'m>) -> bool;
@@ -22,10 +24,6 @@ pub(super) struct NoAliases;
 impl<'m> Aliases<'m> for NoAliases {
     fn scores(&self, places: &[Value<'m>]) -> Vec<Option<i64>> {
         vec![Some(0); places.len()]
-    }
-
-    fn scores_of_trace(&self, places: &[Value<'m>]) -> Vec<Option<i64>> {
-        self.scores(places)
     }
 
     fn may_be_pm(&self, pointer: Value<'m>) -> bool {
