@@ -1,5 +1,4 @@
-// repair: left
-// refuses: labelled body without braces
+// repair: flush+fence
 // The statement belongs to its label, and the label is its if's body.
 #include "persist.h"
 #include "pool.h"

@@ -1,5 +1,4 @@
-// repair: left
-// refuses: condition of a loop
+// repair: flush+fence
 // The store is in the condition of a while: it runs once more than the body.
 #include "persist.h"
 #include "pool.h"
