@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: flush
 // build: $CC -g -O2 -o app root.c -lpmemobj
 // Two fields of the root object; one is persisted by pmemobj_persist.
 #include <libpmemobj.h>

@@ -1,5 +1,5 @@
-// repair: flush
-// The program's flush is clflush, which needs no fence.
+// repair: flush+fence
+// The program's flush is clflush, which would need no fence; one more does no harm.
 #include "pool.h"
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: subprogram+fence open_device
 // A table of operations; the one that stores is used on PM only.
 #include "persist.h"
 #include "pool.h"

@@ -1,4 +1,4 @@
-// repair: flush+fence
+// repair: flush
 // The store is in the condition of an if.
 #include "persist.h"
 #include "pool.h"

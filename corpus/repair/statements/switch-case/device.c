@@ -1,4 +1,4 @@
-// repair: flush, flush+fence
+// repair: flush, flush
 // Stores in cases of a switch, one that falls through.
 #include "persist.h"
 #include "pool.h"
