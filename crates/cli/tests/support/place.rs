@@ -37,10 +37,21 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         std::fs::copy(program(), folder.path().join("pool")).unwrap();
         let place = Place { folder };
-        let created = Command::new("./pool")
-            .args(["create", "p"])
-            .current_dir(place.path())
-            .status();
+        let create = || {
+            Command::new("./pool")
+                .args(["create", "p"])
+                .current_dir(place.path())
+                .status()
+        };
+        let mut created = create();
+        // Another test that forks just now may still have the copy open for writing.
+        while created
+            .as_ref()
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::ExecutableFileBusy)
+        {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            created = create();
+        }
         assert!(created.unwrap().success());
         place
     }
