@@ -247,6 +247,9 @@ pub struct Stats {
     /// Not run because their outcome is known: same content, or same in all that the recovery reads.
     pub states_pruned: u64,
     pub states_failed: u64,
+    /// How often a recovery was run for them, this time: not for what `--resume` knew.
+    #[serde(default)]
+    pub recoveries: u64,
     /// If there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,

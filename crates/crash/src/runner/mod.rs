@@ -71,6 +71,7 @@ pub(crate) fn run(
         failing: Mutex::default(),
         tested: AtomicU64::new(0),
         failed: AtomicU64::new(0),
+        recoveries: AtomicU64::new(0),
         first_failure: OnceLock::new(),
         findings: AtomicU64::new(0),
         unrepeated: AtomicU64::new(0),
@@ -142,6 +143,7 @@ fn outcome(shared: &Shared<'_>, points: u128, findings: Vec<Finding>) -> Outcome
             states_tested: tested,
             states_pruned: shared.pruned(tested),
             states_failed: shared.failed.load(Ordering::Relaxed),
+            recoveries: shared.recoveries.load(Ordering::Relaxed),
             first_failure: shared.first_failure.get().copied(),
             points_total: shared
                 .strategy

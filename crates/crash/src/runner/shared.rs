@@ -41,6 +41,7 @@ pub(super) struct Shared<'a> {
     pub failing: Mutex<FxHashSet<u128>>,
     pub tested: AtomicU64,
     pub failed: AtomicU64,
+    pub recoveries: AtomicU64,
     pub first_failure: OnceLock<FirstFailure>,
     pub findings: AtomicU64,
     /// Failures that did not repeat, and how many of them were time-outs, which a busy machine can cause.

@@ -119,11 +119,10 @@ impl Worker<'_> {
     fn run_reserved(&mut self, state: &State, hash: u128, new: bool) -> Result<(), CrashError> {
         lock(&self.shared.points).insert((self.point.head.seq, self.point.head.within));
         self.stage.show(state);
-        let output = self.cursor.output();
-        let mut run = self.stage.executor.run(output)?;
+        let mut run = self.recover()?;
         let mut verdict = judge(&run, self.shared.options);
         if verdict == Verdict::Fails && new {
-            let again = self.stage.executor.run(output)?;
+            let again = self.recover()?;
             verdict = judge(&again, self.shared.options);
             if verdict == Verdict::Recovers {
                 let timed_out = ends(&run).iter().any(|&(_, _, timed_out)| timed_out) as u64;
@@ -133,7 +132,7 @@ impl Worker<'_> {
             }
         }
         if !self.shared.compared.swap(true, Ordering::Relaxed) {
-            let again = self.stage.executor.run(output)?;
+            let again = self.recover()?;
             if again.touched != run.touched || ends(&again) != ends(&run) {
                 self.shared
                     .stop_pruning("the same state, run twice, ended in different ways or was read at different places");
@@ -153,6 +152,11 @@ impl Worker<'_> {
             self.note(state, hash, context, verdict, run, touched);
         }
         Ok(())
+    }
+
+    fn recover(&mut self) -> Result<Run, CrashError> {
+        self.shared.recoveries.fetch_add(1, Ordering::Relaxed);
+        Ok(self.stage.executor.run(self.cursor.output())?)
     }
 
     fn contents_of(&self, units: &[u64], state: &State) -> Vec<(u64, UnitHash)> {

@@ -250,6 +250,7 @@ fn merge(outcome: &mut Outcome, more: Outcome) {
     stats.states_tested += more.stats.states_tested;
     stats.states_pruned = stats.states_pruned.saturating_add(more.stats.states_pruned);
     stats.states_failed += more.stats.states_failed;
+    stats.recoveries += more.stats.recoveries;
     stats.points_total = stats.points_total.saturating_add(more.stats.points_total);
     stats.points_reached += more.stats.points_reached;
     stats.cut_short |= more.stats.cut_short;
