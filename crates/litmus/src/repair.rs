@@ -388,7 +388,8 @@ impl Merge<'_> {
     }
 }
 
-/// What the needs can be met with: their stores, the flushes of their lines, and of every run of fences without any of these in between, one.
+/// What the needs can be met with: their stores, the flushes of their lines, and of every run of fences without any of these in between, one
+/// more than there are stores to move, because each of those can come to lie between two of them.
 struct Part {
     /// In the original's order.
     stores: Vec<StoreId>,
@@ -420,8 +421,8 @@ impl Part {
             spare: vec![Vec::new(); litmus.threads.len()],
             plain: true,
         };
-        // Threads that have fenced since the last store or flush that matters.
-        let mut fenced: FxHashSet<u32> = FxHashSet::default();
+        // How often each thread has fenced since the last store or flush that matters.
+        let mut fenced = vec![0; litmus.threads.len()];
         let thread = litmus.ops.first().map_or(0, |op| op.thread);
         for (at, op) in litmus.ops.iter().enumerate() {
             part.plain &= op.thread == thread;
@@ -430,11 +431,13 @@ impl Part {
                     let one_line = litmus.stores[*store].at.lines().nth(1).is_none();
                     part.plain &= litmus.stores[*store].kind != StoreKind::Locked && one_line;
                     part.stores.push(*store);
-                    fenced.clear();
+                    fenced.fill(0);
                 }
                 // A locked store that nobody needs is a fence that cannot move.
                 Action::Store(store) => {
-                    if litmus.stores[*store].kind == StoreKind::Locked && fenced.insert(op.thread) {
+                    let fences = &mut fenced[op.thread as usize];
+                    if litmus.stores[*store].kind == StoreKind::Locked && *fences <= moving.count {
+                        *fences += 1;
                         part.plain = false;
                         part.stores.push(*store);
                     }
@@ -443,13 +446,17 @@ impl Part {
                     if flush.at.lines().any(|line| lines.contains(&line)) {
                         part.plain &= !flush.at_once && flush.at.lines().nth(1).is_none();
                         part.others.push(at);
-                        fenced.clear();
+                        fenced.fill(0);
                     }
                 }
-                Action::Fence { .. } => match fenced.insert(op.thread) {
-                    true => part.others.push(at),
-                    false => part.spare[op.thread as usize].push(at),
-                },
+                Action::Fence { .. } => {
+                    let fences = &mut fenced[op.thread as usize];
+                    match *fences <= moving.count {
+                        true => part.others.push(at),
+                        false => part.spare[op.thread as usize].push(at),
+                    }
+                    *fences += 1;
+                }
             }
         }
         for fences in &mut part.spare {
