@@ -24,6 +24,7 @@ mod ladder;
 mod lines;
 pub mod locate;
 pub mod observed;
+pub mod order;
 pub mod outcome;
 pub mod plan;
 pub mod source;
