@@ -340,7 +340,8 @@ impl<'a> Builder<'a> {
                 .needs
                 .iter()
                 .any(|need| slice.threads[need.store] as usize == thread);
-            if has_items || wanted {
+            let flushes = self.classes.iter().any(|class| class.thread as usize == thread);
+            if has_items || wanted || flushes {
                 let new = gaps.iter().map(|&gap| (gap, self.program.binary())).collect();
                 self.fences[thread].new = new;
             }

@@ -141,23 +141,40 @@ fn by_force(litmus: &Litmus, most_added: usize) -> Option<Cost> {
         .map(|op| matches!(op.action, Action::Store(_)))
         .collect();
     let at = Index::of(litmus, &litmus.ops).at;
-    // What is added belongs to the thread of a store that needs it.
+    // What is added belongs to the thread of a store that needs it, or that flushes it already.
     let mut flushes: Vec<(u32, Flush)> = Vec::new();
     let mut threads: Vec<u32> = Vec::new();
+    let mut add = |thread: u32, names: Option<usize>, range: Range| {
+        let known = |(other, known): &(u32, Flush)| known.at.lines().eq(range.lines()) && *other == thread;
+        if !flushes.iter().any(known) {
+            flushes.push((
+                thread,
+                Flush {
+                    names,
+                    at: range,
+                    at_once: false,
+                },
+            ));
+        }
+    };
     for need in needs(litmus) {
+        let store = &litmus.stores[need.store];
         let thread = litmus.ops[at[need.store]].thread;
         threads.push(thread);
-        let range = litmus.stores[need.store].at;
-        let flush = Flush {
-            names: Some(need.store),
-            at: range,
-            at_once: false,
-        };
-        if flushes
-            .iter()
-            .all(|(other, known)| known.at.lines().ne(range.lines()) || *other != thread)
-        {
-            flushes.push((thread, flush));
+        if !store.is_cached() {
+            continue;
+        }
+        add(thread, Some(need.store), store.at);
+        for op in &litmus.ops {
+            match op.action {
+                Action::Flush(flush) if flush.at.lines().any(|line| line == need.line) => {
+                    threads.push(op.thread);
+                    if !flush.at_once {
+                        add(op.thread, flush.names, flush.at);
+                    }
+                }
+                _ => {}
+            }
         }
     }
     threads.sort_unstable();
@@ -198,7 +215,7 @@ fn by_force(litmus: &Litmus, most_added: usize) -> Option<Cost> {
                         let counted = moves(&pieces.iter().map(|(i, _)| *i).collect::<Vec<_>>(), &is_store);
                         let cost = [counted.stores, fences, flush_count, counted.others];
                         if best.is_none_or(|best| cost < best)
-                            && is_legal(litmus, &at, &ops)
+                            && is_legal(litmus, &at, pieces, &ops)
                             && violations_of(litmus, &ops).is_empty()
                         {
                             best = Some(cost);
@@ -211,8 +228,9 @@ fn by_force(litmus: &Litmus, most_added: usize) -> Option<Cost> {
     best
 }
 
-/// Stores to the same bytes in their order, and every flush after a store that it can flush, if it was.
-fn is_legal(litmus: &Litmus, old: &[usize], ops: &[Op]) -> bool {
+/// Stores to the same bytes in their order, and every flush after a store that it can flush, unless it had none before it. `pieces`: each
+/// with its index in the original.
+fn is_legal(litmus: &Litmus, old: &[usize], pieces: &[(Option<usize>, Op)], ops: &[Op]) -> bool {
     let new = Index::of(litmus, ops).at;
     let stores = &litmus.stores;
     let swapped = (0..stores.len())
@@ -226,16 +244,8 @@ fn is_legal(litmus: &Litmus, old: &[usize], ops: &[Op]) -> bool {
             _ => false,
         })
     };
-    let had = |flush: &Flush| {
-        let mut all = litmus
-            .ops
-            .iter()
-            .enumerate()
-            .filter(|(_, op)| op.action == Action::Flush(*flush));
-        !all.any(|(at, _)| !follows(&litmus.ops, at, flush))
-    };
-    let blind = ops.iter().enumerate().any(|(at, op)| match &op.action {
-        Action::Flush(flush) => !follows(ops, at, flush) && had(flush),
+    let blind = pieces.iter().enumerate().any(|(at, (original, op))| match &op.action {
+        Action::Flush(flush) => !follows(ops, at, flush) && original.is_none_or(|old| follows(&litmus.ops, old, flush)),
         _ => false,
     });
     !swapped && !blind
