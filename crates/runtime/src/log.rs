@@ -25,6 +25,8 @@ pub struct Logger {
     stack: StackRange,
     frames: [u64; MAX_FRAMES],
     pub hooks: hooks::Memory,
+    /// Whether the thread has flushed, or stored past the cache, since it last fenced.
+    pending: bool,
     /// Whether running ahead pays, for the handler.
     pub prospects: Prospects,
 }
@@ -92,6 +94,8 @@ pub fn start_process(executable: &[u8], address_space: u32) {
     let pid = sys::getpid();
     let mut parent = PROCESS.load(Ordering::Relaxed);
     let process = session.next_process.fetch_add(1, Ordering::Relaxed);
+    // Of the threads that another process has.
+    hooks::HOOKS.pending.store(0, Ordering::Relaxed);
     PROCESS.store(process, Ordering::Relaxed);
     let mine = session.processes.iter().find(|s| s.pid.load(Ordering::Acquire) == pid);
     if let Some(slot) = mine {
@@ -150,6 +154,7 @@ pub fn logger() -> &'static mut Logger {
                 stack: StackRange::default(),
                 frames: [0; MAX_FRAMES],
                 hooks: hooks::Memory::default(),
+                pending: false,
                 prospects: Prospects::default(),
             });
         }
@@ -161,6 +166,10 @@ pub fn logger() -> &'static mut Logger {
     if (logger.process != process || logger.os_id != state.os_id)
         && let Some(session) = session()
     {
+        if logger.process == process {
+            logger.set_pending(false);
+        }
+        logger.pending = false;
         logger.process = process;
         logger.os_id = state.os_id;
         logger.thread = session.next_thread.fetch_add(1, Ordering::Relaxed);
@@ -209,6 +218,31 @@ fn wait_for_room(session: &Session, waits: &mut u32) -> bool {
 }
 
 impl Logger {
+    /// Keeps account of what the next fence of the thread is for.
+    #[inline]
+    pub fn note(&mut self, kind: u8, flags: u8) {
+        match kind {
+            FLUSH => self.set_pending(true),
+            STORE if flags & STORE_NONTEMPORAL != 0 => self.set_pending(true),
+            STORE if flags & STORE_LOCKED != 0 => self.set_pending(false),
+            FENCE => self.set_pending(false),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn set_pending(&mut self, pending: bool) {
+        if self.pending != pending {
+            self.pending = pending;
+            let by = if pending { 1 } else { u32::MAX };
+            hooks::HOOKS.pending.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    pub fn has_pending(&self) -> bool {
+        self.pending
+    }
+
     /// The stack of a call, whose return address lies at `slot`: its hash, announced.
     #[inline]
     pub fn stack_of_call(&mut self, slot: *const u64, rbp: u64) -> u64 {
@@ -313,10 +347,12 @@ fn announce_frames(address_space: u32, hash: u64, frames: &[u64]) {
 }
 
 pub fn store(stack: u64, place: u64, flags: u8, data: &[u8]) {
+    let logger = logger();
+    logger.note(STORE, flags);
     let access = Access {
         stack,
         place,
-        thread: logger().thread,
+        thread: logger.thread,
         flags,
         reserved: 0,
         len: data.len() as u16,
@@ -325,10 +361,12 @@ pub fn store(stack: u64, place: u64, flags: u8, data: &[u8]) {
 }
 
 pub fn flush(stack: u64, place: u64, kind: u8) {
+    let logger = logger();
+    logger.note(FLUSH, kind);
     let access = Access {
         stack,
         place,
-        thread: logger().thread,
+        thread: logger.thread,
         flags: kind,
         reserved: 0,
         len: 0,
@@ -337,10 +375,12 @@ pub fn flush(stack: u64, place: u64, kind: u8) {
 }
 
 pub fn fence(stack: u64, kind: u8) {
+    let logger = logger();
+    logger.note(FENCE, kind);
     let access = Access {
         stack,
         place: 0,
-        thread: logger().thread,
+        thread: logger.thread,
         flags: kind,
         reserved: 0,
         len: 0,

@@ -12,9 +12,15 @@
 //!
 //! **A result of 0 always means: not done.** The site then executes the original instruction, which faults or hits a
 //! breakpoint and is recorded as in unmodified code. So a hook may decline whatever is unusual; nothing is lost.
+//!
+//! A locked instruction on ordinary memory is a fence, too, and has neither fault nor breakpoint. Such instructions are many, and hardly any
+//! comes between a flush and its fence: before each, the code looks at [`Hooks::pending`] and calls [`Hook::Fence`] only if it is not 0.
+
+use core::mem::offset_of;
+use core::sync::atomic::AtomicU32;
 
 /// Changes with every change of the hooks; the runtime leaves modules of another version alone.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The word of each linked module that points to the runtime's [`Hooks`].
 pub const SLOT: &str = "__crashproof_hooks";
@@ -55,6 +61,8 @@ macro_rules! hooks {
         #[repr(C)]
         pub struct Hooks {
             $($(#[doc = $doc])* pub $field: unsafe extern "C" fn(),)*
+            /// How many threads have flushed, or stored past the cache, since they last fenced. More than there are does no harm.
+            pub pending: AtomicU32,
         }
     };
 }
@@ -74,9 +82,12 @@ hooks! {
     Fill fill "__crashproof_fill"
     /// (address, `FLUSH_*`)
     Flush flush "__crashproof_flush"
-    /// (`FENCE_*`)
+    /// (`FENCE_*`): a locked instruction may be left out of the trace if its thread has nothing to fence.
     Fence fence "__crashproof_fence"
 }
+
+/// Where the code finds [`Hooks::pending`].
+pub const PENDING_OFFSET: usize = offset_of!(Hooks, pending);
 
 /// Size of a store (or of an element of one) and its `STORE_*` flags, in one argument.
 pub const fn what(size: u64, flags: u8) -> u64 {

@@ -4,9 +4,8 @@
 //! `clflushopt` is `clflush` with it. What is recognised here is a sequence of nothing but flushes and fences; anything else is
 //! left alone and recorded by the runtime's breakpoints.
 //!
-//! A locked instruction that changes nothing on the stack is a fence that is faster than `mfence`. It faults nowhere and has no
-//! breakpoint, so only the compiler can see it. Any other locked instruction is left alone: on PM it faults, and is recorded as the
-//! store and fence that it is.
+//! A locked instruction is a fence, too; one that changes nothing on the stack is there for that alone. On ordinary memory it faults nowhere and
+//! has no breakpoint, so only the compiler can see it ([`is_locked`]). On PM it faults, and is recorded as the store and fence that it is.
 
 use crashproof_wire::record::{FENCE_LOCKED, FENCE_MFENCE, FENCE_SFENCE, FLUSH_CLFLUSH, FLUSH_CLFLUSHOPT, FLUSH_CLWB};
 
@@ -63,6 +62,34 @@ pub fn recognise(template: &str, constraints: &str) -> Option<Vec<Operation>> {
     (!prefixed && !locked && !operations.is_empty()).then_some(operations)
 }
 
+/// What a locked instruction is that does nothing else.
+pub const LOCKED_FENCE: Operation = Operation::Fence { kind: FENCE_LOCKED };
+
+/// Whether the assembly executes a locked instruction, come what may, before it flushes anything: whatever waits for a fence before it is fenced by it.
+pub fn is_locked(template: &str, constraints: &str) -> bool {
+    let in_memory = constraints.split(',').any(|constraint| constraint.contains("*m"));
+    for statement in template.split([';', '\n']).map(str::trim).filter(|s| !s.is_empty()) {
+        let (mnemonic, rest) = statement.split_once([' ', '\t']).unwrap_or((statement, ""));
+        let mnemonic = mnemonic.to_ascii_lowercase();
+        if mnemonic == "lock" {
+            return true;
+        }
+        // With an operand in memory it is locked without being told to.
+        if mnemonic.starts_with("xchg") && (rest.contains('(') || in_memory && rest.contains('$')) {
+            return true;
+        }
+        let may_jump = mnemonic.starts_with('j') || mnemonic.starts_with("loop") || mnemonic.ends_with(':');
+        if may_jump || mnemonic.starts_with("rep") || mnemonic.starts_with(".if") || is_flush(&mnemonic) {
+            return false;
+        }
+    }
+    false
+}
+
+fn is_flush(mnemonic: &str) -> bool {
+    mnemonic == ".byte" || mnemonic.starts_with("cl") || mnemonic.starts_with("xsave") || mnemonic.starts_with("movnt")
+}
+
 /// `addl $$0, -8(%rsp)` and its like, of which the prefix makes a fence: the stack holds what it held.
 fn locked_fence(instruction: &str) -> Option<Operation> {
     let (mnemonic, operands) = instruction.split_once([' ', '\t'])?;
@@ -79,7 +106,7 @@ fn locked_fence(instruction: &str) -> Option<Operation> {
         .iter()
         .find_map(|register| place.strip_suffix(register))?;
     let is_constant = stack.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-    (changes_nothing && is_constant).then_some(Operation::Fence { kind: FENCE_LOCKED })
+    (changes_nothing && is_constant).then_some(LOCKED_FENCE)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,6 +261,31 @@ mod tests {
             "LOCK; ADDL $$0x0,-4(%esp)",
         ] {
             assert_eq!(recognise(template, CLOBBERS), fence, "{template}");
+        }
+    }
+
+    #[test]
+    fn locked_instructions_are_seen_wherever_they_store() {
+        for (template, constraints) in [
+            ("lock; addl $$0,(%rsp)", CLOBBERS),
+            ("lock; xaddl $0, $1", "=r,=*m,0,*m"),
+            ("movl $2, %eax; lock cmpxchgl $1, $0", "=*m,r,r"),
+            ("xchgl $0, $1", "=r,=*m,0,*m"),
+            ("xchgq $0, ($1)", "=r,r,0"),
+            ("lock; cmpxchg16b $0; setz $1", "=*m,=q,*m"),
+        ] {
+            assert!(is_locked(template, constraints), "{template}");
+        }
+        for (template, constraints) in [
+            ("", CLOBBERS),
+            ("xchg %rbx, %rbx", CLOBBERS),
+            ("xchgl $0, $1", "=r,=r,0,1"),
+            ("testl $0, $0; jz 1f; lock; incl $1; 1:", "r,=*m"),
+            ("1: lock; incl $0", "=*m"),
+            ("clwb $0; lock; addl $$0,(%rsp)", "=*m,r"),
+            ("movl $0, $1", "=*m,r"),
+        ] {
+            assert!(!is_locked(template, constraints), "{template}");
         }
     }
 

@@ -534,6 +534,31 @@ impl Ir {
         Value(unsafe { LLVMBuildGEP2(self.builder, i8, pointer.0, indices.as_mut_ptr(), 1, UNNAMED) })
     }
 
+    /// What a variable that is defined in this module's assembly holds, an i64.
+    pub fn load_variable(&self, name: &str) -> Value {
+        let (i64, name) = (self.integer_type(64).0, c_string(name));
+        // SAFETY: a variable of that type, which is there once for the linked module.
+        unsafe {
+            let mut variable = LLVMGetNamedGlobal(self.module, name.as_ptr());
+            if variable.is_null() {
+                variable = LLVMAddGlobal(self.module, i64, name.as_ptr());
+                LLVMSetVisibility(variable, LLVMVisibility::LLVMHiddenVisibility);
+            }
+            Value(LLVMBuildLoad2(self.builder, i64, variable, UNNAMED))
+        }
+    }
+
+    /// The i32 that lies some bytes behind an address.
+    pub fn load_i32(&self, address: Value, offset: u64) -> Value {
+        // SAFETY: operands of the types that each operation takes.
+        unsafe {
+            let pointer = LLVMPointerTypeInContext(self.context, 0);
+            let address = LLVMBuildIntToPtr(self.builder, address.0, pointer, UNNAMED);
+            let at = self.offset_pointer(Value(address), self.i64(offset));
+            Value(LLVMBuildLoad2(self.builder, self.integer_type(32).0, at.0, UNNAMED))
+        }
+    }
+
     pub fn clone_here(&self, instruction: Value) -> Value {
         // SAFETY: an instruction; a clone has the metadata of the original.
         unsafe {

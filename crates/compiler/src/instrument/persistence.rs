@@ -1,9 +1,13 @@
-//! Flushes and fences. They do not look at the address first: whoever flushes means PM, and a hook is cheaper than the
+//! Flushes and fences. Those that are nothing else do not look at the address first: whoever flushes means PM, and a hook is cheaper than the
 //! breakpoint that the instruction itself has while it is recorded.
+//!
+//! A locked instruction is a fence whatever memory it is on, and has no breakpoint. It stays as it is; before it, the code looks whether anything
+//! waits for a fence, which is two loads beside an instruction that takes some twenty cycles, and only then calls the hook. The record comes
+//! before the instruction, so that another thread that has seen what was published by it stores to PM after the fence, in the trace too.
 
 use crashproof_sites::SiteKind;
-use crashproof_wire::hooks::Hook;
-use crashproof_wire::record::{FENCE_MFENCE, FENCE_SFENCE, FLUSH_CLFLUSH, FLUSH_CLFLUSHOPT, FLUSH_CLWB};
+use crashproof_wire::hooks::{Hook, PENDING_OFFSET, SLOT};
+use crashproof_wire::record::{FENCE_LOCKED, FENCE_MFENCE, FENCE_SFENCE, FLUSH_CLFLUSH, FLUSH_CLFLUSHOPT, FLUSH_CLWB};
 use llvm_sys::LLVMAtomicOrdering::LLVMAtomicOrderingSequentiallyConsistent;
 
 use super::Pass;
@@ -26,11 +30,37 @@ impl Pass<'_> {
     }
 
     pub(super) fn inline_assembly(&mut self, call: Value, template: &str, constraints: &str) {
-        if let Some(operations) = assembly::recognise(template, constraints)
-            && call.ty().is_void()
-        {
-            self.persistence(call, &operations);
+        match assembly::recognise(template, constraints) {
+            Some(operations) if call.ty().is_void() && operations != [assembly::LOCKED_FENCE] => {
+                self.persistence(call, &operations);
+            }
+            _ if assembly::is_locked(template, constraints) => self.fence_by_lock(call),
+            _ => {}
         }
+    }
+
+    /// Before a locked instruction, wherever it stores.
+    pub(super) fn fence_by_lock(&mut self, instruction: Value) {
+        let site = self.site(SiteKind::Fence, instruction, None);
+        let (tail, location) = (instruction.block(), instruction.debug_location());
+        let head = self.ir.split_before(instruction);
+        let recorded = self.ir.block_before(tail);
+        let pending = self.ir.block_at_end(head.function());
+
+        self.ir.build_in(head, location);
+        let hooks = self.ir.load_variable(SLOT);
+        let absent = self.ir.equal(hooks, self.ir.i64(0));
+        self.ir.branch_if(absent, tail, recorded);
+
+        self.ir.build_in(recorded, location);
+        let threads = self.ir.load_i32(hooks, PENDING_OFFSET as u64);
+        let threads = self.ir.as_i64(threads);
+        let some = self.ir.at_most(self.ir.i64(1), threads);
+        self.ir.branch_if_unlikely(some, pending, tail);
+
+        self.ir.build_in(pending, location);
+        self.event(site, Hook::Fence, &[self.ir.i64(FENCE_LOCKED.into())]);
+        self.ir.branch(tail);
     }
 
     /// Only this strongest one is an instruction on x86.

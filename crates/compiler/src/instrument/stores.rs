@@ -14,6 +14,14 @@ const WIDEST: u64 = 64;
 
 impl Pass<'_> {
     pub(super) fn store(&mut self, store: Value) {
+        self.hooked_store(store);
+        // An exchange, which is locked.
+        if store.ordering() == LLVMAtomicOrderingSequentiallyConsistent {
+            self.fence_by_lock(store);
+        }
+    }
+
+    fn hooked_store(&mut self, store: Value) {
         let (value, pointer) = (store.operand(0), store.operand(1));
         if value.ty().is_scalable() || !self.may_be_pm(pointer) {
             return;
@@ -27,7 +35,6 @@ impl Pass<'_> {
         let (kind, flags) = if nontemporal {
             (SiteKind::NontemporalStore, STORE_NONTEMPORAL)
         } else if store.ordering() == LLVMAtomicOrderingSequentiallyConsistent {
-            // An exchange, which is locked.
             (SiteKind::Atomic, STORE_LOCKED)
         } else {
             (SiteKind::Store, 0)
@@ -51,24 +58,24 @@ impl Pass<'_> {
 
     pub(super) fn read_modify_write(&mut self, instruction: Value) {
         let (pointer, value) = (instruction.operand(0), instruction.operand(1));
-        if !self.may_be_pm(pointer) || changes_nothing(instruction.read_modify_write_operation(), value) {
-            return;
+        if self.may_be_pm(pointer) && !changes_nothing(instruction.read_modify_write_operation(), value) {
+            let size = self.ir.store_size(value.ty());
+            self.bracketed(instruction, 0, size, SiteKind::Atomic, STORE_LOCKED, |pass, _| {
+                pass.ir.i64(1)
+            });
         }
-        let size = self.ir.store_size(value.ty());
-        self.bracketed(instruction, 0, size, SiteKind::Atomic, STORE_LOCKED, |pass, _| {
-            pass.ir.i64(1)
-        });
+        self.fence_by_lock(instruction);
     }
 
     pub(super) fn compare_and_exchange(&mut self, instruction: Value) {
-        if !self.may_be_pm(instruction.operand(0)) {
-            return;
+        if self.may_be_pm(instruction.operand(0)) {
+            let size = self.ir.store_size(instruction.operand(1).ty());
+            self.bracketed(instruction, 0, size, SiteKind::Atomic, STORE_LOCKED, |pass, clone| {
+                let exchanged = pass.ir.extract(clone, 1);
+                pass.ir.as_i64(exchanged)
+            });
         }
-        let size = self.ir.store_size(instruction.operand(1).ty());
-        self.bracketed(instruction, 0, size, SiteKind::Atomic, STORE_LOCKED, |pass, clone| {
-            let exchanged = pass.ir.extract(clone, 1);
-            pass.ir.as_i64(exchanged)
-        });
+        self.fence_by_lock(instruction);
     }
 
     /// `llvm.masked.store(value, pointer, alignment, mask)`

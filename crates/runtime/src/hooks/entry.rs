@@ -11,6 +11,7 @@ use crate::threads::{self, ThreadState};
 use crashproof_wire::hooks::Hooks;
 use std::arch::naked_asm;
 use std::mem::offset_of;
+use std::sync::atomic::AtomicU32;
 
 const FLAG: usize = offset_of!(ThreadState, in_hook) + signals::FLAG;
 const DEFERRED: usize = offset_of!(ThreadState, in_hook) + signals::DEFERRED;
@@ -121,4 +122,5 @@ pub static HOOKS: Hooks = Hooks {
     fill,
     flush,
     fence,
+    pending: AtomicU32::new(0),
 };

@@ -96,12 +96,14 @@ impl Event {
     #[inline]
     fn log_word(&mut self, kind: u8, stack: u64, place: u64, flags: u8, (value, len): (u64, usize)) {
         let access = self.access(stack, place, flags, len);
+        self.logger.note(kind, flags);
         log::publish_access(self.session, self.logger, kind, &access, [value, 0, 0, 0]);
     }
 
     #[inline]
     fn log_store(&mut self, stack: u64, place: u64, flags: u8, data: &[u8]) {
         let access = self.access(stack, place, flags, data.len());
+        self.logger.note(STORE, flags);
         if data.len() > log::SLOT_DATA {
             log::publish(STORE, &[access.as_bytes(), data]);
             return;
@@ -284,6 +286,9 @@ pub extern "C" fn flush(address: u64, kind: u64, _: u64, _: u64, slot: *const u6
 /// The locked addition by which the record gets its place orders the thread's stores and loads as the fence would.
 pub extern "C" fn fence(kind: u64, _: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
+    if kind == FENCE_LOCKED.into() && !event.logger.has_pending() {
+        return 1;
+    }
     let stack = event.logger.stack_of_call(slot, rbp);
     event.log_word(FENCE, stack, 0, kind as u8, (0, 0));
     1

@@ -13,6 +13,7 @@ mod retreat;
 pub mod signals;
 mod stacks;
 
+pub use entry::HOOKS;
 pub use events::abandon;
 pub use signals::InHook;
 

@@ -10,7 +10,7 @@ use crate::{code_map, log, sys};
 use crashproof_wire::hooks::Hooks;
 use libc::{c_int, c_void};
 use std::arch::naked_asm;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static RETREATED: AtomicBool = AtomicBool::new(false);
 
@@ -28,6 +28,7 @@ static DECLINING: Hooks = Hooks {
     fill: decline,
     flush: decline,
     fence: decline,
+    pending: AtomicU32::new(0),
 };
 
 pub fn hooks() -> *mut Hooks {
