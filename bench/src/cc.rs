@@ -9,9 +9,10 @@ use std::process::Command;
 const REPEATS: usize = 7;
 
 /// (program, its size, what it is)
-const PROGRAMS: [(&str, &str, &str); 2] = [
+const PROGRAMS: [(&str, &str, &str); 3] = [
     ("pm_heavy", "2000000", "key-value store in PM, YCSB A"),
     ("pm_rare", "60", "sorting, a result in PM now and then"),
+    ("pm_atomics", "400", "atomics, a result in PM now and then"),
 ];
 
 pub fn measure(root: &Path, tool: &Path, folder: &Path) {
