@@ -7,12 +7,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Repair stores that are never flushed or fenced, by a patch of the source that is tested before you see it
+/// Repair what a power failure would lose, by a patch of the source that is tested before you see it
 ///
 /// The source is copied and built in the copy with `crashproof cc`; the program is run and checked there. For every missing-flush
 /// and missing-fence a fix is planned that can do no harm: it only adds flushes and fences, in place or in a `_persist` variant of the
 /// function that stores. Then the patch is verified in another copy: applied, built by your command with your compiler, tested,
 /// recorded and checked again. The diff goes to stdout, and `git apply` takes it.
+///
+/// With a recovery (--recover, or `recover` of the [[test]]) the program is crashed, too: what has to persist before something else is put in that
+/// order, and every patch is crash-tested.
 ///
 /// What is not given is taken from [repair] and [[test]] of crashproof.toml.
 ///
@@ -27,6 +30,8 @@ use clap::Args;
                   and write it to the source, if all is well\n  \
                   crashproof repair --build '$CC -g -O2 -o app app.c' --explain -- ./app\n                                                            \
                   say why each fix is safe\n  \
+                  crashproof repair --build make --setup './app --create pool' --recover './app --verify pool' -- ./app --load pool\n                                                            \
+                  crash it, and repair the order of what it stores\n  \
                   crashproof check --json f.json -- ./app; crashproof repair --build make --findings f.json -- ./app"
 )]
 pub struct RepairArguments {
@@ -43,6 +48,62 @@ pub struct RepairArguments {
     /// Run before each run of the program, in its folder: makes what the program starts with
     #[arg(long, value_name = "COMMAND")]
     pub setup: Option<String>,
+
+    /// The recovery: the program is crashed, as by `crashproof crash` [default: `recover` of the [[test]]]
+    #[arg(long, value_name = "COMMAND", help_heading = CRASHING)]
+    pub recover: Option<String>,
+
+    /// Run after each recovery that succeeded, on what it left; must exit with 0
+    #[arg(long, value_name = "COMMAND", help_heading = CRASHING)]
+    pub check: Option<String>,
+
+    /// What the recovery must print to stdout, exactly
+    #[arg(long, value_name = "FILE", help_heading = CRASHING)]
+    pub expect_output: Option<PathBuf>,
+
+    /// Which crash states are tested: prefix, representative, dpor, exhaustive, random
+    #[arg(long, value_name = "STRATEGY", help_heading = CRASHING)]
+    pub strategy: Option<String>,
+
+    /// Crash only from the first event on that has this function in its call path
+    #[arg(long, value_name = "FUNCTION", help_heading = CRASHING)]
+    pub from: Option<String>,
+
+    /// Crash only up to the first event, after --from, that has this function in its call path
+    #[arg(long, value_name = "FUNCTION", help_heading = CRASHING)]
+    pub until: Option<String>,
+
+    /// 2: crash the recovery, too
+    #[arg(long, value_name = "N", help_heading = CRASHING)]
+    pub depth: Option<String>,
+
+    /// What the hardware promises, for checking and crashing: px86 or eadr
+    #[arg(long, value_name = "MODEL", help_heading = CRASHING)]
+    pub model: Option<String>,
+
+    /// Stores wider than 8 bytes persist as one
+    #[arg(long, help_heading = CRASHING)]
+    pub no_tear: bool,
+
+    /// Stores within a cache line persist in any order
+    #[arg(long, help_heading = CRASHING)]
+    pub reorder_in_line: bool,
+
+    /// Each crash test stops after this time [default: 2m, unless --max-states is given]
+    #[arg(long, value_name = "TIME", help_heading = CRASHING)]
+    pub time: Option<String>,
+
+    /// Each crash test stops after so many states
+    #[arg(long, value_name = "N", help_heading = CRASHING)]
+    pub max_states: Option<String>,
+
+    /// Recoveries at a time [default: one for each processor]
+    #[arg(long, value_name = "N", help_heading = CRASHING)]
+    pub jobs: Option<String>,
+
+    /// A recovery that takes longer hangs [default: 20 times what it takes undisturbed, at least 2s]
+    #[arg(long, value_name = "TIME", help_heading = CRASHING)]
+    pub timeout: Option<String>,
 
     /// The source tree, which is copied; the build needs nothing outside of it that is relative to it [default: the current folder]
     #[arg(long, value_name = "FOLDER")]
@@ -104,7 +165,7 @@ pub struct RepairArguments {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Repair these findings, which `crashproof check --json` or another tool wrote, instead of those of a run
+    /// Repair these findings, which `crashproof check --json`, `crashproof crash --json` or another tool wrote, instead of those of a run
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     pub findings: Option<PathBuf>,
 
@@ -116,3 +177,5 @@ pub struct RepairArguments {
     #[arg(last = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
 }
+
+const CRASHING: &str = "Crashing";

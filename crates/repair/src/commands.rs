@@ -92,6 +92,9 @@ pub struct UserCommands {
     /// The program and its arguments.
     pub program: Vec<InTree>,
     pub pm: Vec<String>,
+    pub locked_rmw: bool,
+    /// What the hardware promises, for the check.
+    pub model: Option<String>,
     /// `crashproof.toml`.
     pub config: Option<PathBuf>,
 }
@@ -198,26 +201,8 @@ impl Site<'_> {
                 folders: self.workspace.left_out().to_vec(),
             });
         }
-        if let Some(setup) = &self.commands.setup {
-            self.shell(
-                "the setup",
-                setup,
-                "it runs in the copy of the source tree before each run of the program",
-            )?;
-        }
         let (trace, stdout, stderr) = (self.file("trace"), self.file("stdout"), self.file("stderr"));
-        let mut record = Command::new(self.workspace.programs.join("crashproof"));
-        record.arg("record").arg("-o").arg(&trace);
-        for pattern in &self.commands.pm {
-            record.arg("--pm").arg(pattern);
-        }
-        record.arg("--").args(&words);
-        self.run(record, &stdout, &stderr)?;
-        if !trace.exists() {
-            return Err(CommandError::NotRecorded {
-                output: self.said(&stderr),
-            });
-        }
+        self.record_to(&trace, &stdout, &stderr, &[])?;
         let report = self.check(&trace)?;
         let read = |path: &Path| std::fs::read(path).unwrap_or_default();
         let in_tree = |bytes: Vec<u8>| match String::from_utf8(bytes) {
@@ -237,6 +222,39 @@ impl Site<'_> {
         })
     }
 
+    /// A run of the program in which nobody tells PMDK that it is watched, as `crashproof crash` records it.
+    pub fn record_unwatched(&self) -> Result<PathBuf, CommandError> {
+        let (trace, log) = (self.file("unwatched.trace"), self.file("unwatched.log"));
+        self.record_to(&trace, &log, &log, &["--client-requests", "off"])?;
+        Ok(trace)
+    }
+
+    fn record_to(&self, trace: &Path, stdout: &Path, stderr: &Path, options: &[&str]) -> Result<(), CommandError> {
+        if let Some(setup) = &self.commands.setup {
+            self.shell(
+                "the setup",
+                &self.copy.text_from_tree(setup),
+                "it runs in the copy of the source tree before each run of the program",
+            )?;
+        }
+        let mut record = Command::new(self.workspace.programs.join("crashproof"));
+        record.arg("record").arg("-o").arg(trace).args(options);
+        for pattern in &self.commands.pm {
+            record.arg("--pm").arg(pattern);
+        }
+        if self.commands.locked_rmw {
+            record.arg("--locked-rmw");
+        }
+        record.arg("--").args(self.copy.words(&self.commands.program));
+        self.run(record, stdout, stderr)?;
+        match trace.exists() {
+            true => Ok(()),
+            false => Err(CommandError::NotRecorded {
+                output: self.said(stderr),
+            }),
+        }
+    }
+
     /// What `crashproof check` says of a trace: as it says it, and with the names of the user's tree.
     pub fn check(&self, trace: &Path) -> Result<(Report, Report), CommandError> {
         let json = self.file("findings.json");
@@ -245,6 +263,9 @@ impl Site<'_> {
         check.arg("check").arg("--json").arg(&json);
         if let Some(config) = &self.commands.config {
             check.arg("--config").arg(config);
+        }
+        if let Some(model) = &self.commands.model {
+            check.arg("--model").arg(model);
         }
         check.arg(trace);
         let status = self.run(check, &log, &log)?;
@@ -306,7 +327,7 @@ impl Site<'_> {
     }
 
     /// The end of a log, with the names of the user's tree.
-    fn said(&self, log: &Path) -> String {
+    pub fn said(&self, log: &Path) -> String {
         let text = String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned();
         let lines: Vec<&str> = text.lines().collect();
         let from = lines.len().saturating_sub(SHOWN_LINES);

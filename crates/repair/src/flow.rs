@@ -5,25 +5,26 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crashproof_program::{Program, ProgramError};
-use crashproof_report::{Finding, Report};
-use crashproof_sites::SitesError;
+use crashproof_program::Program;
+use crashproof_report::{Finding, Frame, Report};
 use crashproof_trace::{ReadError, TraceReader};
 use inkwell::context::Context;
 
 use crate::arguments::RepairArguments;
 use crate::bitcode::{self, ApplyError};
-use crate::commands::{CommandError, Compiler, Run, Site, UserCommands, shown};
+use crate::commands::{CommandError, Compiler, Run, Site, UserCommands};
 use crate::design::{Design, Designer};
 use crate::input::{Given, Input, InputError};
-use crate::ladder::{self, Verified};
-use crate::observed::Observed;
-use crate::outcome::{Binary, FindingOutcome, FixOutcome, Outcome, State, Verdict, not_handled};
+use crate::ladder::{self, Subject, Verified};
+use crate::loaded;
+use crate::outcome::{Binary, Outcome, Verdict, not_handled};
 use crate::plan::{self, Plan, PlanOptions};
+use crate::recovery::Crashed;
+use crate::rounds::{Ordered, Rounds};
 use crate::source::Changed;
 use crate::terminal::{self, step};
 use crate::trial::{self, TrialError, Trials};
-use crate::verify::Named;
+use crate::verify::{is_crash, same_crash};
 use crate::workspace::{Workspace, WorkspaceError};
 
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +85,8 @@ pub fn run(arguments: &RepairArguments) -> Result<Verdict, RepairError> {
             setup: input.setup.clone(),
             program: Vec::new(),
             pm: input.pm.clone(),
+            locked_rmw: input.locked_rmw,
+            model: input.model.clone(),
             config: input.config.as_ref().and_then(|path| path.canonicalize().ok()),
         },
         copy: workspace.copy("repair")?,
@@ -100,18 +103,65 @@ pub fn run(arguments: &RepairArguments) -> Result<Verdict, RepairError> {
     let run = site.record()?;
     drop(doing);
     complete(&run.in_tree)?;
+    // In the copy's names, by which the bitcode knows the source.
+    let given: Option<Vec<Finding>> = given.map(|findings| {
+        let in_copy = findings.into_iter().map(|finding| from_tree(finding, &site));
+        in_copy.collect()
+    });
+    let asks_for_orders = match (&input.given, &given) {
+        (Given::Findings(_), Some(given)) => given.iter().any(|finding| is_crash(finding.kind)),
+        _ => true,
+    };
+    let crashed = match input.recovery.as_ref().filter(|_| asks_for_orders) {
+        Some(recovery) => {
+            let _doing = step("crashing it");
+            Some(site.crash(recovery, &run)?)
+        }
+        None => None,
+    };
+    let (crashes, findings) = wanted(&input, given, &run, crashed.as_ref());
     let repair = Repair {
         arguments,
         input: &input,
         site: &site,
         run: &run,
-        // In the copy's names, by which the bitcode knows the source.
-        findings: match given {
-            Some(findings) => findings.into_iter().map(|finding| from_tree(finding, &site)).collect(),
-            None => run.report.findings.clone(),
-        },
+        findings,
+        crashes,
+        crashed,
     };
     repair.repair()
+}
+
+/// Findings of a crash test, which need a recovery, and the others.
+fn wanted(
+    input: &Input,
+    given: Option<Vec<Finding>>,
+    run: &Run,
+    crashed: Option<&Crashed>,
+) -> (Vec<Finding>, Vec<Finding>) {
+    let found = crashed.map_or(&[][..], |crashed| &crashed.report.findings);
+    let Some(given) = given else {
+        return (found.to_vec(), run.report.findings.clone());
+    };
+    if let Given::Trace(_) = input.given {
+        return (found.to_vec(), given);
+    }
+    let of_crashes = |finding: &Finding| crashed.is_some() && is_crash(finding.kind);
+    let (asked, others): (Vec<Finding>, Vec<Finding>) = given.into_iter().partition(of_crashes);
+    // What this build showed is known better.
+    let mut crashes: Vec<Finding> = Vec::new();
+    for asked in asked {
+        let same: Vec<&Finding> = found.iter().filter(|found| same_crash(found, &asked)).collect();
+        if same.is_empty() {
+            crashes.push(asked);
+        }
+        for finding in same {
+            if !crashes.contains(finding) {
+                crashes.push(finding.clone());
+            }
+        }
+    }
+    (crashes, others)
 }
 
 /// Findings that are not those of the run to come; a trace says of which program they are.
@@ -150,78 +200,155 @@ fn from_tree(mut finding: Finding, site: &Site) -> Finding {
         }
     };
     map(&mut finding.file);
+    for frame in frames(&mut finding) {
+        map(&mut frame.file);
+    }
+    finding
+}
+
+/// All frames of a finding.
+fn frames(finding: &mut Finding) -> impl Iterator<Item = &mut Frame> {
     let by = finding.durable_by.iter_mut().flat_map(|by| &mut by.stack);
     let related = finding.related.iter_mut().flat_map(|related| &mut related.stack);
+    let order = finding
+        .order
+        .iter_mut()
+        .flat_map(|order| [&mut order.before, &mut order.after]);
+    let crash = finding.crash.iter_mut().flat_map(|crash| {
+        let stores = crash.persisted.iter_mut().chain(&mut crash.missing);
+        let of_stores = stores.flat_map(|store| std::iter::once(&mut store.frame).chain(&mut store.stack));
+        std::iter::once(&mut crash.after)
+            .chain(&mut crash.after_stack)
+            .chain(of_stores)
+    });
     finding
         .stack
         .iter_mut()
         .chain(by)
         .chain(related)
-        .for_each(|frame| map(&mut frame.file));
-    finding
+        .chain(order)
+        .chain(crash)
 }
 
 /// What is known once the program was built for repair and recorded.
-struct Repair<'a> {
-    arguments: &'a RepairArguments,
-    input: &'a Input,
-    site: &'a Site<'a>,
-    run: &'a Run,
-    findings: Vec<Finding>,
+pub struct Repair<'a> {
+    pub arguments: &'a RepairArguments,
+    pub input: &'a Input,
+    pub site: &'a Site<'a>,
+    pub run: &'a Run,
+    /// Those of a check; and those of a crash test, if there is no recovery to crash it with.
+    pub findings: Vec<Finding>,
+    /// Those of a crash test.
+    pub crashes: Vec<Finding>,
+    pub crashed: Option<Crashed>,
 }
 
 impl Repair<'_> {
     fn repair(&self) -> Result<Verdict, RepairError> {
         let mut outcome = self.empty_outcome();
-        let wanted = |finding: &Finding| not_handled(finding, self.arguments.performance).is_none();
-        if !self.findings.iter().any(wanted) && !self.arguments.inject_flushes {
-            outcome.judge();
-            return self.deliver(&outcome, &Design::default());
-        }
         let doing = step("reading the trace");
-        let (reader, observed) = self.read_trace()?;
+        let (reader, observed) = loaded::read_trace(&self.run.trace)?;
         drop(doing);
         outcome.notes.extend(self.outside_files(&reader));
-        let context = Context::create();
-        let program = self.load(&context, &reader)?;
-        let designer = Designer {
-            program: &program,
-            findings: &self.findings,
-            observed: &observed,
-            tree: self.site.copy.root(),
-        };
-        let options = self.options();
-        let doing = step("planning");
-        let first = designer.design(&options, &BTreeSet::new()).map_err(TrialError::from)?;
-        self.check_sources(&first)?;
-        drop(doing);
-        let verified = if first.diff.is_empty() || self.arguments.no_verify {
-            Verified::not_done(first)
-        } else {
-            let Site {
-                workspace, commands, ..
-            } = &self.site;
-            let mut trials = Trials::new(workspace, commands, self.input.recovery.as_ref())?;
-            let findings: Vec<Finding> = self.findings.iter().map(|finding| self.to_tree(finding)).collect();
-            ladder::climb(&designer, first, &options, &mut trials, &findings)?
-        };
-        self.judge(&mut outcome, &verified);
-        if self.arguments.out_bitcode.is_some() || self.arguments.out_binary.is_some() {
-            let without = verified.failed.keys().copied().collect();
-            outcome.binary = self.repair_bitcode(&program, &designer.plan(&options, &without))?;
+        let Site {
+            workspace, commands, ..
+        } = self.site;
+        let mut trials =
+            (!self.arguments.no_verify).then(|| Trials::new(workspace, commands, self.input.recovery.as_ref()));
+        let wanted = |finding: &Finding| not_handled(finding, self.arguments.performance).is_none();
+        let mut verified = Verified::not_done(Design::default());
+        let mut ordered = Ordered::default();
+        if self.findings.iter().any(wanted) || self.arguments.inject_flushes {
+            let context = Context::create();
+            let program = loaded::load(self.site, &reader, &context)?;
+            let designer = Designer {
+                program: &program,
+                findings: &self.findings,
+                observed: &observed,
+                tree: self.site.copy.root(),
+            };
+            let options = self.options();
+            verified = self.make_durable(&designer, &options, self.crashed.is_some(), trials.as_mut())?;
+            ordered = self.put_in_order(&verified, trials.as_mut())?;
+            if verified.crash_problem.is_some() && ordered.trial.is_none() {
+                // No order mends what it does to the recovery.
+                verified = self.make_durable(&designer, &options, false, trials.as_mut())?;
+            }
+            if self.arguments.out_bitcode.is_some() || self.arguments.out_binary.is_some() {
+                let without = verified.failed.keys().copied().collect();
+                outcome.binary = self.repair_bitcode(&program, &designer.plan(&options, &without))?;
+            }
+            if self.arguments.explain {
+                let text = plan::explain::explain(&verified.design.plan, &self.findings);
+                terminal::print(&self.site.copy.to_tree(&text));
+            }
+        } else if !self.crashes.is_empty() {
+            ordered = self.put_in_order(&verified, trials.as_mut())?;
         }
+        let changes = self.judge(&mut outcome, &verified, &ordered);
+        self.check_sources(&changes)?;
         if self.arguments.explain {
-            let text = plan::explain::explain(&verified.design.plan, &self.findings);
-            terminal::print(&self.site.copy.to_tree(&text));
+            terminal::print(&outcome.orders_explained());
         }
-        self.deliver(&outcome, &verified.design)
+        self.deliver(&outcome, &changes)
+    }
+
+    /// Flushes and fences.
+    fn make_durable(
+        &self,
+        designer: &Designer,
+        options: &PlanOptions,
+        orders_follow: bool,
+        trials: Option<&mut Trials>,
+    ) -> Result<Verified, RepairError> {
+        let doing = step("planning");
+        let first = designer.design(options, &BTreeSet::new()).map_err(TrialError::from)?;
+        self.check_sources(&first.changes)?;
+        drop(doing);
+        let Some(trials) = trials.filter(|_| !first.diff.is_empty()) else {
+            return Ok(Verified::not_done(first));
+        };
+        let subject = Subject {
+            options,
+            findings: &self.in_tree(&self.findings),
+            crashes: &self.in_tree(&self.crashes),
+            orders_follow,
+        };
+        Ok(ladder::climb(designer, first, &subject, trials)?)
+    }
+
+    /// What a crash test says, on top of what is durable now.
+    fn put_in_order(&self, verified: &Verified, trials: Option<&mut Trials>) -> Result<Ordered, RepairError> {
+        let (Some(recovery), Some(crashed)) = (&self.input.recovery, &self.crashed) else {
+            return Ok(Ordered::default());
+        };
+        let clean = verified.crashes.still.is_empty() && verified.crash_problem.is_none();
+        let all_seen = verified.crashes.seen_before.len() == self.crashes.len();
+        let rounds = Rounds {
+            site: self.site,
+            recovery,
+            crashed,
+            wanted: &self.crashes,
+            durability: &self.in_tree(&self.findings),
+            fixed: verified
+                .design
+                .fixed()
+                .filter(|index| !verified.failed.contains_key(index))
+                .collect(),
+            trials,
+        };
+        // What was missing was the reason of all.
+        match clean && all_seen && !verified.design.changes.is_empty() {
+            true => Ok(rounds.nothing(&verified.design.changes)),
+            false => rounds.run(&verified.design.changes),
+        }
     }
 
     /// What the patch changes must be in the tree as it was in the copy.
-    fn check_sources(&self, design: &Design) -> Result<(), RepairError> {
+    fn check_sources(&self, changes: &[Changed]) -> Result<(), RepairError> {
         let tree = self.site.workspace.tree();
         let other = |changed: &&Changed| std::fs::read_to_string(tree.join(&changed.path)).ok() != changed.old;
-        match design.changes.iter().find(other) {
+        match changes.iter().find(other) {
             Some(changed) => Err(RepairError::Generated {
                 path: tree.join(&changed.path),
             }),
@@ -240,16 +367,6 @@ impl Repair<'_> {
         }
     }
 
-    fn read_trace(&self) -> Result<(TraceReader, Observed), RepairError> {
-        let failed = |source| RepairError::Trace {
-            path: self.run.trace.clone(),
-            source,
-        };
-        let mut reader = TraceReader::open(&self.run.trace).map_err(failed)?;
-        let observed = Observed::read(&mut reader).map_err(failed)?;
-        Ok((reader, observed))
-    }
-
     /// PM that every run shares, because it is not in the copy.
     fn outside_files(&self, reader: &TraceReader) -> Option<String> {
         let files = &reader.tables().files;
@@ -263,33 +380,6 @@ impl Repair<'_> {
                 outside.path
             )),
         }
-    }
-
-    /// The program's bitcode: of the program itself, or, of a script, of what it ran.
-    fn load<'context>(
-        &self,
-        context: &'context Context,
-        reader: &TraceReader,
-    ) -> Result<Program<'context>, RepairError> {
-        let words = self.site.copy.words(&self.site.commands.program);
-        let program = self.site.copy.program(&words);
-        let modules = reader.tables().modules.iter().map(|module| PathBuf::from(&module.path));
-        let in_copy = modules.filter(|path| path.starts_with(self.site.copy.root()));
-        for path in program.into_iter().chain(in_copy) {
-            match Program::load(&path, context) {
-                Ok(program) => return Ok(program),
-                // A script, a tool of another compiler.
-                Err(ProgramError::NoBitcode { .. } | ProgramError::Sites(SitesError::Elf { .. })) => {}
-                Err(error) => {
-                    return Err(RepairError::Unreadable {
-                        reason: self.site.copy.to_tree(&error.to_string()),
-                    });
-                }
-            }
-        }
-        Err(RepairError::NoBitcode {
-            program: self.site.copy.to_tree(&shown(&words)),
-        })
     }
 
     /// The program itself, repaired without its source. Its module is another afterwards.
@@ -322,129 +412,15 @@ impl Repair<'_> {
         }))
     }
 
-    fn to_tree(&self, finding: &Finding) -> Finding {
-        let mut finding = finding.clone();
-        if let Some(file) = &mut finding.file {
-            *file = self.site.copy.to_tree(file);
-        }
-        finding
-    }
-
-    fn empty_outcome(&self) -> Outcome {
-        let findings = self.findings.iter().map(|finding| {
-            let (state, reason) = match not_handled(finding, self.arguments.performance) {
-                Some((state, reason)) => (state, Some(reason.to_owned())),
-                None => (State::Left, None),
-            };
-            FindingOutcome {
-                finding: Named::of(&self.to_tree(finding)),
-                state,
-                reason,
-                fixes: Vec::new(),
-                seen_before: None,
-            }
-        });
-        let words = self.site.copy.words(&self.site.commands.program);
-        Outcome {
-            version: 1,
-            result: Verdict::Left,
-            program: words
-                .iter()
-                .map(|word| self.site.copy.to_tree(&word.to_string_lossy()))
-                .collect(),
-            findings: findings.collect(),
-            fixes: Vec::new(),
-            clones: Vec::new(),
-            idiom: None,
-            diff: String::new(),
-            verification: None,
-            applied: false,
-            binary: None,
-            notes: Vec::new(),
-        }
-    }
-
-    /// Fills in what became of each finding.
-    fn judge(&self, outcome: &mut Outcome, verified: &Verified) {
-        let Verified {
-            design,
-            failed,
-            still,
-            remaining,
-            seen_before,
-            verification,
-            ..
-        } = verified;
-        let plan = &design.plan;
-        for (index, fix) in plan.fixes.iter().enumerate() {
-            let reason = design.impossible.get(&index);
-            outcome.fixes.push(FixOutcome {
-                findings: fix.findings.clone(),
-                edit: fix.edit.clone(),
-                safe_by: fix.safe_by,
-                candidates: fix.candidates.clone(),
-                in_source: reason.is_none(),
-                reason: reason.cloned(),
-            });
-            for &finding in &fix.findings {
-                if let Some(finding) = outcome.findings.get_mut(finding) {
-                    finding.fixes.push(index);
-                }
-            }
-        }
-        for (index, finding) in outcome.findings.iter_mut().enumerate() {
-            if finding.reason.is_some() {
-                continue;
-            }
-            let left = plan.left.iter().find(|left| left.finding == index);
-            let refused = finding.fixes.iter().find_map(|fix| design.impossible.get(fix));
-            let reason = if let Some(reason) = failed.get(&index) {
-                Some(reason.clone())
-            } else if let Some(left) = left {
-                Some(self.site.copy.to_tree(&left.reason))
-            } else if let Some(reason) = refused {
-                let reason = self.site.copy.to_tree(reason);
-                Some(format!(
-                    "the source has no good place for the fix: {reason}; --out-binary makes a program that has it"
-                ))
-            } else if still.contains(&index) {
-                Some("the fix did not make it go away in the program as your command builds it".to_owned())
-            } else if finding.fixes.is_empty() {
-                Some("no fix was planned for it".to_owned())
-            } else {
-                None
-            };
-            finding.state = if reason.is_none() { State::Repaired } else { State::Left };
-            finding.reason = reason;
-            if verification.is_some() {
-                finding.seen_before = Some(seen_before.contains(&index));
-            }
-        }
-        for finding in remaining {
-            outcome.findings.push(FindingOutcome {
-                finding: Named::of(finding),
-                state: State::Left,
-                reason: Some("only the program as your command builds it has this; build it without optimisation to have it repaired".to_owned()),
-                fixes: Vec::new(),
-                seen_before: Some(true),
-            });
-        }
-        outcome.clones = plan.clones.clone();
-        outcome.idiom = design.idiom.clone();
-        outcome.diff = design.diff.clone();
-        outcome.verification = verification.clone();
-        outcome.judge();
-    }
-
     /// Writes diff, JSON and report, and the tree if asked to.
-    fn deliver(&self, outcome: &Outcome, design: &Design) -> Result<Verdict, RepairError> {
+    fn deliver(&self, outcome: &Outcome, changes: &[Changed]) -> Result<Verdict, RepairError> {
         let mut outcome = outcome.clone();
         let verified = outcome
             .verification
             .as_ref()
             .is_some_and(|verification| verification.verified);
         if self.arguments.apply && verified && !outcome.diff.is_empty() {
-            self.apply(design)?;
+            self.apply(changes)?;
             outcome.applied = true;
         }
         let root = self.site.workspace.tree().to_string_lossy();
@@ -462,15 +438,15 @@ impl Repair<'_> {
     }
 
     /// All or nothing: a file that is no longer what it was stops it before anything is written.
-    fn apply(&self, design: &Design) -> Result<(), RepairError> {
+    fn apply(&self, changes: &[Changed]) -> Result<(), RepairError> {
         let tree = self.site.workspace.tree();
-        for change in &design.changes {
+        for change in changes {
             let path = tree.join(&change.path);
             if std::fs::read_to_string(&path).ok() != change.old {
                 return Err(RepairError::Changed { path });
             }
         }
-        Ok(trial::write_changes(&design.changes, tree)?)
+        Ok(trial::write_changes(changes, tree)?)
     }
 }
 

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::arguments::RepairArguments;
+use crate::recovery::Recovery;
 
 const CONFIG: &str = "crashproof.toml";
 
@@ -26,6 +27,10 @@ pub enum InputError {
     SeveralTests { path: PathBuf, names: Vec<String> },
     #[error("`program` of a [[test]] has a quotation mark that nothing closes: {text}")]
     Quotation { text: String },
+    #[error(
+        "{option} is about the crash test, which needs the recovery: --recover CMD, or `recover` of the [[test]] in {CONFIG}"
+    )]
+    NoRecovery { option: &'static str },
     #[error("cannot read the findings {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error(
@@ -45,8 +50,11 @@ pub struct Input {
     pub pm: Vec<String>,
     pub config: Option<PathBuf>,
     pub given: Given,
-    /// The test of the configuration that has this program and a recovery, as TOML.
-    pub recovery: Option<toml::Table>,
+    /// How the program is crashed, if it is.
+    pub recovery: Option<Recovery>,
+    /// What the hardware promises, if it is not the usual.
+    pub model: Option<String>,
+    pub locked_rmw: bool,
 }
 
 /// Where the findings come from.
@@ -65,7 +73,8 @@ struct Test {
     #[serde(default)]
     pm: Vec<String>,
     setup: Option<String>,
-    recover: Option<String>,
+    #[serde(default, rename = "locked-rmw")]
+    locked_rmw: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -129,7 +138,14 @@ impl Input {
         }
         let test = index.map(|index| &loaded.tests[index]);
         let commands = loaded.repair.clone();
-        let recovers = test.is_some_and(|test| test.recover.is_some());
+        let table = match (index, &config) {
+            (Some(index), Some(path)) => only_test(path, index),
+            _ => None,
+        };
+        let recovery = Recovery::new(arguments, table.as_ref());
+        if let (None, Some(option)) = (&recovery, of_a_crash_test(arguments)) {
+            return Err(InputError::NoRecovery { option });
+        }
         Ok(Input {
             build: arguments.build.clone().or(commands.build).ok_or(InputError::NoBuild)?,
             test: arguments.test.clone().or(commands.test),
@@ -143,10 +159,12 @@ impl Input {
                 (true, Some(test)) => test.pm.clone(),
                 _ => arguments.pm.clone(),
             },
-            recovery: match (recovers, index, &config) {
-                (true, Some(index), Some(path)) => only_test(path, index),
-                _ => None,
-            },
+            recovery,
+            model: arguments.model.clone().or_else(|| {
+                let model = table.as_ref()?.get("model")?.as_str()?;
+                Some(model.to_owned())
+            }),
+            locked_rmw: test.is_some_and(|test| test.locked_rmw),
             config,
             given,
         })
@@ -162,12 +180,29 @@ fn default_config(source: Option<&Path>) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The configuration with one of its tests.
+/// One of the tests, with all its keys.
 fn only_test(path: &Path, index: usize) -> Option<toml::Table> {
-    let mut table: toml::Table = std::fs::read_to_string(path).ok()?.parse().ok()?;
-    let tests = table.get_mut("test")?.as_array_mut()?;
-    *tests = vec![tests.get(index)?.clone()];
-    Some(table)
+    let table: toml::Table = std::fs::read_to_string(path).ok()?.parse().ok()?;
+    table.get("test")?.as_array()?.get(index)?.as_table().cloned()
+}
+
+/// An option that means nothing without a recovery. (`--model` is one of the check, too.)
+fn of_a_crash_test(arguments: &RepairArguments) -> Option<&'static str> {
+    let given = [
+        ("--check", arguments.check.is_some()),
+        ("--expect-output", arguments.expect_output.is_some()),
+        ("--strategy", arguments.strategy.is_some()),
+        ("--from", arguments.from.is_some()),
+        ("--until", arguments.until.is_some()),
+        ("--depth", arguments.depth.is_some()),
+        ("--time", arguments.time.is_some()),
+        ("--max-states", arguments.max_states.is_some()),
+        ("--jobs", arguments.jobs.is_some()),
+        ("--timeout", arguments.timeout.is_some()),
+        ("--no-tear", arguments.no_tear),
+        ("--reorder-in-line", arguments.reorder_in_line),
+    ];
+    given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
 }
 
 fn read_json(path: &Path) -> Result<Value, InputError> {

@@ -8,7 +8,7 @@ use crate::design::{Design, Designer};
 use crate::outcome::{Attempt, Verification};
 use crate::plan::PlanOptions;
 use crate::trial::{Trial, TrialError, Trials};
-use crate::verify::Comparison;
+use crate::verify::{Comparison, CrashComparison};
 
 /// With more fixes than this, leaving out one at a time takes too long.
 const SINGLY: usize = 8;
@@ -23,6 +23,10 @@ pub struct Verified {
     /// What only the user's build has.
     pub remaining: Vec<Finding>,
     pub seen_before: BTreeSet<usize>,
+    /// Of the crash findings.
+    pub crashes: CrashComparison,
+    /// All is well but a crash test, which what comes after may mend.
+    pub crash_problem: Option<String>,
     pub verification: Option<Verification>,
 }
 
@@ -34,6 +38,8 @@ impl Verified {
             still: BTreeSet::new(),
             remaining: Vec::new(),
             seen_before: BTreeSet::new(),
+            crashes: CrashComparison::default(),
+            crash_problem: None,
             verification: None,
         }
     }
@@ -50,6 +56,7 @@ struct Ladder<'a, 'b, 't> {
     designer: &'a Designer<'a, 'b>,
     trials: &'a mut Trials<'t>,
     findings: &'a [Finding],
+    crashes: &'a [Finding],
     attempts: Vec<Attempt>,
     tried: BTreeSet<String>,
 }
@@ -68,25 +75,40 @@ impl Tried {
     }
 
     fn is_good(&self) -> bool {
+        self.is_good_but_for_crashes() && self.trial.crash_problem.is_none()
+    }
+
+    fn is_good_but_for_crashes(&self) -> bool {
         self.trial.is_harmless() && self.trial.comparison.still.is_empty()
     }
 }
 
-/// Verifies `first`, and what comes after it if it fails. `findings` name the files of the user's tree.
+/// What is verified.
+pub struct Subject<'a> {
+    pub options: &'a PlanOptions,
+    /// Of the check and of a crash test; they name the files of the user's tree.
+    pub findings: &'a [Finding],
+    pub crashes: &'a [Finding],
+    /// What a crash test says against a patch may be mended by another one on top.
+    pub orders_follow: bool,
+}
+
+/// Verifies `first`, and what comes after it if it fails.
 pub fn climb(
     designer: &Designer,
     first: Design,
-    options: &PlanOptions,
+    subject: &Subject,
     trials: &mut Trials,
-    findings: &[Finding],
 ) -> Result<Verified, TrialError> {
     let mut ladder = Ladder {
         designer,
         trials,
-        findings,
+        findings: subject.findings,
+        crashes: subject.crashes,
         attempts: Vec::new(),
         tried: BTreeSet::new(),
     };
+    let options = subject.options;
     let asked = Rung {
         how: "as planned".to_owned(),
         options: options.clone(),
@@ -96,7 +118,7 @@ pub fn climb(
     let Some(attempt) = ladder.try_design(first, &asked)? else {
         return Ok(Verified::not_done(Design::default()));
     };
-    if attempt.is_perfect() {
+    if attempt.is_perfect() || (subject.orders_follow && attempt.is_good_but_for_crashes()) {
         return Ok(ladder.conclude(attempt));
     }
     tried.push(attempt);
@@ -147,7 +169,7 @@ fn simpler(options: &PlanOptions) -> Vec<Rung> {
 fn without_what_fails(tried: &[Tried], options: &PlanOptions) -> Vec<Rung> {
     let best = tried
         .iter()
-        .filter(|tried| tried.trial.is_harmless())
+        .filter(|tried| tried.trial.is_harmless() && tried.trial.crash_problem.is_none())
         .min_by_key(|tried| tried.trial.comparison.still.len());
     if let Some(best) = best {
         let reason = "every fix that was tried leaves it there, in the program as your command builds it";
@@ -196,7 +218,7 @@ impl Tried {
             return format!("it brings something new: {}", new.in_words(""));
         }
         match still.len() {
-            0 => String::new(),
+            0 => self.trial.crash_problem.clone().unwrap_or_default(),
             1 => "1 finding is still there".to_owned(),
             count => format!("{count} findings are still there"),
         }
@@ -215,7 +237,7 @@ impl Ladder<'_, '_, '_> {
         if design.diff.is_empty() || !self.tried.insert(design.diff.clone()) {
             return Ok(None);
         }
-        let mut trial = self.trials.try_patch(&design, self.findings)?;
+        let mut trial = self.trials.try_patch(&design.changes, self.findings, self.crashes)?;
         // What has no fix is expected to stay.
         let fixed: BTreeSet<usize> = design.fixed().collect();
         trial.comparison.still.retain(|index| fixed.contains(index));
@@ -251,8 +273,10 @@ impl Ladder<'_, '_, '_> {
             self.attempts.push(attempt);
         }
         Verified {
-            verification: Some(self.verification(true, &trial)),
+            verification: Some(self.verification(trial.crash_problem.is_none(), &trial)),
             design,
+            crashes: trial.crashes,
+            crash_problem: trial.crash_problem,
             failed: without,
             still: trial.comparison.still,
             remaining: trial.comparison.remaining,
@@ -270,6 +294,8 @@ impl Ladder<'_, '_, '_> {
         Verified {
             verification: Some(self.verification(false, &first.trial)),
             failed,
+            crashes: CrashComparison::default(),
+            crash_problem: None,
             still: first.trial.comparison.still,
             remaining: Vec::new(),
             seen_before: first.trial.comparison.seen_before,

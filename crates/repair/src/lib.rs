@@ -20,13 +20,17 @@ pub mod flow;
 mod input;
 pub mod interrupt;
 pub mod ir;
+mod judge;
 mod ladder;
 mod lines;
+mod loaded;
 pub mod locate;
 pub mod observed;
 pub mod order;
 pub mod outcome;
 pub mod plan;
+mod recovery;
+mod rounds;
 pub mod source;
 pub mod terminal;
 #[cfg(test)]

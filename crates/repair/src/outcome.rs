@@ -16,6 +16,8 @@ pub struct Outcome {
     pub program: Vec<String>,
     pub findings: Vec<FindingOutcome>,
     pub fixes: Vec<FixOutcome>,
+    /// What the patch puts in order.
+    pub orders: Vec<OrderOutcome>,
     pub clones: Vec<PersistentFunction>,
     /// With which functions the patch flushes and fences.
     pub idiom: Option<String>,
@@ -46,8 +48,14 @@ pub struct FindingOutcome {
     /// Why it is not repaired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What would help, for a person to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
     /// Indices of the fixes that repair it.
     pub fixes: Vec<usize>,
+    /// Indices of the orders that repair it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<usize>,
     /// The unpatched program had it, too, built by the user's command. If not, its absence afterwards proves nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seen_before: Option<bool>,
@@ -73,6 +81,17 @@ pub struct FixOutcome {
     pub in_source: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// What is put in order for crash findings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OrderOutcome {
+    /// Indices of the findings that it repairs.
+    pub findings: Vec<usize>,
+    /// What is moved or inserted where, and why it is safe.
+    pub words: Vec<String>,
+    /// The slice of the trace, repaired.
+    pub litmus: String,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -137,7 +156,7 @@ pub fn not_handled(finding: &Finding, performance: bool) -> Option<(State, &'sta
         )),
         Kind::CrashOrder | Kind::CrashAtomicity | Kind::CrashDurability => Some((
             State::Left,
-            "another order of stores, or one update in place of several, is no missing flush or fence; this is for a person to change",
+            "what a crash test found is repaired, and the repair verified, only with the recovery: --recover COMMAND, or `recover` of the [[test]] in crashproof.toml",
         )),
         Kind::TxStoreNotSnapshotted | Kind::TxStoreOutside => Some((
             State::Left,
@@ -162,7 +181,7 @@ impl Outcome {
     /// For people, with colours.
     pub fn in_words(&self, root: &str) -> String {
         let mut text = String::new();
-        for finding in &self.findings {
+        for (index, finding) in self.findings.iter().enumerate() {
             let (color, word) = match finding.state {
                 State::Repaired => (32, "repaired"),
                 State::Left => (31, "left"),
@@ -178,8 +197,23 @@ impl Outcome {
                 Some(reason) => text.push_str(&format!("\n  = {}\n", indented(reason))),
                 None => text.push('\n'),
             }
+            if let Some(advice) = &finding.advice {
+                let _ = writeln!(text, "  = help: {}", indented(advice));
+            }
+            // One change may repair several; it is told once.
+            let orders = finding.orders.iter().filter_map(|&order| self.orders.get(order));
+            for words in orders
+                .filter(|order| order.findings.first() == Some(&index))
+                .flat_map(|order| &order.words)
+            {
+                let _ = writeln!(text, "  = {}", indented(words));
+            }
             if finding.seen_before == Some(false) && finding.state == State::Repaired {
-                text.push_str("  = note: your own build did not show it, so that it is gone there proves nothing\n");
+                let proof = match finding.orders.is_empty() {
+                    true => "so that it is gone there proves nothing",
+                    false => "it is gone in the build that did",
+                };
+                let _ = writeln!(text, "  = note: your own build did not show it, {proof}");
             }
         }
         self.verification_in_words(root, &mut text);
@@ -202,6 +236,26 @@ impl Outcome {
                 let _ = writeln!(text, "            the binary does not verify: {problem}");
             }
             None => {}
+        }
+        text
+    }
+
+    /// Of `--explain`: what is put in order, on the trace.
+    pub fn orders_explained(&self) -> String {
+        let mut text = String::new();
+        for (number, order) in (1..).zip(&self.orders) {
+            let findings: Vec<String> = order
+                .findings
+                .iter()
+                .filter_map(|&index| Some(self.findings.get(index)?.finding.in_words("")))
+                .collect();
+            let _ = writeln!(text, "\x1b[1morder {number}\x1b[0m: {}", findings.join("; "));
+            for words in &order.words {
+                let _ = writeln!(text, "  {}", indented(words));
+            }
+            for line in order.litmus.lines() {
+                let _ = writeln!(text, "    {line}");
+            }
         }
         text
     }
@@ -250,14 +304,15 @@ impl Outcome {
                 } else {
                     ""
                 };
+                let crashed = match verification.crash {
+                    Some(_) => "recorded, checked and crashed again",
+                    None => "recorded and checked again",
+                };
                 let output = match verification.output {
                     Compared::NotComparable => "its output differs from run to run and was not compared",
                     _ => "its output is the same",
                 };
-                let _ = write!(
-                    text,
-                    "; verified: built by your command, {tested}recorded and checked again; {output}"
-                );
+                let _ = write!(text, "; verified: built by your command, {tested}{crashed}; {output}");
             }
             Some(_) => text.push_str("; not verified, nothing was changed"),
             None if !self.diff.is_empty() => text.push_str("; not verified"),

@@ -1,17 +1,16 @@
 //! Trials: the program, unpatched and patched, built by the user's command with the user's compiler, each in a copy of its own.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crashproof_report::{Finding, Report};
+use crashproof_report::Finding;
 
 use crate::commands::{CommandError, Compiler, Run, Site, UserCommands};
-use crate::design::Design;
 use crate::lines::LineMap;
 use crate::outcome::{Compared, CrashTest};
-use crate::source::{Changed, SourceError};
+use crate::recovery::Recovery;
+use crate::source::{self, Changed, SourceError};
 use crate::terminal::step;
-use crate::verify::{self, Comparison, Named};
+use crate::verify::{self, Comparison, CrashComparison, Named};
 use crate::workspace::{Workspace, WorkspaceError};
 
 #[derive(Debug, thiserror::Error)]
@@ -34,13 +33,20 @@ pub enum TrialError {
 pub struct Trials<'a> {
     workspace: &'a Workspace,
     commands: &'a UserCommands,
-    /// The configuration of the crash test.
-    recovery: Option<&'a toml::Table>,
-    before: Run,
+    recovery: Option<&'a Recovery>,
+    /// Once it is known that there is something to try.
+    before: Option<Before<'a>>,
     /// The unpatched program's output, if two runs of it gave the same. Asked only if the patched program's is another.
     reproducible: Option<bool>,
-    crash_before: Option<Report>,
+    /// Asked only if there is something to compare with it.
+    crash_before: Option<Vec<Finding>>,
     count: usize,
+}
+
+/// The unpatched program, built by the user's command.
+struct Before<'a> {
+    site: Site<'a>,
+    run: Run,
 }
 
 /// What a trial of a patch showed.
@@ -50,8 +56,11 @@ pub struct Trial {
     pub test: Option<bool>,
     pub output: Compared,
     pub crash: Option<CrashTest>,
+    pub crashes: CrashComparison,
     /// What is wrong with the patch as a whole.
     pub problem: Option<String>,
+    /// What a crash test of the patched program says against it.
+    pub crash_problem: Option<String>,
 }
 
 impl Trial {
@@ -61,7 +70,9 @@ impl Trial {
             test,
             output: Compared::NotCompared,
             crash: None,
+            crashes: CrashComparison::default(),
             problem: Some(problem),
+            crash_problem: None,
         }
     }
 
@@ -72,39 +83,51 @@ impl Trial {
 }
 
 impl<'a> Trials<'a> {
-    /// Builds, tests and records the unpatched program.
-    pub fn new(
-        workspace: &'a Workspace,
-        commands: &'a UserCommands,
-        recovery: Option<&'a toml::Table>,
-    ) -> Result<Trials<'a>, TrialError> {
-        let site = site(workspace, commands, "before")?;
-        let doing = step("building the unpatched program by your command");
-        site.build().map_err(TrialError::Unpatched)?;
-        drop(doing);
-        if commands.test.is_some() {
-            let _doing = step("running your tests on the unpatched program");
-            site.test().map_err(TrialError::Unpatched)?;
-        }
-        let _doing = step("recording the unpatched program");
-        let before = site.record().map_err(TrialError::Unpatched)?;
-        complete(&before)?;
-        Ok(Trials {
+    pub fn new(workspace: &'a Workspace, commands: &'a UserCommands, recovery: Option<&'a Recovery>) -> Trials<'a> {
+        Trials {
             workspace,
             commands,
             recovery,
-            before,
+            before: None,
             reproducible: None,
             crash_before: None,
             count: 0,
-        })
+        }
     }
 
-    /// Builds, tests, records and checks the patched program. `Err` only for what has nothing to do with the patch.
-    pub fn try_patch(&mut self, design: &Design, findings: &[Finding]) -> Result<Trial, TrialError> {
+    /// Builds, tests and records the unpatched program.
+    fn before(&mut self) -> Result<&Before<'a>, TrialError> {
+        if self.before.is_none() {
+            let site = site(self.workspace, self.commands, "before")?;
+            let doing = step("building the unpatched program by your command");
+            site.build().map_err(TrialError::Unpatched)?;
+            drop(doing);
+            if self.commands.test.is_some() {
+                let _doing = step("running your tests on the unpatched program");
+                site.test().map_err(TrialError::Unpatched)?;
+            }
+            let _doing = step("recording the unpatched program");
+            let run = site.record().map_err(TrialError::Unpatched)?;
+            complete(&run)?;
+            self.before = Some(Before { site, run });
+        }
+        self.before
+            .as_ref()
+            .ok_or(TrialError::Command(CommandError::Interrupted))
+    }
+
+    /// Builds, tests, records, checks and crashes the patched program. `findings` and `crashes` are those to be repaired, with the names of the
+    /// tree. `Err` only for what has nothing to do with the patch.
+    pub fn try_patch(
+        &mut self,
+        changes: &[Changed],
+        findings: &[Finding],
+        crashes: &[Finding],
+    ) -> Result<Trial, TrialError> {
+        self.before()?;
         self.count += 1;
         let site = site(self.workspace, self.commands, &format!("after-{}", self.count))?;
-        write_changes(&design.changes, site.copy.root())?;
+        write_changes(changes, site.copy.root())?;
         let doing = step("building the patched program by your command");
         if let Some(problem) = of_patch(site.build())? {
             return Ok(Trial::failed(problem, None));
@@ -126,27 +149,28 @@ impl<'a> Trials<'a> {
         };
         drop(doing);
         complete(&after)?;
-        let lines = LineMap::of(&design.diff);
-        let comparison = verify::compare(
-            findings,
-            &self.before.in_tree,
-            &after.in_tree,
-            &lines,
-            self.workspace.tree(),
-        );
-        let (output, mut problem) = self.compare_output(&after)?;
-        let crash = self.crash(&site, &lines, &mut problem)?;
-        Ok(Trial {
+        let lines = LineMap::of(&source::diff(changes));
+        let tree = self.workspace.tree();
+        let comparison = verify::compare(findings, &self.before()?.run.in_tree, &after.in_tree, &lines, tree);
+        let (output, problem) = self.compare_output(&after)?;
+        let mut trial = Trial {
             comparison,
             test,
             output,
-            crash,
+            crash: None,
+            crashes: CrashComparison::default(),
             problem,
-        })
+            crash_problem: None,
+        };
+        if let (Some(recovery), true) = (self.recovery, trial.is_harmless()) {
+            self.crash(&site, recovery, &after, crashes, &lines, &mut trial)?;
+        }
+        Ok(trial)
     }
 
     fn compare_output(&mut self, after: &Run) -> Result<(Compared, Option<String>), TrialError> {
-        let Some(difference) = verify::difference(&self.before.output, &after.output) else {
+        let before = self.before()?.run.output.clone();
+        let Some(difference) = verify::difference(&before, &after.output) else {
             return Ok((Compared::Same, None));
         };
         let reproducible = match self.reproducible {
@@ -158,7 +182,7 @@ impl<'a> Trials<'a> {
                 // What the tests leave behind was there in the other runs, too.
                 site.test().map_err(TrialError::Unpatched)?;
                 let again = site.record().map_err(TrialError::Unpatched)?;
-                verify::difference(&self.before.output, &again.output).is_none()
+                verify::difference(&before, &again.output).is_none()
             }
         };
         self.reproducible = Some(reproducible);
@@ -171,52 +195,62 @@ impl<'a> Trials<'a> {
         })
     }
 
-    /// The crash test that the configuration has for this program; the unpatched one is tested only if the patched one fails.
+    /// Crashes the patched program. The unpatched one is crashed only if that fails, or findings of a crash test are to be repaired.
     fn crash(
         &mut self,
         site: &Site,
+        recovery: &Recovery,
+        run: &Run,
+        crashes: &[Finding],
         lines: &LineMap,
-        problem: &mut Option<String>,
-    ) -> Result<Option<CrashTest>, TrialError> {
-        let Some(recovery) = self.recovery else {
-            return Ok(None);
-        };
-        let after = {
-            let _doing = step("crashing the patched program");
-            crash_test(site, recovery).map_err(TrialError::Command)?
-        };
-        let Some(after) = after else {
-            *problem = problem.take().or(Some(
-                "the crash test could not be done on the patched program".to_owned(),
-            ));
-            return Ok(None);
-        };
-        if after.findings.is_empty() {
-            return Ok(Some(CrashTest { before: None, after: 0 }));
-        }
-        if self.crash_before.is_none() {
-            let _doing = step("crashing the unpatched program");
-            let site = self::site(self.workspace, self.commands, "before-crash")?;
-            site.build().map_err(TrialError::Unpatched)?;
-            self.crash_before = crash_test(&site, recovery).map_err(TrialError::Unpatched)?;
-        }
-        if let Some(before) = &self.crash_before {
-            let new = verify::compare(&[], before, &after, lines, self.workspace.tree()).new;
-            if let Some(new) = new.first() {
-                let root = self.workspace.tree().to_string_lossy();
-                *problem = problem.take().or_else(|| {
-                    Some(format!(
-                        "a crash test finds something new: {}, {}",
-                        new.kind,
-                        new.at(&root)
-                    ))
-                });
+        trial: &mut Trial,
+    ) -> Result<(), TrialError> {
+        let doing = step("crashing the patched program");
+        let after = match site.crash(recovery, run) {
+            Ok(crashed) => crashed,
+            Err(CommandError::Interrupted) => return Err(TrialError::Command(CommandError::Interrupted)),
+            Err(error) => {
+                trial.crash_problem = Some(error.to_string());
+                return Ok(());
             }
+        };
+        drop(doing);
+        if !after.decided {
+            let why = after.in_tree.warnings.join("; ");
+            trial.crash_problem = Some(format!("the crash test of the patched program decided nothing: {why}"));
         }
-        Ok(Some(CrashTest {
-            before: self.crash_before.as_ref().map(|report| report.findings.len()),
-            after: after.findings.len(),
-        }))
+        let found = &after.in_tree.findings;
+        let before = match found.is_empty() && crashes.is_empty() {
+            true => None,
+            false => Some(self.crash_before(recovery)?),
+        };
+        trial.crash = Some(CrashTest {
+            before: before.as_ref().map(Vec::len),
+            after: found.len(),
+        });
+        let tree = self.workspace.tree();
+        let compared = verify::compare_crashes(crashes, &before.unwrap_or_default(), found, lines, tree);
+        if let Some(new) = compared.new.first() {
+            let words = new.in_words(&tree.to_string_lossy());
+            trial.crash_problem = Some(format!("a crash test finds something new: {words}"));
+        }
+        trial.crashes = compared;
+        Ok(())
+    }
+
+    /// What a crash test finds in the unpatched program, built by the user's command.
+    fn crash_before(&mut self, recovery: &Recovery) -> Result<Vec<Finding>, TrialError> {
+        if let Some(known) = &self.crash_before {
+            return Ok(known.clone());
+        }
+        let before = self.before()?;
+        let _doing = step("crashing the unpatched program");
+        let crashed = before
+            .site
+            .crash(recovery, &before.run)
+            .map_err(TrialError::Unpatched)?;
+        self.crash_before = Some(crashed.in_tree.findings.clone());
+        Ok(crashed.in_tree.findings)
     }
 }
 
@@ -296,26 +330,4 @@ fn complete(run: &Run) -> Result<(), TrialError> {
             reasons: run.in_tree.trace.incomplete.clone(),
         }),
     }
-}
-
-/// `crashproof test` of the one test; what its crash test found, with the names of the tree. `None`: it could not be done.
-fn crash_test(site: &Site, recovery: &toml::Table) -> Result<Option<Report>, CommandError> {
-    let (config, json, log) = (site.file("crash.toml"), site.file("crash.json"), site.file("crash.log"));
-    let text = site.copy.text_from_tree(&recovery.to_string());
-    std::fs::write(&config, text).map_err(|source| CommandError::Log {
-        path: config.clone(),
-        source,
-    })?;
-    let mut command = Command::new(site.workspace.programs.join("crashproof"));
-    command
-        .arg("test")
-        .arg("--config")
-        .arg(&config)
-        .arg("--json")
-        .arg(&json);
-    site.run(command, &log, &log)?;
-    let text = std::fs::read_to_string(&json).unwrap_or_default();
-    let summary: Option<serde_json::Value> = serde_json::from_str(&site.copy.json_to_tree(&text)).ok();
-    let report = summary.and_then(|summary| summary.pointer("/tests/0/crash").cloned());
-    Ok(report.and_then(|report| serde_json::from_value(report).ok()))
 }

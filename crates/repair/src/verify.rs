@@ -101,6 +101,87 @@ pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &Li
     comparison
 }
 
+pub fn is_crash(kind: Kind) -> bool {
+    matches!(kind, Kind::CrashOrder | Kind::CrashAtomicity | Kind::CrashDurability)
+}
+
+/// What a comparison of two crash tests showed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CrashComparison {
+    /// Findings to be repaired at whose place the recovery still fails, for whatever reason: their indices.
+    pub still: BTreeSet<usize>,
+    /// Those that the unpatched program had, built by the user's command: their indices.
+    pub seen_before: BTreeSet<usize>,
+    /// Neither there before nor to be repaired.
+    pub new: Vec<Named>,
+    /// There before, and none of those to be repaired.
+    pub remaining: Vec<Finding>,
+}
+
+/// `findings`: those to be repaired. All reports name the files of the tree. Which of several missing stores a finding is at depends on which
+/// failing state was met first, so two findings are one if they are of one kind and lack a store in common.
+pub fn compare_crashes(
+    findings: &[Finding],
+    before: &[Finding],
+    after: &[Finding],
+    lines: &LineMap,
+    tree: &Path,
+) -> CrashComparison {
+    let mut comparison = CrashComparison::default();
+    for (index, finding) in findings.iter().enumerate() {
+        if before.iter().any(|old| same_crash(finding, old)) {
+            comparison.seen_before.insert(index);
+        }
+    }
+    for finding in after {
+        let finding = in_unpatched(finding, lines, tree);
+        let mut wanted = false;
+        for (index, given) in findings.iter().enumerate() {
+            if given.line.is_some() && place(&key(given)) == place(&key(&finding)) {
+                comparison.still.insert(index);
+                wanted = true;
+            }
+        }
+        match before.iter().any(|old| same_crash(&finding, old)) {
+            _ if wanted => {}
+            false => comparison.new.push(Named::of(&finding)),
+            true if findings.iter().any(|given| same_crash(&finding, given)) => {}
+            true => comparison.remaining.push(finding),
+        }
+    }
+    comparison
+}
+
+/// Of one kind, and with a missing store in common.
+pub fn same_crash(a: &Finding, b: &Finding) -> bool {
+    let places = |finding: &Finding| -> BTreeSet<(String, u32)> {
+        let missing = finding.crash.iter().flat_map(|crash| &crash.missing);
+        let own = (finding.file.as_deref(), finding.line);
+        missing
+            .map(|store| (store.frame.file.as_deref(), store.frame.line))
+            .chain([own])
+            .filter_map(|(file, line)| Some((plain_name(file?), line?)))
+            .collect()
+    };
+    a.kind == b.kind && !places(a).is_disjoint(&places(b))
+}
+
+/// A finding of the patched program with the lines of the unpatched one; what the patch added has none.
+pub fn in_unpatched(finding: &Finding, lines: &LineMap, tree: &Path) -> Finding {
+    let old = |file: &Option<String>, line: &mut Option<u32>| {
+        if let (Some(file), Some(new)) = (file, *line) {
+            let file = plain(Path::new(file));
+            *line = lines.old_line(file.strip_prefix(tree).unwrap_or(&file), new);
+        }
+    };
+    let mut finding = finding.clone();
+    old(&finding.file, &mut finding.line);
+    for store in finding.crash.iter_mut().flat_map(|crash| &mut crash.missing) {
+        old(&store.frame.file, &mut store.frame.line);
+    }
+    finding
+}
+
 fn key(finding: &Finding) -> Key {
     Key {
         kind: finding.kind,
@@ -208,6 +289,41 @@ mod tests {
         let mut other_name = lost(5);
         other_name.file = Some("/t/./x/../a.c".to_owned());
         assert_eq!(compared(&[other_name]).still, BTreeSet::from([0]));
+    }
+
+    #[test]
+    fn crash_findings_are_compared_by_what_is_missing() {
+        let crash = |kind: &str, line: u32, missing: &[u32]| -> Finding {
+            let store = |line: &u32| {
+                format!(
+                    r#"{{"file": "/t/a.c", "line": {line}, "address": 0, "stack": [], "pm": {{"file": "p", "offset": 0, "length": 8}}, "data": ""}}"#
+                )
+            };
+            let missing: Vec<String> = missing.iter().map(store).collect();
+            let text = format!(
+                r#"{{"kind": "{kind}", "severity": "error", "file": "/t/a.c", "line": {line}, "count": 1, "message": "", "stack": [],
+                    "crash": {{"after": {{"address": 0}}, "after_stack": [], "persisted": [], "missing": [{}],
+                               "recovery": {{"command": "", "timeout": false, "stdout": "", "stderr": ""}}, "states": 1, "depth": 1}}}}"#,
+                missing.join(",")
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let given = [crash("crash-order", 5, &[5, 6]), crash("crash-order", 9, &[9])];
+        let before = [crash("crash-order", 6, &[6]), crash("crash-atomicity", 20, &[20, 21])];
+        // A line after line 5.
+        let lines = LineMap::of("--- a/a.c\n+++ b/a.c\n@@ -5,1 +5,2 @@\n x\n+y\n");
+        let compared = |after: &[Finding]| compare_crashes(&given, &before, after, &lines, Path::new("/t"));
+        let good = compared(&[crash("crash-atomicity", 22, &[22])]);
+        assert_eq!((good.still.len(), good.new.len(), good.remaining.len()), (0, 0, 1));
+        assert_eq!(good.seen_before, BTreeSet::from([0]));
+        let bad = compared(&[
+            crash("crash-atomicity", 5, &[5]),
+            crash("crash-order", 6, &[6]),
+            crash("crash-order", 22, &[22]),
+        ]);
+        assert_eq!(bad.still, BTreeSet::from([0]), "of whatever kind");
+        let new: Vec<_> = bad.new.iter().map(|named| named.line).collect();
+        assert_eq!(new, [None, Some(21)], "an added line; another kind");
     }
 
     #[test]

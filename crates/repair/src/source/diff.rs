@@ -28,8 +28,26 @@ pub struct Changed {
 
 impl Patch {
     pub fn diff(&self) -> String {
-        self.files.iter().map(Changed::diff).collect()
+        diff(&self.files)
     }
+}
+
+pub fn diff(files: &[Changed]) -> String {
+    files.iter().map(Changed::diff).collect()
+}
+
+/// One change after the other, as one. What does not change in the end is left out.
+pub fn combine(first: &[Changed], then: &[Changed]) -> Vec<Changed> {
+    let mut combined = first.to_vec();
+    for change in then {
+        match combined.iter_mut().find(|known| known.path == change.path) {
+            Some(known) => known.new.clone_from(&change.new),
+            None => combined.push(change.clone()),
+        }
+    }
+    combined.retain(|change| change.old.as_ref() != Some(&change.new));
+    combined.sort_by(|a, b| a.path.cmp(&b.path));
+    combined
 }
 
 impl Changed {
@@ -65,5 +83,32 @@ fn name(side: &str, path: &Path) -> String {
         // Ends the name for programs that take the rest of the line for a date.
         true => format!("{path}\t"),
         false => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_on_top_of_changes_are_one() {
+        let change = |path: &str, old: Option<&str>, new: &str| Changed {
+            path: path.into(),
+            old: old.map(str::to_owned),
+            new: new.to_owned(),
+        };
+        let first = [change("b.c", Some("1\n"), "2\n"), change("pm.h", None, "x\n")];
+        let then = [change("b.c", Some("2\n"), "3\n"), change("a.c", Some("7\n"), "8\n")];
+        let combined = combine(&first, &then);
+        assert_eq!(
+            combined,
+            [
+                change("a.c", Some("7\n"), "8\n"),
+                change("b.c", Some("1\n"), "3\n"),
+                change("pm.h", None, "x\n")
+            ]
+        );
+        assert!(diff(&combined).contains("--- a/b.c\n+++ b/b.c\n@@ -1 +1 @@\n-1\n+3\n"));
+        assert_eq!(combine(&first[..1], &[change("b.c", Some("2\n"), "1\n")]), []);
     }
 }

@@ -40,7 +40,7 @@ use inkwell::module::Module;
 
 use crate::observed::Observed;
 use crate::plan::Plan;
-pub use diff::{Changed, Patch};
+pub use diff::{Changed, Patch, combine, diff};
 pub use refusal::Refusal;
 pub use units::CompileCommand;
 
