@@ -91,6 +91,6 @@ pub fn check(
         },
         findings,
         warnings,
-        stats: None,
+        ..Report::default()
     })
 }

@@ -235,7 +235,6 @@ pub fn difference(before: &Output, after: &Output) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crashproof_report::{Program, TraceSummary};
 
     fn finding(kind: Kind, severity: Severity, line: u32) -> Finding {
         let text = format!(
@@ -250,11 +249,8 @@ mod tests {
     fn report(findings: &[Finding]) -> Report {
         Report {
             version: 1,
-            program: Program::default(),
-            trace: TraceSummary::default(),
             findings: findings.to_vec(),
-            warnings: Vec::new(),
-            stats: None,
+            ..Report::default()
         }
     }
 

@@ -295,7 +295,7 @@ pub struct Behaviours {
 }
 
 /// What `--json` writes and every other rendering starts from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub version: u32,
     pub program: Program,
@@ -307,6 +307,36 @@ pub struct Report {
     /// Of a crash test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Stats>,
+    /// Of a comparison with a baseline: the findings (their indices, ascending) that it has, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<usize>,
+    /// Of a repair: the patch of the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<Patch>,
+}
+
+impl Report {
+    /// Whether the baseline has the finding of this index, too.
+    pub fn is_known(&self, finding: usize) -> bool {
+        self.known.binary_search(&finding).is_ok()
+    }
+
+    /// Whether there is a finding that is not in the baseline, of this severity or worse.
+    pub fn fails(&self, severity: Severity) -> bool {
+        let mut new = (0..).zip(&self.findings).filter(|(index, _)| !self.is_known(*index));
+        new.any(|(_, finding)| finding.severity <= severity)
+    }
+}
+
+/// A change of the source that repairs findings, all of them together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Patch {
+    /// A unified diff, with `a/` and `b/` before the paths.
+    pub diff: String,
+    /// The patched program was built, run and checked again.
+    pub verified: bool,
+    /// Indices of the findings that it repairs.
+    pub findings: Vec<usize>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

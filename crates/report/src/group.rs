@@ -3,6 +3,13 @@
 
 use crate::{Finding, Report};
 
+/// Which findings: those that a baseline has, or the others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    New,
+    Known,
+}
+
 /// Findings with the same kind and place; never empty.
 pub(crate) struct Group<'a> {
     pub findings: Vec<&'a Finding>,
@@ -15,10 +22,11 @@ impl<'a> Group<'a> {
 }
 
 /// The groups: errors, then warnings, then notes; within these in the order of the report.
-pub(crate) fn groups(report: &Report) -> Vec<Group<'_>> {
+pub(crate) fn groups(report: &Report, which: Which) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut index = std::collections::HashMap::new();
-    for (number, finding) in report.findings.iter().enumerate() {
+    let chosen = |(number, _): &(usize, &Finding)| report.is_known(*number) == (which == Which::Known);
+    for (number, finding) in report.findings.iter().enumerate().filter(chosen) {
         let place = match &finding.crash {
             Some(_) => Place::Crash(number),
             None => place(finding),

@@ -3,27 +3,40 @@
 //! A store and the event by which it had to be durable form a code flow, and so do the stores of a crash, what had persisted
 //! and what had not, up to where power failed; the call stack is a SARIF stack. Fingerprints
 //! hold the functions of the stack and the text of the line, not its number, so that a result is the same one after an
-//! edit elsewhere in the file.
+//! edit elsewhere in the file. The patch of a repair is a fix of each result that it repairs; it is one patch, verified as a whole.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use crate::diff::changes;
 use crate::source::Sources;
 use crate::stack::{innermost_position, trimmed};
-use crate::{Crash, CrashStore, Finding, Frame, Kind, Report, Severity, crash};
+use crate::{Crash, CrashStore, Finding, Frame, Kind, Patch, Report, Severity, crash};
 
 const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 /// The base that relative URIs count from, as code-scanning services expect it.
 const SOURCE_ROOT: &str = "SRCROOT";
 
-/// The report as SARIF text with a line end. Source files below `root` get URIs relative to it.
-pub fn to_sarif(report: &Report, root: &Path) -> Result<String, serde_json::Error> {
+/// What one command came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// `check`, `crash/append`: services tell the runs of a log, and logs of different commands, apart by it.
+    pub id: &'a str,
+    pub report: &'a Report,
+    /// The findings were compared with a baseline.
+    pub compared: bool,
+}
+
+/// The reports as SARIF text with a line end. Source files below `root` get URIs relative to it.
+pub fn to_sarif(runs: &[Run<'_>], root: &Path) -> Result<String, serde_json::Error> {
     let mut sarif = Sarif {
         root,
         sources: Sources::new(root),
     };
-    let mut text = serde_json::to_string_pretty(&sarif.log(report))?;
+    let runs: Vec<Value> = runs.iter().map(|run| sarif.run(run)).collect();
+    let log = json!({ "$schema": SCHEMA, "version": "2.1.0", "runs": runs });
+    let mut text = serde_json::to_string_pretty(&log)?;
     text.push('\n');
     Ok(text)
 }
@@ -34,27 +47,70 @@ struct Sarif<'a> {
 }
 
 impl Sarif<'_> {
-    fn log(&mut self, report: &Report) -> Value {
-        let results: Vec<Value> = report.findings.iter().map(|finding| self.result(finding)).collect();
+    fn run(&mut self, run: &Run<'_>) -> Value {
+        let report = run.report;
+        let fixes = report.patch.as_ref().and_then(|patch| Some((patch, self.fix(patch)?)));
+        let mut results = Vec::new();
+        for (index, finding) in report.findings.iter().enumerate() {
+            let mut result = self.result(finding);
+            if run.compared {
+                let state = if report.is_known(index) { "unchanged" } else { "new" };
+                result.insert("baselineState".into(), state.into());
+            }
+            if let Some((patch, fix)) = &fixes
+                && patch.findings.contains(&index)
+            {
+                result.insert("fixes".into(), json!([fix]));
+            }
+            results.push(result);
+        }
         json!({
-            "$schema": SCHEMA,
-            "version": "2.1.0",
-            "runs": [{
-                "tool": { "driver": {
-                    "name": "crashproof",
-                    "semanticVersion": env!("CARGO_PKG_VERSION"),
-                    "rules": Kind::ALL.map(rule),
-                } },
-                "originalUriBaseIds": { SOURCE_ROOT: { "uri": format!("{}/", file_uri(self.root)) } },
-                "columnKind": "unicodeCodePoints",
-                "invocations": [invocation(report)],
-                "results": results,
-                "properties": { "trace": report.trace },
-            }],
+            "tool": { "driver": {
+                "name": "crashproof",
+                "semanticVersion": env!("CARGO_PKG_VERSION"),
+                "rules": Kind::ALL.map(rule),
+            } },
+            "automationDetails": { "id": format!("crashproof/{}/", run.id) },
+            "originalUriBaseIds": { SOURCE_ROOT: { "uri": format!("{}/", file_uri(self.root)) } },
+            "columnKind": "unicodeCodePoints",
+            "invocations": [invocation(report)],
+            "results": results,
+            "properties": { "trace": report.trace },
         })
     }
 
-    fn result(&mut self, finding: &Finding) -> Value {
+    /// `None` if the patch changes nothing.
+    fn fix(&self, patch: &Patch) -> Option<Value> {
+        let files = changes(&patch.diff);
+        let changes: Vec<Value> = files
+            .iter()
+            .filter(|file| !file.replacements.is_empty())
+            .map(|file| {
+                let replacements = file.replacements.iter().map(|replacement| {
+                    // Whole lines: from the first column of one to the first column of another.
+                    let end = replacement.line.saturating_add(replacement.deleted);
+                    json!({
+                        "deletedRegion": {
+                            "startLine": replacement.line, "startColumn": 1, "endLine": end, "endColumn": 1,
+                        },
+                        "insertedContent": { "text": replacement.inserted },
+                    })
+                });
+                json!({
+                    "artifactLocation": self.artifact(file.path),
+                    "replacements": replacements.collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        let verified = match patch.verified {
+            true => "verified: built, run and checked again",
+            false => "not verified",
+        };
+        let text = format!("The patch of crashproof repair as a whole ({verified}).");
+        (!changes.is_empty()).then(|| json!({ "description": { "text": text }, "artifactChanges": changes }))
+    }
+
+    fn result(&mut self, finding: &Finding) -> Map<String, Value> {
         let mut result = object(json!({
             "ruleId": finding.kind.name(),
             "ruleIndex": Kind::ALL.iter().position(|&kind| kind == finding.kind),
@@ -98,21 +154,24 @@ impl Sarif<'_> {
         if !properties.is_empty() {
             result.insert("properties".into(), properties.into());
         }
-        result.into()
+        result
     }
 
-    /// The store, then the event by which it had to be durable; of a crash, what happened in the order of the program.
+    /// The store, its flush if there is one, then the event by which it had to be durable; of a crash, what happened in the
+    /// order of the program.
     fn code_flow(&self, finding: &Finding) -> Option<Value> {
         let locations = match (&finding.crash, &finding.durable_by) {
             (Some(crash), _) => self.crash_flow(finding, crash),
             (None, Some(durable_by)) => {
                 let mut store = object(self.finding_location(finding));
                 store.insert("message".into(), json!({ "text": finding.kind.info().label }));
+                let mut flow = vec![(store.into(), &[][..])];
+                for related in &finding.related {
+                    flow.push((self.labelled_stack(&related.stack, &related.message), &related.stack));
+                }
                 let what = durable_by.kind.label();
-                vec![
-                    (store.into(), &[][..]),
-                    (self.labelled_stack(&durable_by.stack, what), &durable_by.stack),
-                ]
+                flow.push((self.labelled_stack(&durable_by.stack, what), &durable_by.stack));
+                flow
             }
             (None, None) => return None,
         };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Element, Group as Block, Level, Origin, Renderer, Snippet};
 
-use crate::group::{Group, groups};
+use crate::group::{Group, Which, groups};
 use crate::source::Sources;
 use crate::stack::{describe, innermost_position, trimmed};
 use crate::{Behaviours, Crash, CrashStore, Finding, Frame, Kind, Report, Severity, Stats, crash};
@@ -42,7 +42,7 @@ pub fn render_terminal(report: &Report, options: &TerminalOptions) -> String {
         explained: HashSet::new(),
     };
     let mut text = String::new();
-    let groups = groups(report);
+    let groups = groups(report, Which::New);
     for group in &groups {
         text += &terminal.diagnostic(group);
         text += "\n\n";
@@ -407,14 +407,24 @@ impl Terminal<'_> {
         .into_iter()
         .filter_map(|(severity, name)| Some(count(severity)).filter(|&n| n > 0).map(|n| plural(n, name)))
         .collect();
-        let (level, found) = match (groups.first(), report.trace.complete) {
+        let none = match report.known.is_empty() {
+            true => "no findings",
+            false => "no new findings",
+        };
+        let (level, mut found) = match (groups.first(), report.trace.complete) {
             (Some(group), _) => (level(group.first().severity), parts.join(", ")),
-            (None, true) => (Level::INFO, "no findings".to_owned()),
+            (None, true) => (Level::INFO, none.to_owned()),
             (None, false) => (
                 Level::WARNING,
-                "no findings, but not clean: the trace is incomplete".to_owned(),
+                format!("{none}, but not clean: the trace is incomplete"),
             ),
         };
+        match crate::group::groups(report, Which::Known).len() as u64 {
+            0 => {}
+            known => {
+                let _ = write!(found, " ({} in the baseline, not shown)", number(known));
+            }
+        }
         let trace = &report.trace;
         let recorded = [
             plural(trace.stores, "store"),

@@ -290,8 +290,7 @@ pub fn report(findings: Vec<Finding>) -> Report {
             incomplete: Vec::new(),
         },
         findings,
-        warnings: Vec::new(),
-        stats: None,
+        ..Report::default()
     }
 }
 

@@ -9,7 +9,16 @@ fn json(report: &Report) -> Value {
 }
 
 fn sarif(report: &Report) -> Value {
-    serde_json::from_str(&to_sarif(report, sources().path()).expect("serialises")).expect("is JSON")
+    sarif_in(report, sources().path())
+}
+
+fn sarif_in(report: &Report, root: &std::path::Path) -> Value {
+    let run = Run {
+        id: "check",
+        report,
+        compared: !report.known.is_empty(),
+    };
+    serde_json::from_str(&to_sarif(&[run], root).expect("serialises")).expect("is JSON")
 }
 
 fn awkward_reports() -> Vec<Report> {
@@ -45,7 +54,25 @@ fn awkward_reports() -> Vec<Report> {
         killed,
         report(vec![odd, zero]),
         nothing,
+        repaired(),
+        Report {
+            known: vec![0, 3],
+            ..every_kind()
+        },
     ]
+}
+
+/// A report with the patch that repairs one of its findings.
+fn repaired() -> Report {
+    Report {
+        patch: Some(Patch {
+            diff: "--- a/log.c\n+++ b/log.c\n@@ -14,2 +14,3 @@\n \tlog->count = log->count + 1;\n+\t_mm_clwb(&log->count);\n \t_mm_sfence();\n"
+                .into(),
+            verified: true,
+            findings: vec![0],
+        }),
+        ..report(vec![missing_flush(), finding(Kind::RedundantFence, "fence", vec![])])
+    }
 }
 
 #[test]
@@ -223,7 +250,7 @@ fn sarif_fingerprints_survive_an_edit_elsewhere() {
         std::fs::write(folder.path().join("log.c"), text).expect("written");
         let mut finding = missing_flush();
         finding.line = Some(line);
-        let value: Value = serde_json::from_str(&to_sarif(&report(vec![finding]), folder.path()).unwrap()).unwrap();
+        let value = sarif_in(&report(vec![finding]), folder.path());
         value["runs"][0]["results"][0]["partialFingerprints"]["crashproof/v1"].clone()
     };
     let moved = format!("/* a new line */\n{LOG_C}");
@@ -253,9 +280,51 @@ fn sarif_tells_a_crash_in_the_order_of_the_program() {
 }
 
 #[test]
+fn sarif_has_the_patch_as_a_fix() {
+    let value = sarif(&repaired());
+    let results = &value["runs"][0]["results"];
+    let change = &results[0]["fixes"][0]["artifactChanges"][0];
+    assert_eq!(change["artifactLocation"]["uri"], "log.c");
+    let replacement = &change["replacements"][0];
+    assert_eq!(
+        replacement["deletedRegion"],
+        serde_json::json!({ "startLine": 15, "startColumn": 1, "endLine": 15, "endColumn": 1 })
+    );
+    assert_eq!(replacement["insertedContent"]["text"], "\t_mm_clwb(&log->count);\n");
+    assert_eq!(results[1]["fixes"], Value::Null);
+}
+
+#[test]
+fn sarif_of_several_commands_tells_new_from_known() {
+    let (mut before, after) = (report(vec![missing_flush()]), every_kind());
+    before.known = vec![0];
+    let run = |id, report, compared| Run { id, report, compared };
+    let text = to_sarif(&[run("check/a", &before, true), run("crash/a", &after, false)], sources().path()).unwrap();
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["runs"][0]["automationDetails"]["id"], "crashproof/check/a/");
+    assert_eq!(value["runs"][1]["automationDetails"]["id"], "crashproof/crash/a/");
+    assert_eq!(value["runs"][0]["results"][0]["baselineState"], "unchanged");
+    assert_eq!(value["runs"][1]["results"][0]["baselineState"], Value::Null);
+}
+
+#[test]
+fn sarif_shows_the_way_from_the_store_over_the_flush() {
+    let mut unfenced = missing_flush();
+    unfenced.kind = Kind::MissingFence;
+    unfenced.related = vec![Related {
+        message: "flushed here".into(),
+        stack: stack([frame("persist", "pm.h", 4, 3)]),
+    }];
+    let value = sarif(&report(vec![unfenced]));
+    let flow = &value["runs"][0]["results"][0]["codeFlows"][0]["threadFlows"][0]["locations"];
+    let texts: Vec<_> = flow.as_array().unwrap().iter().map(|step| step["location"]["message"]["text"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["stored here, not fenced", "flushed here", "had to be durable by this fence"]);
+}
+
+#[test]
 fn sarif_snapshot() {
-    let text = to_sarif(&report(vec![missing_flush()]), std::path::Path::new("/src")).unwrap();
-    insta::assert_snapshot!(text);
+    let value = sarif_in(&report(vec![missing_flush()]), std::path::Path::new("/src"));
+    insta::assert_snapshot!(serde_json::to_string_pretty(&value).unwrap() + "\n");
 }
 
 #[test]

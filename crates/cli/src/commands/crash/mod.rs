@@ -142,6 +142,7 @@ pub fn report(
         findings: tested.findings,
         warnings,
         stats: Some(tested.stats),
+        ..Report::default()
     };
     outcome::show(&report);
     Ok((conclude(&report, state, undecided), report))

@@ -1,0 +1,195 @@
+//! Findings that were there before: a baseline is what `--json` wrote earlier, and only what it does not have is new.
+//!
+//! A finding is recognised by its kind, its function, the name of its file and its message without numbers; line numbers
+//! change with every edit above. Several places of a function may look the same in all of these. So the *places* (lines) of
+//! each are counted: if there are more than in the baseline, those on the baseline's lines are taken for the known ones, then
+//! the first of the others, and what is left over is new. Another call path to a known place is not new.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use crate::{Finding, Kind, Report};
+
+#[derive(Debug)]
+pub enum BaselineError {
+    NotJson(serde_json::Error),
+    /// JSON, but neither of a check, nor of a crash test, nor of `crashproof test`.
+    NotAReport,
+}
+
+impl std::fmt::Display for BaselineError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BaselineError::NotJson(error) => write!(f, "it is not JSON: {error}"),
+            BaselineError::NotAReport => f.write_str("it is JSON, but no report of crashproof"),
+        }
+    }
+}
+
+impl std::error::Error for BaselineError {}
+
+/// The findings of earlier reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Baseline {
+    places: BTreeMap<Key, BTreeSet<Place>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    kind: Kind,
+    /// Of the module, where there is no function.
+    function: Option<String>,
+    /// The last component of its path: where the source lies is not the same on every machine.
+    file: Option<String>,
+    message: String,
+}
+
+/// What tells places with the same key apart; of a crash the lines of all its stores.
+type Place = Vec<u64>;
+
+/// What `crashproof test --json` writes.
+#[derive(Deserialize)]
+struct Tests {
+    tests: Vec<Tested>,
+}
+
+#[derive(Deserialize)]
+struct Tested {
+    check: Option<Report>,
+    crash: Option<Report>,
+}
+
+impl Baseline {
+    /// `text` is what `--json` of a check, of a crash test or of `crashproof test` wrote.
+    pub fn parse(text: &str) -> Result<Baseline, BaselineError> {
+        let value: serde_json::Value = serde_json::from_str(text).map_err(BaselineError::NotJson)?;
+        let read = |value: serde_json::Value| -> serde_json::Result<Vec<Report>> {
+            if value.get("tests").is_none() {
+                return Ok(vec![serde_json::from_value(value)?]);
+            }
+            let Tests { tests } = serde_json::from_value(value)?;
+            Ok(tests.into_iter().flat_map(|test| [test.check, test.crash]).flatten().collect())
+        };
+        let reports = read(value).map_err(|_| BaselineError::NotAReport)?;
+        Ok(Baseline::new(&reports))
+    }
+
+    pub fn new<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Baseline {
+        let mut places: BTreeMap<Key, BTreeSet<Place>> = BTreeMap::new();
+        for finding in reports.into_iter().flat_map(|report| &report.findings) {
+            places.entry(key(finding)).or_default().insert(place(finding));
+        }
+        Baseline { places }
+    }
+
+    /// Notes in the report which of its findings the baseline has.
+    pub fn compare(&self, report: &mut Report) {
+        let current = Baseline::new([&*report]);
+        let mut known: BTreeMap<&Key, BTreeSet<&Place>> = BTreeMap::new();
+        for (key, places) in &current.places {
+            let Some(old) = self.places.get(key) else {
+                continue;
+            };
+            let (same, moved): (Vec<&Place>, Vec<&Place>) = places.iter().partition(|place| old.contains(*place));
+            known.insert(key, same.into_iter().chain(moved).take(old.len()).collect());
+        }
+        let is_known = |finding: &Finding| known.get(&key(finding)).is_some_and(|known| known.contains(&place(finding)));
+        let indices = (0..).zip(&report.findings);
+        report.known = indices.filter(|(_, finding)| is_known(finding)).map(|(index, _)| index).collect();
+    }
+
+    /// How many places of the baseline, of the kinds that `due` selects, are in none of the reports any more.
+    pub fn gone<'a>(&self, reports: impl IntoIterator<Item = &'a Report>, due: impl Fn(Kind) -> bool) -> usize {
+        let current = Baseline::new(reports);
+        let left = |key: &Key| current.places.get(key).map_or(0, BTreeSet::len);
+        let due = self.places.iter().filter(|(key, _)| due(key.kind));
+        due.map(|(key, places)| places.len().saturating_sub(left(key))).sum()
+    }
+}
+
+fn key(finding: &Finding) -> Key {
+    let module = || finding.stack.first()?.module_name().map(str::to_owned);
+    Key {
+        kind: finding.kind,
+        function: finding.function.clone().or_else(module),
+        file: finding.file.as_deref().map(|file| last_component(file).to_owned()),
+        message: normalised(&finding.message),
+    }
+}
+
+fn place(finding: &Finding) -> Place {
+    let line = |line: Option<u32>| u64::from(line.unwrap_or(0));
+    if let Some(crash) = &finding.crash {
+        let stores = crash.missing.iter().chain(&crash.persisted);
+        return stores.map(|store| line(store.frame.line)).collect();
+    }
+    match (finding.line, finding.stack.first()) {
+        (None, Some(frame)) => vec![frame.address],
+        (at, _) => vec![line(at)],
+    }
+}
+
+fn last_component(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The message without what changes from run to run and from edit to edit: numbers, folders, how many of how many.
+fn normalised(message: &str) -> String {
+    let message = match message.rfind(" (") {
+        Some(at) if message.ends_with(" here)") => &message[..at],
+        _ => message,
+    };
+    let mut text = String::new();
+    for word in message.split_whitespace() {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        let word = match last_component(word) {
+            "byte" => "bytes",
+            "are" => "is",
+            word => word,
+        };
+        let mut digits = false;
+        for c in word.chars() {
+            if !c.is_ascii_digit() {
+                text.push(c);
+            } else if !digits {
+                text.push('#');
+            }
+            digits = c.is_ascii_digit() || (digits && c.is_ascii_hexdigit());
+        }
+    }
+    // Hexadecimal: the digits after 0x may begin with a letter.
+    let mut plain = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once("#x") {
+        plain += before;
+        plain.push('#');
+        rest = after.trim_start_matches(|c: char| c == '#' || c.is_ascii_hexdigit());
+    }
+    plain + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_without_numbers() {
+        let same = |a: &str, b: &str| assert_eq!(normalised(a), normalised(b));
+        same(
+            "store of 8 bytes at offset 0x40 of pool.pm is never flushed",
+            "store of 1 byte at offset 0xc1f of pool.pm is never flushed",
+        );
+        same(
+            "flush of line 0xa0 of pool2, which is persistent already (3 of 7 flushes here)",
+            "flush of line 0x0 of pool17, which is persistent already",
+        );
+        same(
+            "crash after line 14 of `append`: line 14 had persisted; recovery exited with status 1",
+            "crash after line 15 of `append`: line 9 had persisted; recovery exited with status 1",
+        );
+        assert_ne!(normalised("store of a"), normalised("store of b"));
+    }
+}
