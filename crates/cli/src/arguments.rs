@@ -11,6 +11,7 @@ use crate::commands::dump::{EventClass, OffsetRange};
 mod crash;
 mod explain;
 mod litmus;
+mod results;
 // The program that repairs is another one; its options are in its crate, and known here for help, completions and man pages.
 #[path = "../../repair/src/arguments.rs"]
 mod repair;
@@ -19,6 +20,7 @@ pub use crash::{CrashArguments, Strategy};
 pub use explain::ExplainArguments;
 pub use litmus::LitmusArguments;
 use repair::RepairArguments;
+pub use results::{Format, ResultOptions};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -134,24 +136,17 @@ pub struct RecordArguments {
 /// volatile data in persistent memory, and misuse of PMDK transactions. Rules and ignore lists are read from
 /// crashproof.toml.
 ///
-/// Exit status: 0 clean, 1 findings, 2 it could not be done (also when nothing was found and the trace is incomplete, since
-/// that does not mean clean). The program's own status is in the report and in the JSON.
+/// Exit status: 0 clean, 1 findings that count (--baseline, --fail-on), 2 it could not be done (also when nothing was found
+/// and the trace is incomplete, since that does not mean clean). The program's own status is in the report and in the JSON.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "crashproof check [OPTIONS] -- PROGRAM [ARGS]...\n       crashproof check [OPTIONS] TRACE",
     after_help = "Examples:\n  crashproof check -- ./app args…\n  \
                   crashproof check --pm '/mnt/pmem/*' --json findings.json -- ./app args…\n  \
+                  crashproof check --baseline findings.json --fail-on error -- ./app args…\n  \
                   crashproof check --model eadr app.trace"
 )]
 pub struct CheckArguments {
-    /// Write the findings as JSON (`-`: to stdout)
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Write the findings as SARIF 2.1.0 (`-`: to stdout)
-    #[arg(long, value_name = "FILE")]
-    pub sarif: Option<PathBuf>,
-
     /// What the hardware promises
     #[arg(long, value_name = "MODEL", default_value = "px86")]
     pub model: Model,
@@ -166,6 +161,9 @@ pub struct CheckArguments {
 
     #[command(flatten)]
     pub recording: RecordingOptions,
+
+    #[command(flatten)]
+    pub results: ResultOptions,
 
     /// A trace that `crashproof record` wrote
     #[arg(value_name = "TRACE", conflicts_with_all = ["pm", "client_requests", "locked_rmw", "keep_trace", "command"])]
@@ -194,20 +192,21 @@ pub enum Model {
 #[command(
     after_help = "Examples:\n  crashproof init            write a crashproof.toml to fill in\n  \
                         crashproof test            all tests of it\n  \
-                        crashproof test append     the test named append"
+                        crashproof test append     the test named append\n  \
+                        crashproof test --baseline known.json --junit tests.xml --sarif findings.sarif\n                             \
+                        in CI: fail on what is new"
 )]
 pub struct TestArguments {
     /// Only the tests with these names
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
 
-    /// Write the reports of all tests as JSON (`-`: to stdout)
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
     /// The file with the tests
     #[arg(long, value_name = "FILE", default_value = "crashproof.toml")]
     pub config: PathBuf,
+
+    #[command(flatten)]
+    pub results: ResultOptions,
 }
 
 /// Write a commented crashproof.toml into the current folder
@@ -328,7 +327,8 @@ mod tests {
         };
         assert_eq!(check.command, ["./app", "--json", "x", "--", "y"]);
         assert_eq!(check.recording.pm, ["a", "b"]);
-        assert_eq!(check.json, None);
+        assert_eq!(check.results.json, None);
+        assert_eq!(check.results.fail_on, results::FailOn::Note);
         assert_eq!(check.recording.client_requests, Switch::On);
     }
 

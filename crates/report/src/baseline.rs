@@ -69,7 +69,11 @@ impl Baseline {
                 return Ok(vec![serde_json::from_value(value)?]);
             }
             let Tests { tests } = serde_json::from_value(value)?;
-            Ok(tests.into_iter().flat_map(|test| [test.check, test.crash]).flatten().collect())
+            Ok(tests
+                .into_iter()
+                .flat_map(|test| [test.check, test.crash])
+                .flatten()
+                .collect())
         };
         let reports = read(value).map_err(|_| BaselineError::NotAReport)?;
         Ok(Baseline::new(&reports))
@@ -94,9 +98,16 @@ impl Baseline {
             let (same, moved): (Vec<&Place>, Vec<&Place>) = places.iter().partition(|place| old.contains(*place));
             known.insert(key, same.into_iter().chain(moved).take(old.len()).collect());
         }
-        let is_known = |finding: &Finding| known.get(&key(finding)).is_some_and(|known| known.contains(&place(finding)));
+        let is_known = |finding: &Finding| {
+            known
+                .get(&key(finding))
+                .is_some_and(|known| known.contains(&place(finding)))
+        };
         let indices = (0..).zip(&report.findings);
-        report.known = indices.filter(|(_, finding)| is_known(finding)).map(|(index, _)| index).collect();
+        report.known = indices
+            .filter(|(_, finding)| is_known(finding))
+            .map(|(index, _)| index)
+            .collect();
     }
 
     /// How many places of the baseline, of the kinds that `due` selects, are in none of the reports any more.

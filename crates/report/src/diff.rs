@@ -128,7 +128,12 @@ mod tests {
 
     #[test]
     fn anything_is_read_without_a_panic() {
-        for text in ["", "@@ -1 +1 @@\n", "--- a\n+++ b\n@@ -1,9 +1,9 @@\n+é\né\n\\\n", "+++ b\n--- \n@@ -,+ @@"] {
+        for text in [
+            "",
+            "@@ -1 +1 @@\n",
+            "--- a\n+++ b\n@@ -1,9 +1,9 @@\n+é\né\n\\\n",
+            "+++ b\n--- \n@@ -,+ @@",
+        ] {
             changes(text);
         }
     }

@@ -21,10 +21,22 @@ pub struct Suite {
 }
 
 enum State {
-    Passed { output: String },
-    Failed { kind: &'static str, message: String, text: String },
-    Error { kind: &'static str, message: String, text: String },
-    Skipped { message: String },
+    Passed {
+        output: String,
+    },
+    Failed {
+        kind: &'static str,
+        message: String,
+        text: String,
+    },
+    Error {
+        kind: &'static str,
+        message: String,
+        text: String,
+    },
+    Skipped {
+        message: String,
+    },
 }
 
 struct Case {
@@ -181,12 +193,20 @@ impl Case {
         match &self.state {
             State::Passed { output } if output.is_empty() => xml.push_str("/>\n"),
             State::Passed { output } => {
-                let _ = writeln!(xml, ">\n      <system-out>{}</system-out>\n    </testcase>", escaped(output));
+                let _ = writeln!(
+                    xml,
+                    ">\n      <system-out>{}</system-out>\n    </testcase>",
+                    escaped(output)
+                );
             }
             State::Failed { kind, message, text } => told(xml, "failure", kind, message, text),
             State::Error { kind, message, text } => told(xml, "error", kind, message, text),
             State::Skipped { message } => {
-                let _ = writeln!(xml, ">\n      <skipped message=\"{}\"/>\n    </testcase>", escaped(message));
+                let _ = writeln!(
+                    xml,
+                    ">\n      <skipped message=\"{}\"/>\n    </testcase>",
+                    escaped(message)
+                );
             }
         }
     }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
-use super::{Model, RecordingOptions};
+use super::results::RESULTS;
+use super::{Model, RecordingOptions, ResultOptions};
 use crate::units::{Size, Time};
 
 /// Crash a program everywhere, and say from where its recovery fails
@@ -20,7 +21,7 @@ use crate::units::{Size, Time};
 /// crash image under the original paths. CRASHPROOF_OUTPUT names a file with all that the program had output before the
 /// crash, so that a checker can demand what was acknowledged.
 ///
-/// Exit status: 0 every tested state recovers, 1 findings, 2 it could not be done (also when nothing was found and the test
+/// Exit status: 0 every tested state recovers, 1 findings that count (--baseline, --fail-on), 2 it could not be done (also when nothing was found and the test
 /// was interrupted or the trace is incomplete, since that does not mean clean).
 #[derive(Debug, Args)]
 #[command(
@@ -129,13 +130,8 @@ pub struct CrashArguments {
     #[arg(long, help_heading = LIMITS)]
     pub no_server: bool,
 
-    /// Write the findings as JSON (`-`: to stdout)
-    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
-    pub json: Option<PathBuf>,
-
-    /// Write the findings as SARIF 2.1.0 (`-`: to stdout)
-    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
-    pub sarif: Option<PathBuf>,
+    #[command(flatten)]
+    pub results: ResultOptions,
 
     /// Save failing crash images here, one folder for each finding
     #[arg(long, value_name = "DIR", default_value = crate::project::DEFAULT_SAVE, help_heading = RESULTS)]
@@ -168,9 +164,8 @@ pub struct CrashArguments {
 const COMMANDS: &str = "Commands";
 const STATES: &str = "Crash states";
 const LIMITS: &str = "Limits";
-const RESULTS: &str = "Results";
 /// All of the test is in the saved folder.
-const NOT_WITH_REPLAY: [&str; 10] = [
+const NOT_WITH_REPLAY: [&str; 12] = [
     "recover",
     "setup",
     "check",
@@ -179,6 +174,8 @@ const NOT_WITH_REPLAY: [&str; 10] = [
     "keep_trace",
     "json",
     "sarif",
+    "junit",
+    "baseline",
     "trace",
     "command",
 ];

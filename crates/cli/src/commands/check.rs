@@ -6,16 +6,19 @@ use crashproof_check::CheckOptions;
 use crashproof_report::Report;
 use crashproof_trace::TraceReader;
 
-use super::{Result, outcome};
+use super::Result;
+use super::outcome::{self, Judge};
 use crate::arguments::{CheckArguments, Model};
 use crate::progress::Progress;
 use crate::{interrupt, project};
 
 pub fn run(arguments: &CheckArguments) -> Result {
-    let report = report(arguments, false)?;
-    outcome::show(&report);
-    outcome::write_machine_readable(&report, arguments.json.as_deref(), arguments.sarif.as_deref())?;
-    Ok(outcome::verdict(&report))
+    let judge = Judge::new(&arguments.results)?;
+    let mut report = report(arguments, false)?;
+    judge.show(&mut report);
+    judge.tell_gone([&report], |kind| !outcome::of_crash(kind));
+    outcome::write_one(&judge, &arguments.results, "check", &report)?;
+    Ok(judge.verdict(&report))
 }
 
 /// `kept`: the program does not outlive us.

@@ -1,12 +1,18 @@
-//! What becomes of a report: shown, written, judged.
+//! What becomes of reports: compared with a baseline, shown, written, judged.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crashproof_report::{Report, TerminalOptions, render_terminal, to_json, to_sarif};
+use crashproof_report::{
+    Baseline, BaselineError, Kind, Report, Run, Severity, Suite, TerminalOptions, render_gnu, render_terminal, to_json,
+    to_junit, to_sarif,
+};
 
+use crate::arguments::{Format, ResultOptions};
 use crate::exit::Exit;
 use crate::terminal;
+
+type Error = Box<dyn std::error::Error>;
 
 #[derive(Debug, thiserror::Error)]
 enum OutcomeError {
@@ -16,49 +22,126 @@ enum OutcomeError {
         path: PathBuf,
         source: std::io::Error,
     },
+    #[error("cannot read the baseline {}: {source}; write one with --json FILE", path.display())]
+    NoBaseline { path: PathBuf, source: std::io::Error },
+    #[error("{} is no baseline: {source}; one is what --json of check, crash or test writes", path.display())]
+    BadBaseline { path: PathBuf, source: BaselineError },
     #[error("cannot make a temporary trace in {}: {source}; set TMPDIR, or name a file with --keep-trace", folder.display())]
     TemporaryTrace { folder: PathBuf, source: std::io::Error },
 }
 
-/// On stderr.
-pub fn show(report: &Report) {
-    let options = TerminalOptions {
-        color: terminal::color(),
-        width: terminal::width(),
-        root: std::env::current_dir().unwrap_or_default(),
-    };
-    terminal::print(&render_terminal(report, &options));
+/// What the user wants to be told, and what to fail on.
+pub struct Judge {
+    baseline: Option<Baseline>,
+    fail_on: Severity,
+    format: Format,
+    root: PathBuf,
 }
 
-pub fn write_machine_readable(
-    report: &Report,
-    json: Option<&Path>,
-    sarif: Option<&Path>,
-) -> Result<(), Box<dyn std::error::Error>> {
-    if let Some(path) = json {
+impl Judge {
+    /// What is wrong with the baseline is said before the program runs, not after.
+    pub fn new(options: &ResultOptions) -> Result<Judge, Error> {
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).map_err(|source| OutcomeError::NoBaseline {
+                path: path.clone(),
+                source,
+            })?;
+            Baseline::parse(&text).map_err(|source| OutcomeError::BadBaseline {
+                path: path.clone(),
+                source,
+            })
+        };
+        Ok(Judge {
+            baseline: options.baseline.as_ref().map(read).transpose()?,
+            fail_on: options.fail_on.into(),
+            format: options.format,
+            root: std::env::current_dir().unwrap_or_default(),
+        })
+    }
+
+    /// Compares with the baseline and shows on stderr what is new.
+    pub fn show(&self, report: &mut Report) {
+        if let Some(baseline) = &self.baseline {
+            baseline.compare(report);
+        }
+        if self.format == Format::Gnu {
+            terminal::print(&render_gnu(report, &self.root));
+            for reason in &report.trace.incomplete {
+                terminal::warning(&format_args!("the trace is incomplete: {reason}"));
+            }
+            for warning in &report.warnings {
+                terminal::warning(warning);
+            }
+            return;
+        }
+        let options = TerminalOptions {
+            color: terminal::color(),
+            width: terminal::width(),
+            root: self.root.clone(),
+        };
+        terminal::print(&render_terminal(report, &options));
+    }
+
+    pub fn verdict(&self, report: &Report) -> Exit {
+        match (report.fails(self.fail_on), report.trace.complete) {
+            (true, _) => Exit::Findings,
+            (false, true) => Exit::Clean,
+            // What was not recorded may hold anything, so this is not clean.
+            (false, false) => Exit::Failed,
+        }
+    }
+
+    /// Says how much of the baseline is gone, which the reports should have: of the kinds that `due` selects.
+    pub fn tell_gone<'a>(&self, reports: impl IntoIterator<Item = &'a Report>, due: impl Fn(Kind) -> bool) {
+        let Some(baseline) = &self.baseline else {
+            return;
+        };
+        let gone = match baseline.gone(reports, due) {
+            0 => return,
+            1 => "1 finding of the baseline is gone; write it anew with --json, so that it counts if it".to_owned(),
+            n => format!("{n} findings of the baseline are gone; write it anew with --json, so that one counts if it"),
+        };
+        terminal::note(&format_args!("{gone} comes back"));
+    }
+
+    /// SARIF and JUnit, as far as they are asked for.
+    pub fn write(&self, options: &ResultOptions, suites: &[Suite]) -> Result<(), Error> {
+        if let Some(path) = &options.sarif {
+            let ids: Vec<String> = suites.iter().map(|suite| suite.name.replace(' ', "/")).collect();
+            let mut runs = Vec::new();
+            for (id, suite) in ids.iter().zip(suites) {
+                if let Ok(report) = &suite.report {
+                    let compared = self.baseline.is_some();
+                    runs.push(Run { id, report, compared });
+                }
+            }
+            write("SARIF", path, &to_sarif(&runs, &self.root)?)?;
+        }
+        if let Some(path) = &options.junit {
+            write("JUnit XML", path, &to_junit(suites, self.fail_on, &self.root))?;
+        }
+        Ok(())
+    }
+}
+
+pub fn of_crash(kind: Kind) -> bool {
+    kind.name().starts_with("crash-")
+}
+
+/// All that `check` and `crash` are asked to write.
+pub fn write_one(judge: &Judge, options: &ResultOptions, name: &str, report: &Report) -> Result<(), Error> {
+    if let Some(path) = &options.json {
         write("JSON", path, &to_json(report)?)?;
     }
-    if let Some(path) = sarif {
-        write(
-            "SARIF",
-            path,
-            &to_sarif(report, &std::env::current_dir().unwrap_or_default())?,
-        )?;
-    }
-    Ok(())
-}
-
-pub fn verdict(report: &Report) -> Exit {
-    match (report.findings.is_empty(), report.trace.complete) {
-        (false, _) => Exit::Findings,
-        (true, true) => Exit::Clean,
-        // What was not recorded may hold anything, so this is not clean.
-        (true, false) => Exit::Failed,
-    }
+    let suite = Suite {
+        name: name.to_owned(),
+        report: Ok(report.clone()),
+    };
+    judge.write(options, &[suite])
 }
 
 /// `-` is stdout.
-pub fn write(what: &'static str, path: &Path, text: &str) -> Result<(), Box<dyn std::error::Error>> {
+pub fn write(what: &'static str, path: &Path, text: &str) -> Result<(), Error> {
     let written = match path.to_str() {
         Some("-") => std::io::stdout().lock().write_all(text.as_bytes()),
         _ => std::fs::write(path, text),
@@ -73,7 +156,7 @@ pub fn write(what: &'static str, path: &Path, text: &str) -> Result<(), Box<dyn 
     })
 }
 
-pub fn temporary_trace() -> Result<tempfile::TempPath, Box<dyn std::error::Error>> {
+pub fn temporary_trace() -> Result<tempfile::TempPath, Error> {
     let made = tempfile::Builder::new()
         .prefix("crashproof-")
         .suffix(".trace")

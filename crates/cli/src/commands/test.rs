@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
 use crashproof_check::Config;
-use crashproof_report::{Report, to_json};
+use crashproof_report::{Report, Suite, to_json};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Result, check, crash, outcome, setup};
-use crate::arguments::{Arguments, Command, TestArguments};
+use super::outcome::{self, Judge};
+use super::{Result, check, crash, setup};
+use crate::arguments::{Arguments, Command, ResultOptions, TestArguments};
 use crate::exit::Exit;
 use crate::project::Test;
 use crate::{interrupt, terminal};
@@ -60,7 +61,10 @@ struct Steps {
     lines: Vec<String>,
     worst: Exit,
     tests: Vec<Tested>,
-    json: Option<PathBuf>,
+    /// What each command came to.
+    suites: Vec<Suite>,
+    judge: Arc<Judge>,
+    results: ResultOptions,
 }
 
 /// A stop may come while a command runs, from another thread.
@@ -71,22 +75,40 @@ fn lock(steps: &Shared) -> MutexGuard<'_, Steps> {
 }
 
 impl Steps {
-    fn add(&mut self, what: &str, test: &Test, exit: Exit, report: Option<&Report>) {
-        self.lines.push(line(what, &test.title(), exit, report));
+    fn add(&mut self, what: &str, test: &Test, exit: Exit, report: std::result::Result<&Report, String>) {
+        self.lines
+            .push(line(what, &test.title(), exit, report.as_ref().ok().copied()));
         self.worst = worse(self.worst, exit);
+        self.suites.push(Suite {
+            name: format!("{what} {}", test.title()),
+            report: report.cloned(),
+        });
     }
 
-    /// Shows the summary and writes the JSON; the exit status of all.
+    /// Shows the summary and writes what is asked for; the exit status of all.
     fn conclude(&mut self) -> Result {
         terminal::print(&format!("\n{}\n", self.lines.join("\n")));
-        if let Some(path) = &self.json {
+        if let Some(path) = &self.results.json {
             let summary = Summary {
                 version: 1,
                 tests: std::mem::take(&mut self.tests),
             };
             outcome::write("JSON", path, &(serde_json::to_string_pretty(&summary)? + "\n"))?;
         }
+        self.judge.write(&self.results, &self.suites)?;
         Ok(self.worst)
+    }
+
+    /// Says what of the baseline is gone, if every test could tell.
+    fn tell_gone(&self) {
+        let reports: Vec<&Report> = self
+            .suites
+            .iter()
+            .filter_map(|suite| suite.report.as_ref().ok())
+            .collect();
+        if reports.len() == self.suites.len() {
+            self.judge.tell_gone(reports, |_| true);
+        }
     }
 }
 
@@ -96,21 +118,24 @@ fn step(steps: &Shared, test: &Test, command: Vec<OsString>) -> Option<Report> {
         let (steps, test, what) = (Arc::clone(steps), test.clone(), what.clone());
         move || {
             let mut steps = lock(&steps);
-            steps.add(&what, &test, Exit::Failed, None);
+            steps.add(&what, &test, Exit::Failed, Err("interrupted".to_owned()));
             if let Err(error) = steps.conclude() {
                 terminal::error(&error);
             }
         }
     };
-    let (exit, report) = match report(test, command, stopped) {
-        Ok((exit, report)) => (exit, Some(report)),
+    let judge = Arc::clone(&lock(steps).judge);
+    match report(test, command, &judge, stopped) {
+        Ok((exit, report)) => {
+            lock(steps).add(&what, test, exit, Ok(&report));
+            Some(report)
+        }
         Err(error) => {
             terminal::error(&error);
-            (Exit::Failed, None)
+            lock(steps).add(&what, test, Exit::Failed, Err(error.to_string()));
+            None
         }
-    };
-    lock(steps).add(&what, test, exit, report.as_ref());
-    report
+    }
 }
 
 pub fn run(arguments: &TestArguments) -> Result {
@@ -124,7 +149,9 @@ pub fn run(arguments: &TestArguments) -> Result {
         lines: Vec::new(),
         worst: Exit::Clean,
         tests: Vec::new(),
-        json: arguments.json.clone(),
+        suites: Vec::new(),
+        judge: Arc::new(Judge::new(&arguments.results)?),
+        results: arguments.results.clone(),
     }));
     interrupt::watch();
     for (number, test) in chosen {
@@ -149,6 +176,9 @@ pub fn run(arguments: &TestArguments) -> Result {
         }
     }
     let mut steps = lock(&steps);
+    if arguments.names.is_empty() && !interrupt::requested() {
+        steps.tell_gone();
+    }
     let worst = steps.conclude()?;
     // What was not run may hold anything.
     Ok(match worst {
@@ -192,6 +222,7 @@ fn select<'a>(tests: &'a [Test], arguments: &TestArguments) -> std::result::Resu
 fn report(
     test: &Test,
     step: Vec<OsString>,
+    judge: &Judge,
     stopped: impl FnOnce() + Send + 'static,
 ) -> std::result::Result<(Exit, Report), Box<dyn std::error::Error>> {
     let line = shell_words::join(step.iter().map(|word| word.to_string_lossy()));
@@ -202,13 +233,13 @@ fn report(
                 setup::run(command)?;
             }
             terminal::command(&format!("crashproof {line}"));
-            let report = check::report(&arguments, true)?;
-            outcome::show(&report);
-            Ok((outcome::verdict(&report), report))
+            let mut report = check::report(&arguments, true)?;
+            judge.show(&mut report);
+            Ok((judge.verdict(&report), report))
         }
         Command::Crash(arguments) => {
             terminal::command(&format!("crashproof {line}"));
-            crash::report(&arguments, stopped)
+            crash::report(&arguments, judge, stopped)
         }
         other => unreachable!("a test is a check or a crash test, not {other:?}"),
     }
@@ -226,7 +257,9 @@ fn worse(a: Exit, b: Exit) -> Exit {
 
 /// `check  append: 2 findings`.
 fn line(what: &str, title: &str, exit: Exit, report: Option<&Report>) -> String {
-    let (color, words) = match (exit, report.map_or(0, |report| report.findings.len())) {
+    let new = report.map_or(0, |report| report.findings.len() - report.known.len());
+    let (color, words) = match (exit, new) {
+        (Exit::Clean, n) if n > 0 => (32, format!("clean ({n} minor)")),
         (Exit::Clean, _) => (32, "clean".to_owned()),
         (Exit::Findings, 1) => (31, "1 finding".to_owned()),
         (Exit::Findings, n) => (31, format!("{n} findings")),

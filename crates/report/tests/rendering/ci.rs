@@ -59,16 +59,8 @@ fn junit_counts_what_fails_and_what_does_not() {
         known: vec![1],
         ..report(vec![
             missing_flush(),
-            finding(
-                Kind::MissingFence,
-                "known",
-                stack([frame("append", "log.c", 11, 2)]),
-            ),
-            finding(
-                Kind::RedundantFence,
-                "fence",
-                stack([frame("main", "log.c", 21, 2)]),
-            ),
+            finding(Kind::MissingFence, "known", stack([frame("append", "log.c", 11, 2)])),
+            finding(Kind::RedundantFence, "fence", stack([frame("main", "log.c", 21, 2)])),
         ])
     };
     let xml = to_junit(&[suite("check", report)], Severity::Error, sources().path());
@@ -96,7 +88,9 @@ fn compare(before: Vec<Finding>, after: Vec<Finding>) -> (Vec<usize>, usize) {
     let baseline = Baseline::parse(&to_json(&report(before)).expect("serialises")).expect("a baseline");
     let mut after = report(after);
     baseline.compare(&mut after);
-    let new = (0..after.findings.len()).filter(|&index| !after.is_known(index)).collect();
+    let new = (0..after.findings.len())
+        .filter(|&index| !after.is_known(index))
+        .collect();
     (new, baseline.gone([&after], |_| true))
 }
 
@@ -147,7 +141,10 @@ fn a_baseline_counts_places_that_look_the_same() {
 
 #[test]
 fn a_baseline_of_crashes_and_of_tests() {
-    assert_eq!(compare(vec![crash_order()], vec![crash_order(), crash_atomicity()]), (vec![1], 0));
+    assert_eq!(
+        compare(vec![crash_order()], vec![crash_order(), crash_atomicity()]),
+        (vec![1], 0)
+    );
     let text = |findings| to_json(&report(findings)).expect("serialises");
     let tests = format!(
         r#"{{"version": 1, "tests": [{{"name": "a", "check": {}, "crash": null}}, {{"name": "b", "check": null, "crash": {}}}]}}"#,
@@ -179,7 +176,8 @@ fn severities_that_fail() {
         finding(Kind::RedundantFence, "fence", vec![]),
         finding(Kind::TransientData, "data", vec![]),
     ]);
-    let fails = |report: &Report| [Severity::Error, Severity::Warning, Severity::Note].map(|severity| report.fails(severity));
+    let fails =
+        |report: &Report| [Severity::Error, Severity::Warning, Severity::Note].map(|severity| report.fails(severity));
     assert_eq!(fails(&report), [false, true, true]);
     report.known = vec![0];
     assert_eq!(fails(&report), [false, false, true]);

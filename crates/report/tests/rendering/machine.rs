@@ -299,7 +299,11 @@ fn sarif_of_several_commands_tells_new_from_known() {
     let (mut before, after) = (report(vec![missing_flush()]), every_kind());
     before.known = vec![0];
     let run = |id, report, compared| Run { id, report, compared };
-    let text = to_sarif(&[run("check/a", &before, true), run("crash/a", &after, false)], sources().path()).unwrap();
+    let text = to_sarif(
+        &[run("check/a", &before, true), run("crash/a", &after, false)],
+        sources().path(),
+    )
+    .unwrap();
     let value: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["runs"][0]["automationDetails"]["id"], "crashproof/check/a/");
     assert_eq!(value["runs"][1]["automationDetails"]["id"], "crashproof/crash/a/");
@@ -317,8 +321,20 @@ fn sarif_shows_the_way_from_the_store_over_the_flush() {
     }];
     let value = sarif(&report(vec![unfenced]));
     let flow = &value["runs"][0]["results"][0]["codeFlows"][0]["threadFlows"][0]["locations"];
-    let texts: Vec<_> = flow.as_array().unwrap().iter().map(|step| step["location"]["message"]["text"].as_str().unwrap()).collect();
-    assert_eq!(texts, ["stored here, not fenced", "flushed here", "had to be durable by this fence"]);
+    let texts: Vec<_> = flow
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| step["location"]["message"]["text"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "stored here, not fenced",
+            "flushed here",
+            "had to be durable by this fence"
+        ]
+    );
 }
 
 #[test]

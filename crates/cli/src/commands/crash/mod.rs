@@ -21,7 +21,8 @@ use crashproof_crash::{Baseline, CampaignOptions, Executor, Outcome, StrategyKin
 use crashproof_report::Report;
 use crashproof_sandbox::{Ended, How, Run, SandboxError, Track, Worker};
 
-use super::{Result, outcome};
+use super::Result;
+use super::outcome::{self, Judge};
 use crate::arguments::CrashArguments;
 use crate::exit::Exit;
 use crate::interrupt::{self, NothingYet};
@@ -77,14 +78,17 @@ pub fn run(arguments: &CrashArguments) -> Result {
     if let Some(folder) = &arguments.replay {
         return replay::run(folder, arguments);
     }
-    let (exit, report) = report(arguments, || ())?;
-    outcome::write_machine_readable(&report, arguments.json.as_deref(), arguments.sarif.as_deref())?;
+    let judge = Judge::new(&arguments.results)?;
+    let (exit, report) = report(arguments, &judge, || ())?;
+    judge.tell_gone([&report], outcome::of_crash);
+    outcome::write_one(&judge, &arguments.results, "crash", &report)?;
     Ok(exit)
 }
 
 /// The whole test; the report has been shown. `stopped` is called if Ctrl-C ends the process before there is one.
 pub fn report(
     arguments: &CrashArguments,
+    judge: &Judge,
     stopped: impl FnOnce() + Send + 'static,
 ) -> std::result::Result<(Exit, Report), Box<dyn std::error::Error>> {
     let plan = Plan::new(arguments)?;
@@ -135,7 +139,7 @@ pub fn report(
     warnings.retain(|warning| !warning.starts_with("the trace is incomplete"));
     let undecided = tested.broken || tested.unexplained > 0;
     warnings.extend(plan.config.apply_ignores(&mut tested.findings, Analysis::Crash));
-    let report = Report {
+    let mut report = Report {
         version: 1,
         program,
         trace: trace_summary,
@@ -144,12 +148,13 @@ pub fn report(
         stats: Some(tested.stats),
         ..Report::default()
     };
-    outcome::show(&report);
-    Ok((conclude(&report, state, undecided), report))
+    judge.show(&mut report);
+    let verdict = judge.verdict(&report);
+    Ok((conclude(&report, verdict, state, undecided), report))
 }
 
 /// The exit code, and what becomes of the state. `undecided`: the test broke, or there are failures without a finding.
-fn conclude(report: &Report, state: State, undecided: bool) -> Exit {
+fn conclude(report: &Report, verdict: Exit, state: State, undecided: bool) -> Exit {
     let cut_short = report.stats.as_ref().is_some_and(|stats| stats.cut_short);
     let interrupted = interrupt::requested();
     if !cut_short {
@@ -166,7 +171,7 @@ fn conclude(report: &Report, state: State, undecided: bool) -> Exit {
     } else if interrupted {
         terminal::note(&"interrupted; it cannot be resumed");
     }
-    match outcome::verdict(report) {
+    match verdict {
         // What was not tested may hold anything, and so may a failure that could not be explained: this is not clean.
         Exit::Clean if interrupted || undecided => Exit::Failed,
         exit => exit,
