@@ -99,9 +99,28 @@ impl Project {
 #[test]
 fn a_repair_writes_a_diff_and_json_and_leaves_the_tree_alone() {
     let project = Project::new();
-    let output = run(&mut project.repair(&["--build", BUILD, "--", "./app", "pool"]), 0);
+    let arguments = ["--sarif", "../out.sarif", "--build", BUILD, "--", "./app", "pool"];
+    let output = run(&mut project.repair(&arguments), 0);
     project.assert_untouched();
     let diff = text(&output.stdout);
+    let sarif: Value = serde_json::from_str(&fs::read_to_string(project.path("out.sarif")).unwrap()).unwrap();
+    let result = &sarif["runs"][0]["results"][0];
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(
+        (&place["artifactLocation"]["uri"], &place["region"]["startLine"]),
+        (&json!("app.c"), &json!(17))
+    );
+    let change = &result["fixes"][0]["artifactChanges"][0];
+    assert_eq!(change["artifactLocation"]["uri"], "app.c");
+    let inserted = change["replacements"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|replacement| &replacement["insertedContent"]["text"]);
+    assert!(
+        inserted.clone().any(|text| text.as_str().unwrap().contains("words[8]")),
+        "{change}"
+    );
     assert!(
         diff.contains("\n words[8] = value;\n".replace("\n ", "\n \t").as_str()),
         "{diff}"

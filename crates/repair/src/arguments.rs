@@ -153,6 +153,10 @@ pub struct RepairArguments {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
+    /// Write the findings as SARIF 2.1.0, with the patch as the fix of those that it repairs
+    #[arg(long, value_name = "FILE")]
+    pub sarif: Option<PathBuf>,
+
     /// Keep the copies, traces and logs in this folder, which must not exist or be empty
     #[arg(long, value_name = "FOLDER")]
     pub keep: Option<PathBuf>,

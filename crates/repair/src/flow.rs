@@ -21,6 +21,7 @@ use crate::outcome::{Binary, Outcome, Verdict, not_handled};
 use crate::plan::{self, Plan, PlanOptions};
 use crate::recovery::Crashed;
 use crate::rounds::{Ordered, Rounds};
+use crate::sarif;
 use crate::source::Changed;
 use crate::terminal::{self, step};
 use crate::trial::{self, TrialError, Trials};
@@ -433,6 +434,11 @@ impl Repair<'_> {
         if let Some(path) = &self.arguments.json {
             let json = serde_json::to_string_pretty(&outcome).unwrap_or_default() + "\n";
             write("the JSON", path, &self.site.copy.json_to_tree(&json))?;
+        }
+        if let Some(path) = &self.arguments.sarif {
+            let tree = self.site.workspace.tree();
+            let log = sarif::log(&outcome, &self.findings, &self.site.copy, tree).unwrap_or_default();
+            write("the SARIF", path, &log)?;
         }
         Ok(outcome.result)
     }

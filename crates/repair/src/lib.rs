@@ -31,6 +31,7 @@ pub mod outcome;
 pub mod plan;
 mod recovery;
 mod rounds;
+mod sarif;
 pub mod source;
 pub mod terminal;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What tests share that run the real tool on real programs.
 #![allow(dead_code)]
 
+pub mod made;
 pub mod place;
 pub mod pmdk;
 

@@ -1,0 +1,42 @@
+//! What `--sarif` writes: the findings, with the patch as the fix of those that it repairs.
+
+use std::path::Path;
+
+use crashproof_report::{Finding, Patch, Program, Report, Run, TraceSummary, to_json, to_sarif};
+
+use crate::outcome::{Outcome, State};
+use crate::workspace::Copy;
+
+/// `findings` are those of the outcome, with the paths of the copy; `tree` is what it is a copy of.
+pub fn log(outcome: &Outcome, findings: &[Finding], copy: &Copy, tree: &Path) -> Result<String, serde_json::Error> {
+    let repaired = |index: &usize| outcome.findings[*index].state == State::Repaired;
+    let report = Report {
+        version: outcome.version,
+        program: Program {
+            command: outcome.program.clone(),
+            ..Program::default()
+        },
+        // A repair does not begin with a trace that is not.
+        trace: TraceSummary {
+            complete: true,
+            ..TraceSummary::default()
+        },
+        findings: findings.to_vec(),
+        patch: Some(Patch {
+            diff: outcome.diff.clone(),
+            verified: outcome
+                .verification
+                .as_ref()
+                .is_some_and(|verification| verification.verified),
+            findings: (0..findings.len()).filter(repaired).collect(),
+        }),
+        ..Report::default()
+    };
+    let report: Report = serde_json::from_str(&copy.json_to_tree(&to_json(&report)?))?;
+    let run = Run {
+        id: "repair",
+        report: &report,
+        compared: false,
+    };
+    to_sarif(&[run], tree)
+}
