@@ -9,7 +9,8 @@ use crate::workspace::Copy;
 
 /// `findings` are those of the outcome, with the paths of the copy; `tree` is what it is a copy of.
 pub fn log(outcome: &Outcome, findings: &[Finding], copy: &Copy, tree: &Path) -> Result<String, serde_json::Error> {
-    let repaired = |index: &usize| outcome.findings[*index].state == State::Repaired;
+    let of = |index: usize| outcome.findings.get(index);
+    let repaired = |index: &usize| of(*index).is_some_and(|finding| finding.state == State::Repaired);
     let report = Report {
         version: outcome.version,
         program: Program {
