@@ -11,13 +11,14 @@
 //! Architecture invariant: knows neither traces nor programs.
 #![forbid(unsafe_code)]
 
-mod exact;
 mod intervals;
 mod moves;
 mod needs;
 mod parse;
+mod part;
 mod render;
 mod repair;
+mod search;
 mod verdict;
 
 #[cfg(test)]
@@ -42,6 +43,24 @@ pub struct Litmus {
     pub properties: Vec<Property>,
     /// Their names; the first is that of lines without a prefix, and empty.
     pub threads: Vec<String>,
+    /// How often the source line of each operation ran, in all; empty if that was once each.
+    pub times: Vec<u32>,
+}
+
+impl Litmus {
+    /// How often the source line of the operation ran: what is added next to it runs as often.
+    pub fn times(&self, op: usize) -> u32 {
+        self.times.get(op).copied().unwrap_or(1).max(1)
+    }
+
+    /// How often something would run that is added before this operation: before it, or after the one before it.
+    fn times_between(&self, op: usize) -> u32 {
+        match op {
+            0 => 1,
+            _ if op >= self.ops.len() => 1,
+            _ => self.times(op - 1).min(self.times(op)),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,17 +20,16 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashSet;
 
-use crate::exact::{self, Item, Placed, Slice, Unsolved};
 use crate::intervals::add_in_place;
 use crate::moves::moves;
 use crate::needs::{Index, Need, Order, needs};
+use crate::part::{Moving, Part};
+use crate::search::{Placed, Search, Solved, Unsolved};
 use crate::verdict::violations_of;
-use crate::{Action, Litmus, Op, Property, StoreId, StoreKind};
+use crate::{Action, Litmus, Op, Property, StoreId};
 
 /// Most steps spent looking for contradicted pairs.
 const STEPS: usize = 50_000_000;
-/// Most orders of the stores that are looked at.
-const ORDERS: usize = 50_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
@@ -68,6 +67,8 @@ pub enum NoRepair {
     Circle(Vec<String>),
     #[error("no repair was found within {0:?}; give a longer limit, or fewer properties")]
     TimedOut(Duration),
+    #[error("no repair was found: there are too many ways to change this; give fewer properties or threads")]
+    TooLarge,
     /// The solver's answer did not stand up to the model, or there was none.
     #[error("the solver found no repair that the model accepts; please report this litmus file")]
     Unsolved,
@@ -85,8 +86,9 @@ pub fn repair(litmus: &Litmus, limit: Duration) -> Result<Repair, NoRepair> {
         let sequence = (0..litmus.ops.len()).map(Placed::Original).collect();
         return finish(litmus, sequence, Least::NothingToDo);
     }
-    let pairs = contradicted(&order, &index.at).ok_or(NoRepair::TimedOut(limit))?;
+    let pairs = contradicted(&order, &index.at).ok_or(NoRepair::TooLarge)?;
     if pairs.is_empty()
+        && litmus.times.is_empty()
         && let Some(added) = add_in_place(litmus, &litmus.ops, &needs)
     {
         let mut before: Vec<Vec<Placed>> = vec![Vec::new(); litmus.ops.len() + 1];
@@ -105,6 +107,7 @@ pub fn repair(litmus: &Litmus, limit: Duration) -> Result<Repair, NoRepair> {
     }
     let sequence = exactly(litmus, &needs, &index, &order, &pairs, deadline).map_err(|unsolved| match unsolved {
         Unsolved::TimedOut => NoRepair::TimedOut(limit),
+        Unsolved::TooLarge => NoRepair::TooLarge,
         Unsolved::Infeasible => NoRepair::Unsolved,
     })?;
     finish(litmus, sequence, Least::Exact)
@@ -145,51 +148,7 @@ fn contradicted(order: &Order, at: &[usize]) -> Option<Vec<(StoreId, StoreId)>> 
     Some(pairs)
 }
 
-/// The size of a largest matching of the pairs: as many stores have to move.
-fn matching(pairs: &[(StoreId, StoreId)]) -> usize {
-    fn augment(
-        from: StoreId,
-        pairs: &[(StoreId, StoreId)],
-        matched: &mut Vec<(StoreId, StoreId)>,
-        tried: &mut FxHashSet<StoreId>,
-    ) -> bool {
-        for &(_, to) in pairs.iter().filter(|pair| pair.0 == from) {
-            if !tried.insert(to) {
-                continue;
-            }
-            let taken = matched.iter().position(|&(_, other)| other == to);
-            let free = match taken {
-                None => true,
-                Some(at) => augment(matched[at].0, pairs, matched, tried),
-            };
-            if free {
-                matched.retain(|&(_, other)| other != to);
-                matched.push((from, to));
-                return true;
-            }
-        }
-        false
-    }
-    let mut matched = Vec::new();
-    let mut sources: Vec<StoreId> = pairs.iter().map(|pair| pair.0).collect();
-    sources.sort_unstable();
-    sources.dedup();
-    let mut count = 0;
-    for from in sources {
-        count += usize::from(augment(from, pairs, &mut matched, &mut FxHashSet::default()));
-    }
-    count
-}
-
-struct Moving<'a> {
-    pairs: &'a [(StoreId, StoreId)],
-    movable: Vec<StoreId>,
-    /// How many of them move.
-    count: usize,
-    /// Orders between two stores of which one is movable.
-    order: Vec<(StoreId, StoreId)>,
-}
-
+/// Meets the needs with the least change.
 fn exactly(
     litmus: &Litmus,
     needs: &[Need],
@@ -199,385 +158,51 @@ fn exactly(
     deadline: Instant,
 ) -> Result<Vec<Placed>, Unsolved> {
     let ops = &litmus.ops;
-    let mut movable: Vec<StoreId> = pairs.iter().flat_map(|&(a, b)| [a, b]).collect();
-    movable.sort_unstable();
-    movable.dedup();
-    let may_move: FxHashSet<StoreId> = movable.iter().copied().collect();
-    let touched = |a: StoreId, b: StoreId| may_move.contains(&a) || may_move.contains(&b);
-    let mut kept_order = Vec::new();
-    for (first, later) in order.after.iter().enumerate() {
-        kept_order.extend(
-            later
-                .iter()
-                .filter(|&&second| touched(first, second))
-                .map(|&second| (first, second)),
-        );
-    }
-    let moving = Moving {
-        pairs,
-        movable,
-        count: matching(pairs),
-        order: kept_order,
-    };
-    let servers: FxHashSet<usize> = needs
-        .iter()
-        .filter_map(|need| index.served_by(litmus, ops, need))
-        .collect();
+    let moving = Moving::of(order, pairs);
+    let may_move: FxHashSet<StoreId> = moving.movable.iter().map(|&(store, _)| store).collect();
     let asks = |need: &&Need| {
         index.served_by(litmus, ops, need).is_none()
             || may_move.contains(&need.store)
             || need.until.is_some_and(|until| may_move.contains(&until))
     };
-    let mut active: Vec<Need> = needs.iter().filter(asks).copied().collect();
+    let mut active: FxHashSet<Need> = needs.iter().filter(asks).copied().collect();
+    let threads: Vec<u32> = index.at.iter().map(|&at| ops[at].thread).collect();
     loop {
-        let sequence = least_sequence(litmus, &active, index, &moving, &servers, deadline)?;
+        let part = Part::of(litmus, needs, &active, index, &moving);
+        let wanted: Vec<Need> = needs.iter().filter(|need| active.contains(need)).copied().collect();
+        let solved = Search::new(litmus, &part, &wanted, &threads, deadline)?.solve()?;
+        let sequence = spread(litmus, solved);
         let new_ops = operations(litmus, &sequence);
         let new_index = Index::of(litmus, &new_ops);
-        let known: FxHashSet<Need> = active.iter().copied().collect();
-        let broken = needs
-            .iter()
-            .filter(|need| new_index.served_by(litmus, &new_ops, need).is_none());
-        let broken: Vec<Need> = broken.filter(|need| !known.contains(need)).copied().collect();
-        if broken.is_empty() {
+        let broken = needs.iter().filter(|need| new_index.served_by(litmus, &new_ops, need).is_none());
+        let known = active.len();
+        active.extend(broken);
+        if active.len() == known {
             return Ok(sequence);
         }
-        active.extend(broken);
     }
 }
 
-/// The least sequence that meets these needs, over all orders of the stores that move as few as possible.
-fn least_sequence(
-    litmus: &Litmus,
-    needs: &[Need],
-    index: &Index,
-    moving: &Moving,
-    servers: &FxHashSet<usize>,
-    deadline: Instant,
-) -> Result<Vec<Placed>, Unsolved> {
-    let part = Part::of(litmus, needs, moving, servers);
-    let threads: Vec<u32> = index.at.iter().map(|&at| litmus.ops[at].thread).collect();
-    let orders = orders(&part.stores, moving, deadline)?;
-    let mut candidates: Vec<([usize; 2], &Ordered)> = orders
-        .iter()
-        .map(|ordered| (part.at_least(litmus, needs, &ordered.stores), ordered))
-        .collect();
-    candidates.sort_by_key(|&(bound, _)| bound);
-    let mut best: Option<(exact::Solution, &Ordered)> = None;
-    for (bound, ordered) in candidates {
-        let cost = best.as_ref().map(|(solution, _)| solution.cost);
-        // Even without a move it would be no better.
-        if cost.is_some_and(|cost| [bound[0], bound[1], 0] >= cost) {
-            break;
-        }
-        let items = part.items(index, ordered);
-        let slice = Slice {
-            litmus,
-            stores: &ordered.stores,
-            items: &items,
-            needs,
-            threads: &threads,
-            spare: &part.spare,
-        };
-        match exact::solve(&slice, deadline) {
-            Ok(solution) if cost.is_none_or(|cost| solution.cost < cost) => best = Some((solution, ordered)),
-            Ok(_) | Err(Unsolved::Infeasible) => {}
-            Err(Unsolved::TimedOut) => return Err(Unsolved::TimedOut),
+/// The whole sequence: what was no part of the problem stays where it is.
+fn spread(litmus: &Litmus, solved: Vec<Solved>) -> Vec<Placed> {
+    let mut rest = vec![true; litmus.ops.len()];
+    for solved in &solved {
+        if let Placed::Original(at) = solved.placed {
+            rest[at] = false;
         }
     }
-    let (solution, ordered) = best.ok_or(Unsolved::Infeasible)?;
-    Ok(part.spread(litmus, index, &solution, ordered))
-}
-
-/// An order of the stores, and those that have moved for it.
-struct Ordered {
-    stores: Vec<StoreId>,
-    moved: FxHashSet<StoreId>,
-}
-
-/// All orders of `stores` (given in the original's order) that keep what must be kept and move no more than needed.
-fn orders(stores: &[StoreId], moving: &Moving, deadline: Instant) -> Result<Vec<Ordered>, Unsolved> {
-    let mut chosen = Vec::new();
-    covers(moving.pairs, moving.count, &mut Vec::new(), &mut chosen);
-    let mut orders = Vec::new();
-    for moved in chosen {
-        let stay: Vec<StoreId> = stores.iter().copied().filter(|store| !moved.contains(store)).collect();
-        let mut merge = Merge {
-            stay: &stay,
-            order: &moving.order,
-            sequence: Vec::new(),
-            left: moved.clone(),
-            found: Vec::new(),
-            deadline,
-        };
-        merge.go(0)?;
-        let moved: FxHashSet<StoreId> = moved.into_iter().collect();
-        orders.extend(merge.found.into_iter().map(|stores| Ordered {
-            stores,
-            moved: moved.clone(),
-        }));
-    }
-    Ok(orders)
-}
-
-/// Sets of `count` stores that have one of every pair.
-fn covers(pairs: &[(StoreId, StoreId)], count: usize, chosen: &mut Vec<StoreId>, found: &mut Vec<Vec<StoreId>>) {
-    let open = pairs.iter().find(|(a, b)| !chosen.contains(a) && !chosen.contains(b));
-    match open {
-        None if chosen.len() == count => {
-            let mut set = chosen.clone();
-            set.sort_unstable();
-            if !found.contains(&set) {
-                found.push(set);
+    let mut rest = (0..litmus.ops.len()).filter(|&at| rest[at]).peekable();
+    let mut sequence = Vec::with_capacity(litmus.ops.len() + solved.len());
+    for Solved { placed, after_rest } in solved {
+        if let Some(before) = after_rest {
+            while let Some(at) = rest.next_if(|&at| at < before) {
+                sequence.push(Placed::Original(at));
             }
         }
-        Some(&(a, b)) if chosen.len() < count => {
-            for store in [a, b] {
-                chosen.push(store);
-                covers(pairs, count, chosen, found);
-                chosen.pop();
-            }
-        }
-        _ => {}
+        sequence.push(placed);
     }
-}
-
-/// Puts the stores that move between those that stay, in all ways.
-struct Merge<'a> {
-    stay: &'a [StoreId],
-    order: &'a [(StoreId, StoreId)],
-    sequence: Vec<StoreId>,
-    left: Vec<StoreId>,
-    found: Vec<Vec<StoreId>>,
-    deadline: Instant,
-}
-
-impl Merge<'_> {
-    fn go(&mut self, next: usize) -> Result<(), Unsolved> {
-        if self.found.len() > ORDERS || Instant::now() > self.deadline {
-            return Err(Unsolved::TimedOut);
-        }
-        if next == self.stay.len() && self.left.is_empty() {
-            self.found.push(self.sequence.clone());
-            return Ok(());
-        }
-        if let Some(&store) = self.stay.get(next)
-            && self.may_come(store, next)
-        {
-            self.sequence.push(store);
-            self.go(next + 1)?;
-            self.sequence.pop();
-        }
-        for at in 0..self.left.len() {
-            let store = self.left[at];
-            if self.may_come(store, next) {
-                self.left.remove(at);
-                self.sequence.push(store);
-                self.go(next)?;
-                self.sequence.pop();
-                self.left.insert(at, store);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether all that must be before it is.
-    fn may_come(&self, store: StoreId, next: usize) -> bool {
-        let open = |other: &StoreId| self.left.contains(other) || self.stay[next..].contains(other);
-        let mut before = self.order.iter().filter(|(_, second)| *second == store);
-        !before.any(|(first, _)| open(first))
-    }
-}
-
-/// What the needs can be met with: their stores, the flushes of their lines, and of every run of fences without any of these in between, one
-/// more than there are stores to move, because each of those can come to lie between two of them.
-struct Part {
-    /// In the original's order.
-    stores: Vec<StoreId>,
-    /// Indices of operations: flushes and fences.
-    others: Vec<usize>,
-    /// For each thread, further fences.
-    spare: Vec<Vec<usize>>,
-    /// Whether the bounds of [`Part::at_least`] hold: one thread, no locked stores, no `clflush`, one line a store.
-    plain: bool,
-}
-
-impl Part {
-    fn of(litmus: &Litmus, needs: &[Need], moving: &Moving, servers: &FxHashSet<usize>) -> Part {
-        let mut wanted: FxHashSet<StoreId> = moving.movable.iter().copied().collect();
-        wanted.extend(moving.order.iter().flat_map(|&(a, b)| [a, b]));
-        let mut lines: FxHashSet<u64> = moving
-            .movable
-            .iter()
-            .flat_map(|&store| litmus.stores[store].at.lines())
-            .collect();
-        for need in needs {
-            wanted.insert(need.store);
-            wanted.extend(need.until);
-            lines.insert(need.line);
-        }
-        let mut part = Part {
-            stores: Vec::new(),
-            others: Vec::new(),
-            spare: vec![Vec::new(); litmus.threads.len()],
-            plain: true,
-        };
-        // How often each thread has fenced since the last store or flush that matters.
-        let mut fenced = vec![0; litmus.threads.len()];
-        let thread = litmus.ops.first().map_or(0, |op| op.thread);
-        for (at, op) in litmus.ops.iter().enumerate() {
-            part.plain &= op.thread == thread;
-            match &op.action {
-                Action::Store(store) if wanted.contains(store) => {
-                    let one_line = litmus.stores[*store].at.lines().nth(1).is_none();
-                    part.plain &= litmus.stores[*store].kind != StoreKind::Locked && one_line;
-                    part.stores.push(*store);
-                    fenced.fill(0);
-                }
-                // A locked store that nobody needs is a fence that cannot move.
-                Action::Store(store) => {
-                    let fences = &mut fenced[op.thread as usize];
-                    if litmus.stores[*store].kind == StoreKind::Locked && *fences <= moving.count {
-                        *fences += 1;
-                        part.plain = false;
-                        part.stores.push(*store);
-                    }
-                }
-                Action::Flush(flush) => {
-                    if flush.at.lines().any(|line| lines.contains(&line)) {
-                        part.plain &= !flush.at_once && flush.at.lines().nth(1).is_none();
-                        part.others.push(at);
-                        fenced.fill(0);
-                    }
-                }
-                Action::Fence { .. } => {
-                    let fences = &mut fenced[op.thread as usize];
-                    match *fences <= moving.count {
-                        true => part.others.push(at),
-                        false => part.spare[op.thread as usize].push(at),
-                    }
-                    *fences += 1;
-                }
-            }
-        }
-        for fences in &mut part.spare {
-            fences.sort_by_key(|at| servers.contains(at));
-        }
-        part
-    }
-
-    /// Fences and flushes that have to be added for this order, at least: disjoint intervals need one each.
-    fn at_least(&self, litmus: &Litmus, needs: &[Need], stores: &[StoreId]) -> [usize; 2] {
-        if !self.plain {
-            return [0, 0];
-        }
-        let mut place = vec![0; litmus.stores.len()];
-        for (index, &store) in stores.iter().enumerate() {
-            place[store] = index + 1;
-        }
-        let mut intervals: Vec<(usize, usize, Need)> = needs
-            .iter()
-            .map(|&need| {
-                (
-                    need.until.map_or(stores.len() + 1, |until| place[until]),
-                    place[need.store],
-                    need,
-                )
-            })
-            .collect();
-        intervals.sort_unstable();
-        let stabs = |wanted: &dyn Fn(&Need) -> bool| {
-            let mut latest = 0;
-            let mut count = 0usize;
-            for &(to, from, need) in &intervals {
-                if wanted(&need) && latest <= from {
-                    latest = to;
-                    count += 1;
-                }
-            }
-            count
-        };
-        let existing =
-            |wanted: &dyn Fn(&Action) -> bool| self.others.iter().filter(|&&at| wanted(&litmus.ops[at].action)).count();
-        let spare: usize = self.spare.iter().map(Vec::len).sum();
-        let fences = existing(&|action| matches!(action, Action::Fence { .. })) + spare;
-        let mut lines: Vec<u64> = needs.iter().map(|need| need.line).collect();
-        lines.sort_unstable();
-        lines.dedup();
-        let flushes = lines.iter().map(|&line| {
-            let of_line =
-                |action: &Action| matches!(action, Action::Flush(flush) if flush.at.lines().any(|other| other == line));
-            let wanted = |need: &Need| need.line == line && litmus.stores[need.store].is_cached();
-            stabs(&wanted).saturating_sub(existing(&of_line))
-        });
-        [stabs(&|_| true).saturating_sub(fences), flushes.sum()]
-    }
-
-    /// The flushes and fences, with the gaps of the new order that are where they were.
-    fn items(&self, index: &Index, ordered: &Ordered) -> Vec<Item> {
-        let stays = |store: &StoreId| !ordered.moved.contains(store);
-        let places: Vec<(usize, usize)> = ordered
-            .stores
-            .iter()
-            .enumerate()
-            .filter(|(_, store)| stays(store))
-            .map(|(place, &store)| (index.at[store], place + 1))
-            .collect();
-        let item = |&at: &usize| {
-            let next = places.partition_point(|&(other, _)| other < at);
-            let first = next.checked_sub(1).map_or(0, |before| places[before].1);
-            let last = places.get(next).map_or(ordered.stores.len(), |&(_, place)| place - 1);
-            Item { at, gaps: first..=last }
-        };
-        self.others.iter().map(item).collect()
-    }
-
-    /// The whole sequence.
-    fn spread(&self, litmus: &Litmus, index: &Index, solution: &exact::Solution, ordered: &Ordered) -> Vec<Placed> {
-        // Everything of this part is replaced by the new order; the rest stays where it is, after the last that stays before it.
-        let mut replaced: FxHashSet<usize> = self.others.iter().copied().collect();
-        replaced.extend(self.stores.iter().map(|&store| index.at[store]));
-        replaced.extend(solution.taken.iter().copied());
-        let mut rest = (0..litmus.ops.len()).filter(|at| !replaced.contains(at)).peekable();
-        let mut sequence = Vec::new();
-        for gap in 0..solution.gaps.len() {
-            if gap > 0 {
-                let store = ordered.stores[gap - 1];
-                if !ordered.moved.contains(&store) {
-                    while let Some(at) = rest.next_if(|&at| at < index.at[store]) {
-                        sequence.push(Placed::Original(at));
-                    }
-                }
-                sequence.push(Placed::Original(index.at[store]));
-            }
-            for placed in &solution.gaps[gap] {
-                // What is kept of the flushes and fences is not passed by what is around it.
-                if let Placed::Original(at) = placed
-                    && self.is_kept(*at, gap, index, ordered)
-                {
-                    while let Some(other) = rest.next_if(|other| other < at) {
-                        sequence.push(Placed::Original(other));
-                    }
-                }
-                sequence.push(placed.clone());
-            }
-        }
-        sequence.extend(rest.map(Placed::Original));
-        sequence
-    }
-
-    fn is_kept(&self, at: usize, gap: usize, index: &Index, ordered: &Ordered) -> bool {
-        let stays = |store: &&StoreId| !ordered.moved.contains(*store);
-        let before = ordered.stores[..gap]
-            .iter()
-            .rev()
-            .find(stays)
-            .is_none_or(|&store| index.at[store] < at);
-        let after = ordered.stores[gap..]
-            .iter()
-            .find(stays)
-            .is_none_or(|&store| at < index.at[store]);
-        self.others.binary_search(&at).is_ok() && before && after
-    }
+    sequence.extend(rest.map(Placed::Original));
+    sequence
 }
 
 fn operations(litmus: &Litmus, sequence: &[Placed]) -> Vec<Op> {
