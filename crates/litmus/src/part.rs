@@ -28,7 +28,10 @@ impl Moving {
             if let Some(other) = of_b.filter(|&other| other != own) {
                 let taken = std::mem::take(&mut of_pairs[other]);
                 of_pairs[own].extend(taken);
-                component.values_mut().filter(|of| **of == other).for_each(|of| *of = own);
+                component
+                    .values_mut()
+                    .filter(|of| **of == other)
+                    .for_each(|of| *of = own);
             }
             of_pairs[own].push((a, b));
             component.extend([(a, own), (b, own)]);
@@ -90,9 +93,15 @@ fn matching(pairs: &[(StoreId, StoreId)]) -> usize {
 }
 
 pub enum Step {
-    Store { id: StoreId, at: usize },
+    Store {
+        id: StoreId,
+        at: usize,
+    },
     /// A flush or fence: its index, and whether it has to stay.
-    Item { at: usize, fixed: bool },
+    Item {
+        at: usize,
+        fixed: bool,
+    },
 }
 
 /// What the needs can be met with: their stores, the flushes of their lines, and of every run of fences without any of these in between, one
@@ -165,7 +174,10 @@ impl Part {
             run += 1;
             fenced.fill(0);
         }
-        let serves: FxHashSet<usize> = all.iter().filter_map(|need| index.served_by(litmus, &litmus.ops, need)).collect();
+        let serves: FxHashSet<usize> = all
+            .iter()
+            .filter_map(|need| index.served_by(litmus, &litmus.ops, need))
+            .collect();
         for fences in &mut part.spare {
             fences.sort_by_key(|at| serves.contains(at));
         }
@@ -242,14 +254,21 @@ impl Held {
                 Action::Fence { .. } => *there.entry(marks.partition_point(|&cut| cut < at)).or_default() += 1,
                 Action::Flush(flush) => {
                     let region = stores.partition_point(|&cut| cut < at);
-                    flush.at.lines().for_each(|line| *flushed.entry((region, line)).or_default() += 1);
+                    flush
+                        .at
+                        .lines()
+                        .for_each(|line| *flushed.entry((region, line)).or_default() += 1);
                 }
                 Action::Store(_) => {}
             }
         }
         let needed = |count: Option<&(usize, usize)>| count.map_or(0, |&(_, count)| count);
         Held {
-            fences: there.iter().filter(|&(run, &count)| needed(fences.get(run)) >= count).map(|(&run, _)| run).collect(),
+            fences: there
+                .iter()
+                .filter(|&(run, &count)| needed(fences.get(run)) >= count)
+                .map(|(&run, _)| run)
+                .collect(),
             flushes: flushed
                 .iter()
                 .filter(|&(of, &count)| needed(flushes.get(of)) >= count)

@@ -174,7 +174,9 @@ fn exactly(
         let sequence = spread(litmus, solved);
         let new_ops = operations(litmus, &sequence);
         let new_index = Index::of(litmus, &new_ops);
-        let broken = needs.iter().filter(|need| new_index.served_by(litmus, &new_ops, need).is_none());
+        let broken = needs
+            .iter()
+            .filter(|need| new_index.served_by(litmus, &new_ops, need).is_none());
         let known = active.len();
         active.extend(broken);
         if active.len() == known {

@@ -301,7 +301,10 @@ impl<'a> Search<'a> {
         let mut had = false;
         for id in earlier {
             had = true;
-            if !of_part.iter().any(|&n| self.stores[n].id == id && self.stores[n].movable.is_some()) {
+            if !of_part
+                .iter()
+                .any(|&n| self.stores[n].id == id && self.stores[n].movable.is_some())
+            {
                 return None;
             }
         }

@@ -94,7 +94,11 @@ impl<'a> Run<'a> {
     /// taken out are: they cost nothing then, wherever they are wanted.
     pub fn new(search: &'a Search<'a>, movable_items: bool, limit: Option<Cost>) -> Run<'a> {
         let wanted = |piece: &&Piece| {
-            movable_items || matches!(piece, Piece::Store(_) | Piece::Fence { fixed: true, .. } | Piece::Flush { fixed: true, .. })
+            movable_items
+                || matches!(
+                    piece,
+                    Piece::Store(_) | Piece::Fence { fixed: true, .. } | Piece::Flush { fixed: true, .. }
+                )
         };
         let pieces: Vec<&Piece> = search.pieces.iter().filter(wanted).collect();
         let mut steps = vec![0; search.stores.len()];
@@ -111,7 +115,15 @@ impl<'a> Run<'a> {
         ahead.reverse();
         let gaps = search.gaps(&pieces);
         let until = search.stores.iter().map(|store| !store.required.is_empty()).collect();
-        Run { search, pieces, steps, limit, ahead, gaps, until }
+        Run {
+            search,
+            pieces,
+            steps,
+            limit,
+            ahead,
+            gaps,
+            until,
+        }
     }
 
     /// Best first.
@@ -189,7 +201,8 @@ impl<'a> Run<'a> {
         let fences = fences.iter().zip(&self.search.threads);
         let added = fences.map(|(count, (_, existing, spare))| count.saturating_sub((existing + spare.len()) as u32));
         let flushes = flushes.iter().zip(&self.search.classes);
-        let flushed = flushes.map(|(count, class)| count.saturating_sub(class.existing as u32).saturating_mul(class.weight));
+        let flushed =
+            flushes.map(|(count, class)| count.saturating_sub(class.existing as u32).saturating_mul(class.weight));
         [added.sum::<u32>() + label.extra, flushed.fold(0, u32::saturating_add)]
     }
 
@@ -210,13 +223,19 @@ impl<'a> Run<'a> {
         let search = self.search;
         let state = &mut label.state;
         for (component, used) in state.used.iter_mut().enumerate() {
-            let mut own = search.movable.iter().zip(&state.movable).filter(|(movable, _)| movable.component == component);
+            let mut own = search
+                .movable
+                .iter()
+                .zip(&state.movable)
+                .filter(|(movable, _)| movable.component == component);
             if own.all(|(_, &is)| is == PASSED) {
                 *used = search.budgets[component];
             }
         }
         let next = (state.next as usize).min(self.pieces.len());
-        let unplaced = (0..search.stores.len()).filter(|&store| self.until[store] && !self.is_placed(state, store)).count();
+        let unplaced = (0..search.stores.len())
+            .filter(|&store| self.until[store] && !self.is_placed(state, store))
+            .count();
         // New fences come right before such a store, or at the end, or where they run less often.
         let rises = (next..self.pieces.len()).filter(|&step| self.rises(step)).count();
         let new_fences = (unplaced + 1 + rises) as u32;
@@ -226,7 +245,9 @@ impl<'a> Run<'a> {
         }
         for (n, class) in search.classes.iter().enumerate() {
             let open = search.entries.iter().zip(&state.entries);
-            let open = open.filter(|(entry, is)| **is != SERVED && class.lines.contains(&entry.line)).count() as u32;
+            let open = open
+                .filter(|(entry, is)| **is != SERVED && class.lines.contains(&entry.line))
+                .count() as u32;
             let index = search.threads.len() + n;
             let most = self.ahead[next][index] + open;
             label.counts[index] = label.counts[index].max((class.existing as u32).saturating_sub(most));
@@ -261,8 +282,12 @@ impl<'a> Run<'a> {
                     found.push(take(label, next));
                 }
             }
-            Some(Piece::Flush { class, fixed, follows, .. }) => {
-                let legal = follows.as_ref().is_none_or(|all| all.iter().any(|&store| self.is_placed(&label.state, store)));
+            Some(Piece::Flush {
+                class, fixed, follows, ..
+            }) => {
+                let legal = follows
+                    .as_ref()
+                    .is_none_or(|all| all.iter().any(|&store| self.is_placed(&label.state, store)));
                 if legal {
                     let mut kept = label.step();
                     kept.counts[search.threads.len() + class] += 1;
@@ -332,7 +357,10 @@ impl<'a> Run<'a> {
     }
 
     fn may_come(&self, state: &State, store: usize) -> bool {
-        self.search.stores[store].before.iter().all(|&first| self.is_placed(state, first))
+        self.search.stores[store]
+            .before
+            .iter()
+            .all(|&first| self.is_placed(state, first))
     }
 
     /// The store comes now, after what has to be before it was served.
@@ -361,7 +389,10 @@ impl<'a> Run<'a> {
         debug_assert!(until.is_none() || required.iter().all(|&entry| label.state.entries[entry] != UNPLACED));
         let mut variants = vec![label];
         for thread in 0..self.search.threads.len() {
-            let fenced: Vec<Label> = variants.iter().filter_map(|label| self.new_fence(label, thread)).collect();
+            let fenced: Vec<Label> = variants
+                .iter()
+                .filter_map(|label| self.new_fence(label, thread))
+                .collect();
             variants.extend(fenced);
         }
         let mut found = Vec::new();
