@@ -311,7 +311,7 @@ impl Site<'_> {
             .stderr(err);
         let line = shown(&command_words(&command));
         let start = |source| CommandError::Start { command: line, source };
-        let status = match command.spawn() {
+        let status = match interrupt::spawn(&mut command) {
             Ok(mut child) => interrupt::wait(&mut child).map_err(start)?,
             Err(error) => return Err(start(error)),
         };

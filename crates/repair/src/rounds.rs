@@ -262,8 +262,11 @@ impl<'a> Rounds<'a, '_> {
         let lines = LineMap::of(&source::diff(&base.changes));
         let mut indices = Vec::new();
         let mut findings = Vec::new();
-        for finding in found {
-            let index = self.identify(finding, site, &lines, ordered);
+        for (at, finding) in found.iter().enumerate() {
+            let index = match built {
+                Some(_) => self.identify(finding, site, &lines, ordered),
+                None => at,
+            };
             if !without.contains(&index) {
                 indices.push(index);
                 findings.push(finding.clone());
@@ -319,10 +322,12 @@ impl<'a> Rounds<'a, '_> {
     fn identify(&self, finding: &Finding, site: &Site, lines: &LineMap, ordered: &mut Ordered) -> usize {
         let tree = site.workspace.tree();
         let finding = verify::in_unpatched(&self.in_tree(finding, site), lines, tree);
-        let known = ordered
-            .findings
-            .iter()
-            .position(|known| verify::same_crash(known, &finding));
+        let exactly =
+            |known: &Finding| (known.kind, &known.file, known.line) == (finding.kind, &finding.file, finding.line);
+        let known = ordered.findings.iter().position(exactly).or_else(|| {
+            let mut findings = ordered.findings.iter();
+            findings.position(|known| verify::same_crash(known, &finding))
+        });
         known.unwrap_or_else(|| {
             ordered.findings.push(finding);
             ordered.findings.len() - 1

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use crate::copy::{CopyError, Survey};
+use crate::interrupt;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
@@ -157,10 +158,12 @@ impl Workspace {
 impl Scratch {
     fn temporary() -> Result<Scratch, WorkspaceError> {
         let made = tempfile::Builder::new().prefix("crashproof-repair-").tempdir();
-        made.map(Scratch::Temporary).map_err(|source| WorkspaceError::Scratch {
+        let folder = made.map_err(|source| WorkspaceError::Scratch {
             folder: std::env::temp_dir(),
             source,
-        })
+        })?;
+        interrupt::remove_at_end(folder.path());
+        Ok(Scratch::Temporary(folder))
     }
 
     fn kept(path: &Path) -> Result<Scratch, WorkspaceError> {

@@ -1,0 +1,241 @@
+//! `crashproof repair` with a recovery: every patch is crashed again, and what a crash test says counts. The programs of `corpus/crash` show the
+//! repairs of orders (`repair_order`).
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+mod support;
+
+use support::{run, text};
+
+/// Line 18 is never flushed, and `recover` needs it. `run` exits with the status that it is given.
+const SOURCE: &str = r#"#include <emmintrin.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void persist(const void *address, unsigned long size)
+{
+	for (unsigned long line = (unsigned long)address & ~63ul; line < (unsigned long)address + size; line += 64)
+		_mm_clflush((void *)line);
+	_mm_sfence();
+}
+
+static int put(long *words, long value)
+{
+	persist(words, 1);
+	words[8] = value;
+	words[0] = 1;
+	persist(&words[0], sizeof words[0]);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	int file = open("pool", O_RDWR | O_CREAT, 0644);
+	if (argc < 2 || ftruncate(file, 4096) != 0)
+		return 2;
+	long *words = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	if (strcmp(argv[1], "recover") == 0)
+		return words[0] == 1 && words[8] != 42;
+	put(words, 42);
+	return argc > 2 ? atoi(argv[2]) : 0;
+}
+"#;
+
+const BUILD: &str = "$CC -g -O2 -o app app.c";
+
+struct Project(TempDir);
+
+impl Project {
+    fn new() -> Project {
+        let project = Project(tempfile::tempdir().unwrap());
+        fs::create_dir(project.path("tmp")).unwrap();
+        fs::create_dir(project.path("src")).unwrap();
+        fs::write(project.path("src/app.c"), SOURCE).unwrap();
+        project
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join(name)
+    }
+
+    fn repair(&self, arguments: &[&str]) -> Command {
+        let mut command = support::crashproof();
+        command
+            .current_dir(self.path("src"))
+            .args(["repair", "--json", "../out.json"]);
+        command.args(["--jobs", "1", "--max-states", "200"]).args(arguments);
+        command
+            .env("TMPDIR", self.path("tmp"))
+            .env_remove("CC")
+            .env_remove("CXX");
+        command
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.path("out.json")).unwrap()).unwrap()
+    }
+
+    /// Nothing is left in the folder for temporary files, and the source is as it was.
+    fn assert_untouched(&self) {
+        let left: Vec<_> = fs::read_dir(self.path("tmp")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+        assert_eq!(fs::read_to_string(self.path("src/app.c")).unwrap(), SOURCE);
+    }
+}
+
+/// Kinds and states of the findings.
+fn states(json: &Value) -> Vec<(String, String)> {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let findings = json["findings"].as_array().unwrap();
+    findings
+        .iter()
+        .map(|finding| (word(&finding["kind"]), word(&finding["state"])))
+        .collect()
+}
+
+#[test]
+fn a_flush_is_crash_tested_and_mends_what_it_was_the_reason_of() {
+    let project = Project::new();
+    fs::write(
+        project.path("src/crashproof.toml"),
+        format!("[repair]\nbuild = {BUILD:?}\n[[test]]\nprogram = './app run 2'\nsetup = 'rm -f pool'\nrecover = './app recover'\n"),
+    )
+    .unwrap();
+    let output = run(&mut project.repair(&[]), 0);
+    project.assert_untouched();
+    let json = project.json();
+    let repaired = |kind: &str| (kind.to_owned(), "repaired".to_owned());
+    assert_eq!(states(&json), [repaired("missing-flush"), repaired("crash-order")]);
+    let verification = &json["verification"];
+    assert_eq!(
+        (&verification["verified"], &verification["crash"]),
+        (&json!(true), &json!({ "before": 1, "after": 0 }))
+    );
+    assert_eq!(json["findings"][1]["seen_before"], true);
+    let told = text(&output.stderr);
+    assert!(told.contains("recorded, checked and crashed again"), "{told}");
+    assert!(told.contains("the program exited with status 2"), "{told}");
+}
+
+#[test]
+fn a_patch_that_fails_the_crash_test_is_refused() {
+    let project = Project::new();
+    // With the patch, and only then, what is in the pool between the two stores is wrong.
+    let recover = "if grep -q '^\tpersist(&words.8.' app.c; then set -- $(od -An -tu8 -j0 -N72 -v pool); test \"$1\" = 1 -o \"$9\" != 42; fi";
+    let arguments = [
+        "--build",
+        BUILD,
+        "--setup",
+        "rm -f pool",
+        "--recover",
+        recover,
+        "--apply",
+        "--",
+        "./app",
+        "run",
+    ];
+    let output = run(&mut project.repair(&arguments), 1);
+    project.assert_untouched();
+    let (json, told) = (project.json(), text(&output.stderr));
+    assert_eq!(
+        (&json["verification"]["verified"], &json["diff"], &json["applied"]),
+        (&json!(false), &json!(""), &json!(false)),
+        "{told}"
+    );
+    assert!(told.contains("a crash test finds something new: crash-"), "{told}");
+    assert_eq!(text(&output.stdout), "");
+
+    // With the patch the recovery cannot be run at all.
+    let recover = "! grep -q '^\tpersist(&words.8.' app.c";
+    let arguments = [
+        "--build",
+        BUILD,
+        "--setup",
+        "rm -f pool",
+        "--recover",
+        recover,
+        "--",
+        "./app",
+        "run",
+    ];
+    let output = run(&mut project.repair(&arguments), 1);
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("the crash test failed") && told.contains("nothing was changed"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_crash_test_needs_a_recovery_that_works() {
+    let project = Project::new();
+    for (arguments, words) in [
+        (
+            &["--build", BUILD, "--check", "true", "--", "./app", "run"][..],
+            &["--check is about the crash test", "--recover"][..],
+        ),
+        (
+            &["--build", BUILD, "--recover", "false", "--", "./app", "run"],
+            &["the crash test", "fails on the files as", "crashproof crash"],
+        ),
+        (
+            &[
+                "--build",
+                BUILD,
+                "--recover",
+                "true",
+                "--strategy",
+                "x",
+                "--",
+                "./app",
+                "run",
+            ],
+            &["the crash test", "--strategy"],
+        ),
+    ] {
+        let mut command = support::crashproof();
+        command.current_dir(project.path("src")).arg("repair").args(arguments);
+        let output = run(command.env("TMPDIR", project.path("tmp")), 2);
+        let told = text(&output.stderr);
+        assert!(words.iter().all(|word| told.contains(word)), "{arguments:?}: {told}");
+        assert!(!told.contains("crashproof-repair-"), "a path of the copy: {told}");
+    }
+    project.assert_untouched();
+}
+
+#[test]
+fn a_step_that_ignores_the_signal_is_ended_and_nothing_is_left() {
+    let project = Project::new();
+    let marker = project.path("started");
+    let build = format!("trap '' TERM; touch {}; while :; do sleep 0.1; done", marker.display());
+    let mut child = project
+        .repair(&["--build", &build, "--recover", "true", "--", "./app", "run"])
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !marker.exists() {
+        assert!(started.elapsed() < Duration::from_secs(60), "the build did not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let killed = Command::new("kill")
+        .args(["-TERM", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    let status = child.wait().unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(15),
+        "{status}"
+    );
+    project.assert_untouched();
+}
