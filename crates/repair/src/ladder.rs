@@ -118,7 +118,8 @@ pub fn climb(
     let Some(attempt) = ladder.try_design(first, &asked)? else {
         return Ok(Verified::not_done(Design::default()));
     };
-    if attempt.is_perfect() || (subject.orders_follow && attempt.is_good_but_for_crashes()) {
+    let may_be_mended = subject.orders_follow && attempt.trial.crash.is_some();
+    if attempt.is_perfect() || (may_be_mended && attempt.is_good_but_for_crashes()) {
         return Ok(ladder.conclude(attempt));
     }
     tried.push(attempt);
