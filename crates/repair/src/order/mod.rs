@@ -4,13 +4,43 @@
 //! The repair problem is PMBugAssist's (ICSE 2024, sections 3 to 6); the paper ends at a repaired trace, and this module at a patch that is right for every
 //! path through the source.
 
-use std::path::Path;
+mod across;
+mod advice;
+mod effects;
+mod instance;
+mod list;
+mod moves;
+mod search;
+mod trace;
+mod words;
+mod write;
 
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use clang::Index;
 use crashproof_program::Program;
-use crashproof_report::{Finding, Kind};
+use crashproof_report::{CrashStore, Finding, Frame, Kind};
+use crashproof_trace::StackId;
+use inkwell::module::Module;
 
+use crate::locate::{self, Locator};
 use crate::observed::Observed;
-use crate::source::{Changed, SourceError};
+use crate::plan::{Place, Plan};
+use crate::source::changes::Changes;
+use crate::source::patcher::Patcher;
+use crate::source::units::{Libclang, Units};
+use crate::source::{self, Changed, SourceError};
+use effects::Analysis;
+use instance::{Instance, Strictness, Wanted};
+use list::{List, ListError, NoList};
+use moves::Movable;
+use search::Possible;
+use trace::{Event, Sites, Trace, What};
+use write::Writer;
+
+/// Orders of one list that are looked at together: as many as [`instance::Roles`] has bits.
+const MOST_ORDERS: usize = 32;
 
 /// What is to be put in order.
 pub struct Ordering<'a, 'context> {
@@ -52,18 +82,326 @@ pub struct OrderLeft {
 
 /// Puts in order what can be.
 pub fn patch(ordering: &Ordering) -> Result<OrderPatch, SourceError> {
-    let reason = |finding: &Finding| match finding.kind {
-        Kind::CrashAtomicity => "no order of these updates helps: they must be one",
-        Kind::CrashDurability => "what was acknowledged is lost: it has to be durable before it is acknowledged",
-        _ => "another order of stores is for a person to make",
+    let libclang = Libclang::load()?;
+    let index = Index::new(&libclang.clang, false, false);
+    let commands = source::commands(ordering.program);
+    let is_strict = !commands
+        .iter()
+        .any(|command| command.command.iter().any(|word| word == "-fno-strict-aliasing"));
+    let units = Units::new(&index, ordering.tree, commands);
+    let mut sites = Sites::new(ordering.tree);
+    let trace = Trace::read(ordering.trace, &mut sites).map_err(|source| SourceError::Trace {
+        path: ordering.trace.to_path_buf(),
+        source,
+    })?;
+    let plan = Plan::default();
+    let module = &ordering.program.module;
+    let mut orderer = Orderer {
+        module,
+        units: &units,
+        trace: &trace,
+        locator: Locator::new(module),
+        analysis: Analysis::new(module, is_strict),
+        patcher: Patcher::new(&plan, module, ordering.observed, &units),
+        sites,
+        accepted: Vec::new(),
     };
-    let left = |(finding, found): (usize, &Finding)| OrderLeft {
-        finding,
-        reason: reason(found).to_owned(),
-        advice: None,
+    let mut patch = OrderPatch::default();
+    for (index, finding) in ordering.findings.iter().enumerate() {
+        match orderer.repair(finding) {
+            Ok(fixes) => orderer.accept(index, fixes, &mut patch),
+            Err(reason) => patch.left.push(OrderLeft {
+                finding: index,
+                reason,
+                advice: advice::advice(finding),
+            }),
+        }
+    }
+    patch.files = orderer.patcher.render();
+    Ok(patch)
+}
+
+/// What all findings share.
+struct Orderer<'a, 'c, 'u> {
+    module: &'a Module<'c>,
+    units: &'a Units<'u>,
+    trace: &'a Trace,
+    locator: Locator<'a>,
+    analysis: Analysis<'a, 'c>,
+    patcher: Patcher<'a, 'c, 'u>,
+    sites: Sites,
+    /// Fixes so far, with what they change.
+    accepted: Vec<Fix>,
+}
+
+/// A change of one list, for one finding.
+#[derive(Clone)]
+struct Fix {
+    /// Of what it moves: nothing else may change there.
+    moved: Vec<(PathBuf, Range<usize>)>,
+    /// Statements behind which it inserts.
+    touched: Vec<(PathBuf, Range<usize>)>,
+    changes: Changes,
+    words: Vec<String>,
+    litmus: String,
+}
+
+/// A store (or what is like one) of an order.
+#[derive(Clone)]
+struct Side {
+    frames: Vec<Frame>,
+    path: list::Path,
+}
+
+impl Orderer<'_, '_, '_> {
+    /// The changes that a finding needs, or why there are none.
+    fn repair(&mut self, finding: &Finding) -> Result<Vec<Fix>, String> {
+        let orders = match finding.kind {
+            Kind::CrashOrder => self.orders(finding)?,
+            Kind::CrashDurability => self.acknowledged(finding)?,
+            Kind::CrashAtomicity => {
+                return Err("no order of these updates helps: they have to become persistent as one".into());
+            }
+            _ => return Err("it is no finding of a crash test".into()),
+        };
+        let mut fixes = Vec::new();
+        for group in self.by_list(orders) {
+            fixes.push(self.put_in_order(&group)?);
+        }
+        Ok(fixes)
+    }
+
+    /// The orders that a finding asks for.
+    fn orders(&mut self, finding: &Finding) -> Result<Vec<(Side, Side)>, String> {
+        let crash = finding
+            .crash
+            .as_ref()
+            .ok_or("the finding does not say which crash it is about")?;
+        if finding.order.is_empty() {
+            return Err("the finding does not say what has to persist before what".into());
+        }
+        let mut orders = Vec::new();
+        for order in &finding.order {
+            let before = self.side(&order.before, &crash.missing);
+            let after = self.side(&order.after, &crash.persisted);
+            for (side, frame) in [(&before, &order.before), (&after, &order.after)] {
+                if side.path.is_empty() {
+                    let function = frame.function.as_deref().unwrap_or("an unknown function");
+                    return Err(format!(
+                        "{function} is not in the source tree, so nothing can be changed there"
+                    ));
+                }
+            }
+            orders.push((before, after));
+        }
+        Ok(orders)
+    }
+
+    fn side(&mut self, frame: &Frame, stores: &[CrashStore]) -> Side {
+        let stack = stores
+            .iter()
+            .find(|store| store.frame == *frame)
+            .map(|store| &*store.stack);
+        let frames = stack
+            .filter(|stack| !stack.is_empty())
+            .unwrap_or(std::slice::from_ref(frame))
+            .to_vec();
+        let path = list::in_tree(&self.sites.sites(&frames));
+        Side { frames, path }
+    }
+
+    /// Of what was acknowledged before it was durable: the store before the output that came next.
+    fn acknowledged(&mut self, finding: &Finding) -> Result<Vec<(Side, Side)>, String> {
+        let crash = finding
+            .crash
+            .as_ref()
+            .ok_or("the finding does not say which crash it is about")?;
+        let mut orders: Vec<(Side, Side)> = Vec::new();
+        for store in crash.missing.iter().filter(|store| store.executed) {
+            let before = self.side(&store.frame, &crash.missing);
+            let at = self.trace.events.iter().position(|event| self.is_of(event, &before));
+            let output = at.and_then(|at| {
+                let thread = self.trace.events[at].thread;
+                let mut later = self.trace.events[at + 1..].iter();
+                later.find(|event| event.thread == thread && event.what == What::Output)
+            });
+            let output = output.ok_or("the recording has no output behind the store")?;
+            let path = list::in_tree(self.trace.stack(output));
+            orders.push((
+                before,
+                Side {
+                    frames: Vec::new(),
+                    path,
+                },
+            ));
+        }
+        match orders.is_empty() {
+            true => Err("the finding names no store that was lost".into()),
+            false => Ok(orders),
+        }
+    }
+
+    fn is_of(&self, event: &Event, side: &Side) -> bool {
+        let path = list::in_tree(self.trace.stack(event));
+        path.len() == side.path.len() && path.iter().zip(&side.path).all(|(ours, theirs)| ours.is_at(theirs))
+    }
+
+    /// Orders that are about one list, together.
+    fn by_list(&self, orders: Vec<(Side, Side)>) -> Vec<Vec<(Side, Side)>> {
+        let mut groups: Vec<(Option<(PathBuf, usize)>, Vec<(Side, Side)>)> = Vec::new();
+        for order in orders {
+            let key = self
+                .list_of(&order)
+                .ok()
+                .map(|(list, _)| (list.tree.file.path.clone(), list.range().start));
+            match groups.iter_mut().find(|(known, _)| key.is_some() && *known == key) {
+                Some((_, group)) => group.push(order),
+                None => groups.push((key, vec![order])),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    fn list_of(&self, (before, after): &(Side, Side)) -> Result<(List<'_>, Wanted), String> {
+        let same = || "one statement makes both stores, so their order is not the source's to say".to_owned();
+        let parting = list::parting(&before.path, &after.path).map_err(|none| match none {
+            NoList::Same => same(),
+            NoList::Apart => "no function of the source tree calls both, directly or not".to_owned(),
+        })?;
+        let (Some(ours), Some(theirs)) = (parting.before.last(), parting.after.last()) else {
+            return Err(same());
+        };
+        let list = List::around(self.units, ours, theirs).map_err(|error| match error {
+            ListError::Same => same(),
+            ListError::Refused(refusal) => refusal.to_string(),
+        })?;
+        let wanted = Wanted {
+            before: parting.before,
+            after: parting.after,
+        };
+        Ok((list, wanted))
+    }
+
+    /// Solves the orders of one list.
+    fn put_in_order(&self, orders: &[(Side, Side)]) -> Result<Fix, String> {
+        let mut wanted = Vec::new();
+        let mut found = None;
+        for order in orders.iter().take(MOST_ORDERS) {
+            match self.list_of(order) {
+                Ok((list, parting)) => {
+                    wanted.push(parting);
+                    found = Some(list);
+                }
+                Err(reason) => return self.across(orders).map_err(|_| reason),
+            }
+        }
+        let list = found.ok_or("there is no order")?;
+        let instances = instance::instances(self.trace, &list, &wanted);
+        let units = list.units.len();
+        let is_broken = |instance: &&Instance| !instance.in_order(units, Strictness::Durable);
+        let Some(typical) = instances.iter().find(is_broken) else {
+            return self.across(orders).map_err(|_| {
+                "the recording of the repair build does not show the two stores in the wrong order".into()
+            });
+        };
+        let movable = Movable::new(&list, self.module, &self.analysis);
+        let stores = self.places(orders.iter().map(|(before, _)| before));
+        let later = self.places(orders.iter().map(|(_, after)| after));
+        let writer = Writer {
+            patcher: &self.patcher,
+            units: self.units,
+            list: &list,
+            stores: &stores,
+            later: &later,
+        };
+        let possible = Possible {
+            flush_behind: writer.can_flush_behind(),
+            flush_inside: writer.can_flush_inside(),
+            flush_after: writer.can_flush_later(),
+        };
+        let best = search::best(&movable, &instances, wanted.len(), &possible, |arrangement| {
+            writer.write(arrangement)
+        });
+        let (arrangement, changes) = best?;
+        let words = words::words(&list, &arrangement, &instances);
+        let slice = typical.litmus(&arrangement.pieces, arrangement.inside);
+        let litmus = slice.shown(|stack| self.store_name(stack));
+        let file = &list.tree.file.path;
+        let place = |unit: usize| (file.clone(), list.units[unit].range.clone());
+        Ok(Fix {
+            moved: arrangement.moves().map(place).collect(),
+            touched: arrangement.touched().into_iter().map(place).collect(),
+            changes,
+            words,
+            litmus,
+        })
+    }
+
+    /// `s12`, after the stack, as `line7`.
+    fn store_name(&self, name: &str) -> Option<String> {
+        let stack = name.strip_prefix('s')?.parse().ok()?;
+        let site = list::in_tree(self.trace.stack_by_id(StackId(stack)))
+            .into_iter()
+            .next()?;
+        Some(format!("line{}", site.line))
+    }
+
+    /// Stores in the bitcode; none if one of them is not in it.
+    fn places<'s>(&self, sides: impl Iterator<Item = &'s Side>) -> Vec<Place> {
+        let mut places = Vec::new();
+        for side in sides {
+            let Ok(stack) = self.locator.stack(&side.frames, locate::Wanted::Store) else {
+                return Vec::new();
+            };
+            places.extend(stack.at.iter().filter_map(|at| at.place()));
+        }
+        places.sort();
+        places.dedup();
+        places
+    }
+
+    /// Stores of different threads, or of different calls: what has to persist first is made persistent where it is stored.
+    fn across(&self, orders: &[(Side, Side)]) -> Result<Fix, String> {
+        across::put_in_order(self, orders)
+    }
+
+    /// Takes the fixes of a finding into the patch, all or none.
+    fn accept(&mut self, finding: usize, fixes: Vec<Fix>, patch: &mut OrderPatch) {
+        let clash = |fix: &Fix| {
+            self.accepted.iter().any(|other| {
+                let is_same = other.words == fix.words && other.moved == fix.moved;
+                !is_same && (meets(&other.moved, fix) || meets(&fix.moved, other))
+            })
+        };
+        if !fixes.iter().any(clash) && fixes.iter().all(|fix| self.patcher.add(&fix.changes).is_ok()) {
+            let same = |fix: &&mut OrderFix| {
+                fixes
+                    .iter()
+                    .all(|own| own.words.iter().all(|word| fix.words.contains(word)))
+            };
+            match patch.fixes.iter_mut().find(same) {
+                Some(fix) => fix.findings.push(finding),
+                None => patch.fixes.push(OrderFix {
+                    findings: vec![finding],
+                    words: fixes.iter().flat_map(|fix| fix.words.clone()).collect(),
+                    litmus: fixes.iter().map(|fix| &*fix.litmus).collect::<Vec<_>>().join("\n"),
+                }),
+            }
+            self.accepted.extend(fixes);
+            return;
+        }
+        patch.left.push(OrderLeft {
+            finding,
+            reason: "another change of this patch concerns the same statements: repair it when that is applied".into(),
+            advice: None,
+        });
+    }
+}
+
+fn meets(moved: &[(PathBuf, Range<usize>)], fix: &Fix) -> bool {
+    let overlaps = |(path, range): &(PathBuf, Range<usize>), (other, others): &(PathBuf, Range<usize>)| {
+        path == other && range.start < others.end && others.start < range.end
     };
-    Ok(OrderPatch {
-        left: ordering.findings.iter().enumerate().map(left).collect(),
-        ..OrderPatch::default()
-    })
+    let places = || fix.moved.iter().chain(&fix.touched);
+    moved.iter().any(|ours| places().any(|theirs| overlaps(ours, theirs)))
 }

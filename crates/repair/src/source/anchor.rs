@@ -167,7 +167,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// The statement's own range; of one that comes from a macro, the use of it.
-    fn statement_range(&self, node: NodeId) -> Result<Range<usize>, Refusal> {
+    pub fn statement_range(&self, node: NodeId) -> Result<Range<usize>, Refusal> {
         let range = self.range(node);
         match self.macro_around(&range) {
             None => Ok(range),
@@ -177,7 +177,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// Behind the `;`; a use of a macro may do without.
-    fn statement_end(&self, node: NodeId, range: &Range<usize>) -> Result<usize, Refusal> {
+    pub fn statement_end(&self, node: NodeId, range: &Range<usize>) -> Result<usize, Refusal> {
         match self.file.next_token(range.end) {
             Some(token) if self.file.token_text(token) == ";" => Ok(token.end),
             _ if self.macro_around(&self.range(node)).is_some() => Ok(range.end),

@@ -25,6 +25,8 @@ pub struct Edits {
     replacements: BTreeMap<(usize, usize), String>,
     /// Of calls through pointers: functions, and what to call instead, by the range of the pointer.
     redirections: BTreeMap<(usize, usize), BTreeMap<String, String>>,
+    /// Calls that replacements have written out: what they call has to be declared all the same.
+    calls: Vec<(Rc<Idiom>, After)>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,16 +43,25 @@ struct Insertion {
 
 impl Edits {
     pub fn includes(&self) -> Vec<Include> {
+        self.called().flat_map(|(idiom, after)| idiom.includes(after)).collect()
+    }
+
+    /// What the changes call, and how.
+    fn called(&self) -> impl Iterator<Item = (&Idiom, &After)> {
         let insertions = self.insertions.values();
         insertions
-            .flat_map(|insertion| insertion.idiom.includes(&insertion.after))
-            .collect()
+            .map(|insertion| (&*insertion.idiom, &insertion.after))
+            .chain(self.calls.iter().map(|(idiom, after)| (&**idiom, after)))
+    }
+
+    /// Notes calls that a replacement has written out.
+    pub fn calls(&mut self, idiom: &Rc<Idiom>, after: &After) {
+        self.calls.push((idiom.clone(), after.clone()));
     }
 
     /// The names that the insertions call.
     pub fn functions(&self) -> Vec<String> {
-        let insertions = self.insertions.values();
-        let statements = insertions.flat_map(|insertion| insertion.idiom.statements(&insertion.after));
+        let statements = self.called().flat_map(|(idiom, after)| idiom.statements(after));
         statements
             .filter_map(|statement| statement.split('(').next().map(str::to_owned))
             .collect()
@@ -94,8 +105,10 @@ impl Edits {
         let key = (range.start, range.end);
         match self.replacements.get(&key) {
             Some(same) if *same == text => Ok(()),
-            _ if self.replacements.keys().any(overlaps) => Err(Refusal::Overlap),
-            _ => {
+            // Two insertions at one place: which would come first?
+            Some(_) => Err(Refusal::Overlap),
+            None if self.replacements.keys().any(overlaps) => Err(Refusal::Overlap),
+            None => {
                 self.replacements.insert(key, text);
                 Ok(())
             }
@@ -135,6 +148,7 @@ impl Edits {
                 merged.insert_before(&anchor, line.clone());
             }
         }
+        merged.calls.extend(other.calls.iter().cloned());
         *self = merged;
         Ok(())
     }
@@ -185,10 +199,7 @@ struct Layout<'a> {
 
 impl Layout<'_> {
     fn splices(&self, statement: Range<usize>, insertion: &Insertion) -> Vec<(Range<usize>, String)> {
-        let mut lines = insertion.idiom.statements(&insertion.after);
-        if self.file.spaces_before_parentheses() {
-            lines = lines.iter().map(|line| spaced(line)).collect();
-        }
+        let lines = statements(self.file, &insertion.idiom, &insertion.after);
         let indentation = self.file.indentation(statement.start);
         let newline = self.file.newline();
         let variable = &insertion.variable;
@@ -374,6 +385,15 @@ impl Layout<'_> {
             true => (body..code, format!("{text}{newline}{outer}")),
             false => (body..code, format!("{text}{newline}{inner}")),
         }
+    }
+}
+
+/// The calls, as statements in the style of the file.
+pub fn statements(file: &SourceFile, idiom: &Idiom, after: &After) -> Vec<String> {
+    let lines = idiom.statements(after);
+    match file.spaces_before_parentheses() {
+        true => lines.iter().map(|line| spaced(line)).collect(),
+        false => lines,
     }
 }
 

@@ -12,30 +12,31 @@
 //! - `idiom`: the functions to call;
 //! - `diff`: the result.
 
-mod anchor;
-mod changes;
+pub(crate) mod anchor;
+pub(crate) mod changes;
 mod diff;
-mod edits;
-mod hint;
+pub(crate) mod edits;
+pub(crate) mod hint;
 mod hoist;
-mod idiom;
+pub(crate) mod idiom;
 mod includes;
-mod patcher;
-mod refusal;
+pub(crate) mod patcher;
+pub(crate) mod refusal;
 mod repeatable;
-mod spelling;
+pub(crate) mod spelling;
 #[cfg(test)]
 mod tests;
-mod text;
-mod tree;
-mod units;
+pub(crate) mod text;
+pub(crate) mod tree;
+pub(crate) mod units;
 mod variants;
-mod written;
+pub(crate) mod written;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clang::Index;
 use crashproof_program::Program;
+use crashproof_trace::ReadError;
 use inkwell::module::Module;
 
 use crate::observed::Observed;
@@ -53,6 +54,8 @@ pub enum SourceError {
         "libclang could not be loaded: {reason}; install it (Debian, Ubuntu: apt install libclang1-19), or set LIBCLANG_PATH to the folder that holds libclang.so"
     )]
     Libclang { reason: String },
+    #[error("cannot read the trace {}: {source}", path.display())]
+    Trace { path: PathBuf, source: ReadError },
 }
 
 /// Whether sources can be read at all.
@@ -62,15 +65,19 @@ pub fn available() -> Result<(), SourceError> {
 
 /// Turns the plan into changes of the sources below `tree`. The program must be the one that was planned for, its bitcode unchanged.
 pub fn patch(plan: &Plan, program: &Program, observed: &Observed, tree: &Path) -> Result<Patch, SourceError> {
+    patch_sources(plan, &program.module, commands(program), observed, tree)
+}
+
+/// How the objects of the program were compiled.
+pub(crate) fn commands(program: &Program) -> Vec<CompileCommand> {
     let objects = program.files.iter().flat_map(|(_, sites)| sites.objects());
-    let commands = objects
+    objects
         .map(|object| CompileCommand {
             source: object.source.clone().into(),
             directory: object.directory.clone().into(),
             command: object.command.clone(),
         })
-        .collect();
-    patch_sources(plan, &program.module, commands, observed, tree)
+        .collect()
 }
 
 fn patch_sources(

@@ -84,7 +84,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         self.plan
     }
 
-    pub(super) fn module(&self) -> &'a Module<'c> {
+    pub fn module(&self) -> &'a Module<'c> {
         self.module
     }
 
@@ -111,7 +111,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
     }
 
     /// For the variable that keeps a value, where the context needs one.
-    pub(super) fn value_name(&self, tree: &FunctionTree, anchor: &Anchor) -> String {
+    pub fn value_name(&self, tree: &FunctionTree, anchor: &Anchor) -> String {
         match anchor.context {
             Context::LoopCondition { .. } => self.free_name(tree, &["more", "again", "go_on"]),
             Context::Return { ty: Some(_), .. } | Context::Condition { .. } => {
@@ -121,7 +121,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         }
     }
 
-    pub(super) fn position(place: &Place) -> Result<&Position, Refusal> {
+    pub fn position(place: &Place) -> Result<&Position, Refusal> {
         place
             .position
             .as_ref()
@@ -137,12 +137,12 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         changes.edit(&tree.file.path, &edits)
     }
 
-    pub(super) fn idiom(&self, tree: &FunctionTree, anchor: &Anchor) -> Rc<Idiom> {
+    pub fn idiom(&self, tree: &FunctionTree, anchor: &Anchor) -> Rc<Idiom> {
         Rc::new(self.idioms.at(tree, anchor))
     }
 
     /// Flushes what the stores wrote behind the last of them; behind each if its place cannot be named there.
-    pub(super) fn flush_in(
+    pub fn flush_in(
         &self,
         tree: &FunctionTree,
         stores: &[Place],
@@ -255,7 +255,12 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         changes.edit(&file.path, &edits)
     }
 
-    fn render(&self) -> Vec<Changed> {
+    /// Changes that were made elsewhere.
+    pub fn add(&mut self, changes: &Changes) -> Result<(), Refusal> {
+        self.changes.merge(changes)
+    }
+
+    pub fn render(&self) -> Vec<Changed> {
         let mut files = Vec::new();
         let uses_header = |path: &&PathBuf| self.changes.includes(path).contains(&Include::Header);
         let paths = self.changes.paths();

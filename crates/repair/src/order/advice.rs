@@ -1,0 +1,51 @@
+//! What would help where no order does, for a person to do.
+
+use crashproof_report::{CrashStore, Finding, Kind};
+
+/// Bytes that become persistent at once.
+const WORD: u64 = 8;
+
+pub fn advice(finding: &Finding) -> Option<String> {
+    if finding.kind != Kind::CrashAtomicity {
+        return None;
+    }
+    let crash = finding.crash.as_ref()?;
+    let mut stores: Vec<&CrashStore> = crash.persisted.iter().chain(&crash.missing).collect();
+    stores.sort_by_key(|store| (&store.pm.file, store.pm.offset, store.frame.line));
+    stores.dedup_by_key(|store| (&store.pm.file, store.pm.offset, store.frame.line));
+    let lines: Vec<String> = stores
+        .iter()
+        .filter_map(|store| place(store))
+        .fold(Vec::new(), |mut lines, line| {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+            lines
+        });
+    let first = stores.iter().map(|store| store.pm.offset).min()?;
+    let end = stores.iter().map(|store| store.pm.offset + store.pm.length).max()?;
+    let is_one_file = stores.iter().all(|store| store.pm.file == stores[0].pm.file);
+    let lines = lines.join(" and ");
+    if is_one_file && end - first <= WORD {
+        return Some(match first / WORD == (end - 1) / WORD {
+            true => format!(
+                "what {lines} store lies in one aligned word of {WORD} bytes (offset {first:#x}): keep it in one 8-byte field and write that with a single store"
+            ),
+            false => format!(
+                "what {lines} store is {} bytes that cross an 8-byte boundary (offset {first:#x}): align it to {WORD} bytes and write it with a single store",
+                end - first
+            ),
+        });
+    }
+    Some(format!(
+        "make the updates of {lines} one: keep them in a single 8-byte word if they fit; else write them to a log first (an undo or redo log whose commit mark is \
+         one 8-byte store, persistent after its entries), write a copy and switch to it by one 8-byte pointer or index, or use a transaction (libpmemobj: \
+         pmemobj_tx_add_range for each of them in one TX_BEGIN block)"
+    ))
+}
+
+fn place(store: &CrashStore) -> Option<String> {
+    let file = store.frame.file.as_deref()?;
+    let name = file.rsplit('/').next().unwrap_or(file);
+    Some(format!("{name}:{}", store.frame.line?))
+}

@@ -1,0 +1,240 @@
+//! Whether statements of a list may change places.
+//!
+//! A statement moves only past statements on which it does not depend and that do not depend on it, and only to where it runs exactly when it did: nothing in between may
+//! leave the list, enter it from elsewhere, or end the program. What flushes or fences and does nothing else may run more often than before.
+
+use std::cell::OnceCell;
+
+use clang::EntityKind;
+use inkwell::module::Module;
+
+use super::effects::{Analysis, Effects};
+use super::list::List;
+use crate::ir::{self, Value};
+use crate::source::text::TokenKind;
+use crate::source::tree::NodeId;
+
+/// A list with what its statements do.
+pub struct Movable<'l, 'a, 'm, 'c> {
+    pub list: &'l List<'a>,
+    analysis: &'l Analysis<'m, 'c>,
+    effects: Vec<OnceCell<Effects<'m>>>,
+    /// By unit.
+    code: Vec<Vec<Value<'m>>>,
+}
+
+impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
+    pub fn new(list: &'l List<'a>, module: &'m Module<'c>, analysis: &'l Analysis<'m, 'c>) -> Movable<'l, 'a, 'm, 'c> {
+        let mut code = vec![Vec::new(); list.units.len()];
+        let file = &list.tree.file;
+        let function = list.tree.range(0);
+        let mut keys: Vec<(usize, bool)> = Vec::new();
+        for function_value in ir::functions(module) {
+            for instruction in function_value.instructions() {
+                let Some(location) = instruction.location().filter(|location| location.line > 0) else {
+                    continue;
+                };
+                let key = location.file_key();
+                let is_here = match keys.iter().find(|(known, _)| *known == key) {
+                    Some((_, is_here)) => *is_here,
+                    None => {
+                        let path = location.path().unwrap_or_default();
+                        let is_here = crate::source::units::canonical(&path) == file.path;
+                        keys.push((key, is_here));
+                        is_here
+                    }
+                };
+                if !is_here {
+                    continue;
+                }
+                let Some(offset) = file.offset(location.line, location.column.max(1)) else {
+                    continue;
+                };
+                if function.contains(&offset)
+                    && let Some(unit) = list.unit_at(offset)
+                {
+                    code[unit].push(instruction);
+                }
+            }
+        }
+        Movable {
+            list,
+            analysis,
+            effects: code.iter().map(|_| OnceCell::new()).collect(),
+            code,
+        }
+    }
+
+    fn effects(&self, unit: usize) -> &Effects<'m> {
+        self.effects[unit].get_or_init(|| self.analysis.of(self.code[unit].iter().copied()))
+    }
+
+    /// A statement that flushes or fences, and does nothing else.
+    pub fn only_persists(&self, unit: usize) -> bool {
+        !self.code[unit].is_empty() && !self.is_declaration(unit) && self.effects(unit).only_persists()
+    }
+
+    /// Whether the compiler moves no store across the statement.
+    pub fn is_barrier(&self, unit: usize) -> bool {
+        self.effects(unit).barrier
+    }
+
+    fn is_declaration(&self, unit: usize) -> bool {
+        self.list.tree.kind(self.list.units[unit].node) == EntityKind::DeclStmt
+    }
+
+    /// Whether `moved` may come to the other side of `passed`; why not.
+    pub fn check(&self, moved: usize, passed: usize) -> Result<(), String> {
+        let tree = &self.list.tree;
+        let describe = |unit: usize| self.list.describe(unit);
+        let node = |unit: usize| self.list.units[unit].node;
+        if self.is_declaration(moved) {
+            return Err(format!(
+                "{} declares a variable, which has to stay where it is",
+                describe(moved)
+            ));
+        }
+        for unit in [moved, passed] {
+            if let Some(what) = self.label_in(node(unit)) {
+                return Err(format!("{} has {what}, by which the code is entered", describe(unit)));
+            }
+            if let Some(what) = self.leaves(node(unit)) {
+                return Err(format!("{} may leave the block ({what})", describe(unit)));
+            }
+        }
+        let between = {
+            let (first, last) = (moved.min(passed), moved.max(passed));
+            self.list.units[first].range.start..self.list.units[last].range.end
+        };
+        if tree.file.has_directive(between) {
+            return Err(format!(
+                "a preprocessor directive lies between {} and {}",
+                describe(moved),
+                describe(passed)
+            ));
+        }
+        if let Some(name) = self
+            .declared_in(passed)
+            .into_iter()
+            .find(|name| self.mentions(moved, name))
+        {
+            return Err(format!(
+                "{} declares `{name}`, which {} uses",
+                describe(passed),
+                describe(moved)
+            ));
+        }
+        let (ours, theirs) = (self.effects(moved), self.effects(passed));
+        if self.code[moved].is_empty() {
+            return Err(format!(
+                "the compiler made no code of {} that could be looked at",
+                describe(moved)
+            ));
+        }
+        let runs_earlier = passed < moved;
+        let may_run_more_often = ours.only_persists() && runs_earlier && self.analysis.reads_only_variables(ours);
+        if let Some(who) = theirs.ends.as_ref().filter(|_| !may_run_more_often) {
+            return Err(format!("{} may not come to its end ({who})", describe(passed)));
+        }
+        if let Some(who) = &ours.ends {
+            return Err(format!("{} may not come to its end ({who})", describe(moved)));
+        }
+        for (unit, effects, other) in [(passed, theirs, ours), (moved, ours, theirs)] {
+            let is_harmless = other.only_persists() && self.analysis.reads_only_variables(other);
+            if let Some(what) = effects.fixed.as_ref().filter(|_| !is_harmless) {
+                return Err(format!("{} {what}", describe(unit)));
+            }
+        }
+        if self.analysis.conflict(ours, theirs) {
+            return Err(format!(
+                "{} and {} may touch the same memory, and one of them writes it",
+                describe(moved),
+                describe(passed)
+            ));
+        }
+        Ok(())
+    }
+
+    /// A label in the code, also one of a `switch` around it.
+    fn label_in(&self, node: NodeId) -> Option<&'static str> {
+        let tree = &self.list.tree;
+        let kinds = tree.descendants(node).map(|inner| (inner, tree.kind(inner)));
+        let mut labels = kinds.filter_map(|(inner, kind)| match kind {
+            EntityKind::LabelStmt => Some("a label"),
+            EntityKind::CaseStmt | EntityKind::DefaultStmt => {
+                let is_own = tree
+                    .ancestors(inner)
+                    .take_while(|outer| *outer >= node)
+                    .any(|outer| tree.kind(outer) == EntityKind::SwitchStmt);
+                (!is_own).then_some("a case of a switch")
+            }
+            _ => None,
+        });
+        labels.next()
+    }
+
+    /// What in the code leads out of it.
+    fn leaves(&self, node: NodeId) -> Option<&'static str> {
+        use EntityKind::*;
+        let tree = &self.list.tree;
+        let is_within = |inner: NodeId, kinds: &[EntityKind]| {
+            let mut around = tree.ancestors(inner).take_while(|outer| *outer >= node);
+            around.any(|outer| kinds.contains(&tree.kind(outer)))
+        };
+        const LOOPS: [EntityKind; 4] = [WhileStmt, ForStmt, DoStmt, ForRangeStmt];
+        let mut ways = tree.descendants(node).filter_map(|inner| {
+            if is_within(inner, &[LambdaExpr]) {
+                return None;
+            }
+            match tree.kind(inner) {
+                ReturnStmt => Some("a return"),
+                GotoStmt | IndirectGotoStmt => Some("a goto"),
+                ThrowExpr => Some("a throw"),
+                BreakStmt => (!is_within(inner, &LOOPS) && !is_within(inner, &[SwitchStmt])).then_some("a break"),
+                ContinueStmt => (!is_within(inner, &LOOPS)).then_some("a continue"),
+                _ => None,
+            }
+        });
+        ways.next()
+    }
+
+    /// Names that a statement of the list declares in it.
+    fn declared_in(&self, unit: usize) -> Vec<String> {
+        let tree = &self.list.tree;
+        let node = self.list.units[unit].node;
+        if tree.kind(node) != EntityKind::DeclStmt {
+            return Vec::new();
+        }
+        let children = tree.nodes[node].children.iter();
+        children
+            .map(|child| tree.name(*child))
+            .filter(|name| !name.is_empty())
+            .collect()
+    }
+
+    fn mentions(&self, unit: usize, name: &str) -> bool {
+        let file = &self.list.tree.file;
+        let tokens = file.tokens(self.list.units[unit].range.clone());
+        tokens
+            .into_iter()
+            .any(|token| token.kind == TokenKind::Word && file.token_text(token) == name)
+    }
+
+    /// Checks a whole arrangement: every two units that change places, of which at least one is marked as moved.
+    pub fn check_order(&self, order: &[(usize, bool)]) -> Result<(), String> {
+        for (index, &(first, first_moved)) in order.iter().enumerate() {
+            for &(second, second_moved) in &order[index + 1..] {
+                if second > first {
+                    continue;
+                }
+                // `second` came first.
+                match (first_moved, second_moved) {
+                    (true, _) => self.check(first, second)?,
+                    (false, true) => self.check(second, first)?,
+                    (false, false) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
