@@ -5,10 +5,6 @@
 //! fewest fences are an interval stabbing, and so are the fewest flushes of each line. Fences and flushes that no number of moves could
 //! save are the lower bound: disjoint intervals need one each. If what is added to the sequence as it stands meets the bound, it is least.
 
-use std::collections::BTreeMap;
-
-use rustc_hash::FxHashMap;
-
 use crate::needs::{Index, Need, first_after};
 use crate::{Action, Flush, Litmus, Op, StoreKind};
 
@@ -69,30 +65,37 @@ pub fn add_in_place(litmus: &Litmus, ops: &[Op], needs: &[Need]) -> Option<Addit
     }
     let added: Vec<usize> = additions.fences.iter().map(|&(at, _)| at).collect();
 
-    let mut by_line: BTreeMap<u64, Vec<&Interval>> = BTreeMap::new();
-    for interval in &intervals {
-        if litmus.stores[interval.need.store].is_cached() {
-            by_line.entry(interval.need.line).or_default().push(interval);
-        }
-    }
-    let mut flushes: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
+    let mut by_line: Vec<&Interval> = intervals
+        .iter()
+        .filter(|interval| litmus.stores[interval.need.store].is_cached())
+        .collect();
+    // Stable: within a line they stay sorted by their end.
+    by_line.sort_by_key(|interval| interval.need.line);
+    let mut flushes: Vec<(u64, usize)> = Vec::new();
     for (at, op) in ops.iter().enumerate() {
         if let Action::Flush(flush) = &op.action {
-            flush
-                .at
-                .lines()
-                .for_each(|line| flushes.entry(line).or_default().push(at));
+            flushes.extend(flush.at.lines().map(|line| (line, at)));
         }
     }
-    for (line, intervals) in by_line {
-        let existing = flushes.get(&line).map_or(&[][..], Vec::as_slice);
+    flushes.sort_unstable();
+    let mut existing = Vec::new();
+    for intervals in by_line.chunk_by(|a, b| a.need.line == b.need.line) {
+        let line = intervals[0].need.line;
+        let from = flushes.partition_point(|&(other, _)| other < line);
+        existing.clear();
+        existing.extend(
+            flushes[from..]
+                .iter()
+                .take_while(|&&(other, _)| other == line)
+                .map(|&(_, at)| at),
+        );
         let mut of_line = Vec::new();
         // (from, position before which the last fence of the interval is), by that position.
         let mut open: Vec<(usize, usize, &Interval)> = Vec::new();
-        for interval in &intervals {
+        for &interval in intervals {
             let last = last_before(&fences, interval.to).max(last_at_or_before(&added, interval.to));
             let fence = last.filter(|&at| at > interval.from)?;
-            if first_after(existing, interval.from).is_none_or(|at| at >= fence) {
+            if first_after(&existing, interval.from).is_none_or(|at| at >= fence) {
                 open.push((interval.from, fence, interval));
             }
         }

@@ -18,6 +18,7 @@ mod parse;
 mod part;
 mod render;
 mod repair;
+pub mod rows;
 mod search;
 mod verdict;
 

@@ -1,6 +1,6 @@
 //! What the properties ask of the sequence: an order of stores, and between two stores a flush and then a fence.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::{Action, Flush, Litmus, Op, Property, StoreId, StoreKind};
 
@@ -57,14 +57,18 @@ impl Order {
             }
         }
         // On the bytes that two stores share, the last one has to stay the last.
-        let mut in_order: Vec<StoreId> = (0..litmus.stores.len()).collect();
-        in_order.sort_by_key(|&store| at[store]);
-        let mut of_line: FxHashMap<u64, Vec<StoreId>> = FxHashMap::default();
-        for store in in_order {
-            for line in litmus.stores[store].at.lines() {
-                let earlier = of_line.entry(line).or_default();
+        let of_line = |store: StoreId| {
+            litmus.stores[store]
+                .at
+                .lines()
+                .map(move |line| (line, at[store], store))
+        };
+        let mut placed: Vec<(u64, usize, StoreId)> = (0..litmus.stores.len()).flat_map(of_line).collect();
+        placed.sort_unstable();
+        for of_line in placed.chunk_by(|a, b| a.0 == b.0) {
+            for (n, &(.., store)) in of_line.iter().enumerate() {
                 // The latest that covers this one wholly hides those before it.
-                for &other in earlier.iter().rev() {
+                for &(.., other) in of_line[..n].iter().rev() {
                     let range = litmus.stores[other].at;
                     if range.overlaps(litmus.stores[store].at) {
                         after[other].push(store);
@@ -73,7 +77,6 @@ impl Order {
                         }
                     }
                 }
-                earlier.push(store);
             }
         }
         for later in &mut after {
@@ -120,9 +123,10 @@ impl Order {
 pub struct Index {
     /// Position of each store.
     pub at: Vec<usize>,
-    /// Positions, for each line and thread.
-    flushes: FxHashMap<u64, Vec<(u32, Vec<usize>)>>,
-    clflushes: FxHashMap<u64, Vec<usize>>,
+    /// Line, thread and position of each, sorted.
+    flushes: Vec<(u64, u32, usize)>,
+    /// Line and position of each, sorted.
+    clflushes: Vec<(u64, usize)>,
     /// For each thread; locked stores among them.
     fences: Vec<Vec<usize>>,
 }
@@ -131,8 +135,8 @@ impl Index {
     pub fn of(litmus: &Litmus, ops: &[Op]) -> Index {
         let mut index = Index {
             at: vec![usize::MAX; litmus.stores.len()],
-            flushes: FxHashMap::default(),
-            clflushes: FxHashMap::default(),
+            flushes: Vec::new(),
+            clflushes: Vec::new(),
             fences: vec![Vec::new(); litmus.threads.len()],
         };
         for (position, op) in ops.iter().enumerate() {
@@ -147,19 +151,16 @@ impl Index {
                 Action::Fence { .. } => index.fences[op.thread as usize].push(position),
             }
         }
+        index.flushes.sort_unstable();
+        index.clflushes.sort_unstable();
         index
     }
 
     fn flush(&mut self, flush: &Flush, thread: u32, position: usize) {
         for line in flush.at.lines() {
-            if flush.at_once {
-                self.clflushes.entry(line).or_default().push(position);
-                continue;
-            }
-            let of_line = self.flushes.entry(line).or_default();
-            match of_line.iter_mut().find(|(other, _)| *other == thread) {
-                Some((_, positions)) => positions.push(position),
-                None => of_line.push((thread, vec![position])),
+            match flush.at_once {
+                true => self.clflushes.push((line, position)),
+                false => self.flushes.push((line, thread, position)),
             }
         }
     }
@@ -168,20 +169,29 @@ impl Index {
     pub fn served_by(&self, litmus: &Litmus, ops: &[Op], need: &Need) -> Option<usize> {
         let from = self.at[need.store];
         let served = if litmus.stores[need.store].is_cached() {
-            let fenced = self
-                .flushes
-                .get(&need.line)
-                .into_iter()
-                .flatten()
-                .filter_map(|(thread, flushes)| {
-                    let flush = first_after(flushes, from)?;
-                    first_after(&self.fences[*thread as usize], flush)
-                });
-            let at_once = self
-                .clflushes
-                .get(&need.line)
-                .and_then(|positions| first_after(positions, from));
-            fenced.chain(at_once).min()
+            // The first flush after it, by each thread.
+            let mut fenced: Option<usize> = None;
+            let mut at = self.flushes.partition_point(|&(line, ..)| line < need.line);
+            while let Some(&(line, thread, _)) = self.flushes.get(at)
+                && line == need.line
+            {
+                at += self.flushes[at..].partition_point(|&other| other <= (line, thread, from));
+                if let Some(&(_, _, flush)) = self
+                    .flushes
+                    .get(at)
+                    .filter(|other| (other.0, other.1) == (line, thread))
+                {
+                    fenced = fenced
+                        .into_iter()
+                        .chain(first_after(&self.fences[thread as usize], flush))
+                        .min();
+                }
+                at += self.flushes[at..].partition_point(|&other| other <= (line, thread, usize::MAX));
+            }
+            let at_once = self.clflushes.partition_point(|&other| other <= (need.line, from));
+            let at_once = self.clflushes.get(at_once).filter(|(line, _)| *line == need.line);
+            let at_once = at_once.map(|&(_, position)| position);
+            fenced.into_iter().chain(at_once).min()
         } else {
             first_after(&self.fences[ops[from].thread as usize], from)
         };

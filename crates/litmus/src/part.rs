@@ -216,7 +216,7 @@ impl Held {
             return Held::default();
         }
         let within = |cuts: &[usize], from: usize, to: usize| {
-            let region = cuts.partition_point(|&cut| cut < from);
+            let region = cuts.partition_point(|&cut| cut <= from);
             (region == cuts.partition_point(|&cut| cut < to)).then_some(region)
         };
         let mut spans: Vec<(usize, usize, u64)> = Vec::new();

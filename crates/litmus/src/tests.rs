@@ -436,3 +436,14 @@ proptest! {
         let _ = Litmus::parse(&text);
     }
 }
+
+/// The paper's table 3: as long, and repaired with as few instructions.
+#[test]
+fn rows_of_table_3() {
+    for row in &crate::rows::ROWS {
+        let litmus = row.litmus();
+        assert_eq!(litmus.ops.len(), row.length, "{}", row.name);
+        let found = repair(&litmus, LIMIT).unwrap();
+        assert!(row.is_as_in_the_paper(&found), "{}: {:?}", row.name, counts(&found));
+    }
+}
