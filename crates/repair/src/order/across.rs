@@ -58,6 +58,7 @@ pub fn put_in_order(orderer: &Orderer, orders: &[(Side, Side)]) -> Result<Fix, S
     let changes = writer.flush_where_stored(true).map_err(|refusal| refusal.to_string())?;
     let unit = list.unit_of(site).ok_or("the store is in no statement")?;
     Ok(Fix {
+        key: format!("{}:{site:?}: persisted", list.tree.file.path.display()),
         moved: Vec::new(),
         touched: vec![(list.tree.file.path.clone(), list.units[unit].range.clone())],
         changes,
@@ -90,6 +91,11 @@ fn fence_behind(orderer: &Orderer, before: &Side, flush: usize) -> Result<Fix, S
     };
     let changes = writer.write(&arrangement).map_err(|refusal| refusal.to_string())?;
     Ok(Fix {
+        key: format!(
+            "{}:{}: fence behind {unit}",
+            list.tree.file.path.display(),
+            list.range().start
+        ),
         moved: Vec::new(),
         touched: vec![(list.tree.file.path.clone(), list.units[unit].range.clone())],
         changes,

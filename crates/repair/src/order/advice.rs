@@ -5,7 +5,8 @@ use crashproof_report::{CrashStore, Finding, Kind};
 /// Bytes that become persistent at once.
 const WORD: u64 = 8;
 
-pub fn advice(finding: &Finding) -> Option<String> {
+/// `names` are the places that are stored to, as the source has them, with their lines.
+pub fn advice(finding: &Finding, names: &[(String, u32)]) -> Option<String> {
     if finding.kind != Kind::CrashAtomicity {
         return None;
     }
@@ -25,14 +26,29 @@ pub fn advice(finding: &Finding) -> Option<String> {
     let first = stores.iter().map(|store| store.pm.offset).min()?;
     let end = stores.iter().map(|store| store.pm.offset + store.pm.length).max()?;
     let is_one_file = stores.iter().all(|store| store.pm.file == stores[0].pm.file);
-    let lines = lines.join(" and ");
+    let named: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            let number = line.rsplit(':').next().and_then(|number| number.parse().ok());
+            let here = names
+                .iter()
+                .filter(|(_, at)| Some(*at) == number)
+                .map(|(name, _)| format!("`{name}`"));
+            let here: Vec<String> = here.collect();
+            match here.is_empty() {
+                true => line.clone(),
+                false => format!("{} ({line})", here.join(" and ")),
+            }
+        })
+        .collect();
+    let lines = named.join(" and ");
     if is_one_file && end - first <= WORD {
         return Some(match first / WORD == (end - 1) / WORD {
             true => format!(
-                "what {lines} store lies in one aligned word of {WORD} bytes (offset {first:#x}): keep it in one 8-byte field and write that with a single store"
+                "{lines} lie in one aligned word of {WORD} bytes (offset {first:#x}): keep it in one 8-byte field and write that with a single store"
             ),
             false => format!(
-                "what {lines} store is {} bytes that cross an 8-byte boundary (offset {first:#x}): align it to {WORD} bytes and write it with a single store",
+                "{lines} are {} bytes that cross an 8-byte boundary (offset {first:#x}): align it to {WORD} bytes and write it with a single store",
                 end - first
             ),
         });

@@ -3,6 +3,8 @@
 //! An instance is a run of events of one thread under one call of the function in which the statements come in order. What persists must, as in the paper's
 //! figure 6, not be lost by the repair: a store that was durable before has to be durable still.
 
+use std::time::Duration;
+
 use crashproof_litmus::{Action, Flush, Line, Litmus, Op, Property, Range, Store, StoreKind, violations};
 use crashproof_trace::StackId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -19,6 +21,9 @@ const MOST: usize = 300;
 const PAIRS: usize = 4_000;
 /// Instances with more stores than this are not asked for all orders that happen to hold in them.
 const MOST_ORDERED: usize = 60;
+/// Operations of a slice that is repaired on its own, and how long that may take.
+const MOST_SOLVED: usize = 80;
+const SOLVED_WITHIN: Duration = Duration::from_millis(200);
 /// Addresses of what is no memory.
 const ELSEWHERE: u64 = 1 << 60;
 
@@ -396,13 +401,7 @@ impl Slice {
     }
 
     fn store(&mut self, event: &Event, at: Range, kind: StoreKind, roles: Roles, moved: bool) {
-        let stem = format!("s{}", event.stack.0);
-        let number = self.names.entry(stem.clone()).or_default();
-        *number += 1;
-        let name = match number {
-            1 => stem,
-            number => format!("{stem}.{number}"),
-        };
+        let name = slice_name(&mut self.names, format!("s{}", event.stack.0));
         self.litmus.stores.push(Store { name, at, kind });
         self.roles.push(roles);
         self.push(Action::Store(self.litmus.stores.len() - 1), false, moved);
@@ -498,61 +497,143 @@ impl Slice {
         self.litmus.properties.extend(properties);
     }
 
-    /// The operations that concern the lines of the orders, as a litmus file, marked where they were added or moved; `name` names stores.
-    pub fn shown(mut self, name: impl Fn(&str) -> Option<String>) -> String {
+    /// The operations that concern the lines of the orders. Stores of one statement next to each other are one; `name` names them.
+    fn reduced(mut self, name: impl Fn(&str) -> Option<String>) -> Slice {
         self.require_orders();
-        let ordered: Vec<bool> = self.roles.iter().map(|roles| *roles != Roles::default()).collect();
-        let lines: Vec<u64> = self
-            .litmus
-            .stores
-            .iter()
-            .zip(&ordered)
-            .filter(|(_, ordered)| **ordered)
-            .flat_map(|(store, _)| store.at.lines())
+        let lines: FxHashSet<u64> = (0..self.litmus.stores.len())
+            .filter(|id| self.roles[*id] != Roles::default())
+            .flat_map(|id| self.litmus.stores[id].at.lines())
             .collect();
         let concerns = |at: Range| at.lines().any(|line| lines.contains(&line));
-        let mut used: FxHashMap<String, usize> = FxHashMap::default();
-        for store in &mut self.litmus.stores {
-            let stem = store.name.split('.').next().unwrap_or_default().to_owned();
-            let stem = name(&stem).unwrap_or(stem);
-            let number = used.entry(stem.clone()).or_default();
-            *number += 1;
-            store.name = match number {
-                1 => stem,
-                number => format!("{stem}.{number}"),
-            };
-        }
         let own_ops = self
             .litmus
             .ops
             .iter()
             .position(|op| op.action == Action::Store(self.own));
-        let mut text = String::new();
-        for (op, (added, moved)) in self
+        let mut slice = Slice::default();
+        slice.litmus.threads.push(String::new());
+        // The store that each has become, and the stem of the name of the last one.
+        let mut becomes: FxHashMap<usize, usize> = FxHashMap::default();
+        let mut last: Option<String> = None;
+        for (op, &(added, moved)) in self
             .litmus
             .ops
             .iter()
             .zip(&self.marks)
             .take(own_ops.unwrap_or(usize::MAX))
         {
-            let is_of_interest = match &op.action {
-                Action::Store(id) => concerns(self.litmus.stores[*id].at),
-                Action::Flush(flush) => concerns(flush.at),
-                Action::Fence { .. } => true,
-            };
-            if is_of_interest {
-                let mark = match (added, moved) {
-                    (true, _) => "  # added",
-                    (_, true) => "  # moved",
-                    _ => "",
-                };
-                text.push_str(&format!("{}{mark}\n", Line(&self.litmus, op)));
+            match op.action {
+                Action::Store(id) => {
+                    let store = &self.litmus.stores[id];
+                    if !concerns(store.at) {
+                        continue;
+                    }
+                    let stem = store.name.split('.').next().unwrap_or_default().to_owned();
+                    if last.as_deref() == Some(&stem)
+                        && let Some(previous) = slice.litmus.stores.last_mut()
+                        && let Some(at) = joined(previous.at, store.at)
+                        && previous.kind == store.kind
+                    {
+                        previous.at = at;
+                    } else {
+                        slice.litmus.stores.push(Store {
+                            name: slice_name(&mut slice.names, name(&stem).unwrap_or_else(|| stem.clone())),
+                            ..store.clone()
+                        });
+                        slice.roles.push(self.roles[id]);
+                        slice.push(Action::Store(slice.litmus.stores.len() - 1), added, moved);
+                    }
+                    becomes.insert(id, slice.litmus.stores.len() - 1);
+                    last = Some(stem);
+                }
+                Action::Flush(flush) if concerns(flush.at) => {
+                    let names = flush.names.and_then(|id| becomes.get(&id).copied());
+                    let at = names.map_or(flush.at, |id| slice.litmus.stores[id].at);
+                    let action = Action::Flush(Flush { names, at, ..flush });
+                    if slice.litmus.ops.last().map(|op| &op.action) != Some(&action) {
+                        slice.push(action, added, moved);
+                    }
+                    last = None;
+                }
+                Action::Fence { .. } => {
+                    slice.push(op.action.clone(), added, moved);
+                    last = None;
+                }
+                Action::Flush(_) => {}
             }
         }
         for property in &self.litmus.properties {
-            text.push_str(&self.litmus.property(*property));
-            text.push('\n');
+            if let Property::Before(first, second) = property
+                && let (Some(first), Some(second)) = (becomes.get(first), becomes.get(second))
+            {
+                let property = Property::Before(*first, *second);
+                if !slice.litmus.properties.contains(&property) {
+                    slice.litmus.properties.push(property);
+                }
+            }
+        }
+        slice
+    }
+
+    /// As a litmus file, marked where operations were added or moved.
+    pub fn shown(self, name: impl Fn(&str) -> Option<String>) -> String {
+        let slice = self.reduced(name);
+        let mut text = String::new();
+        for (op, (added, moved)) in slice.litmus.ops.iter().zip(&slice.marks) {
+            let mark = match (added, moved) {
+                (true, _) => "  # added",
+                (_, true) => "  # moved",
+                _ => "",
+            };
+            text.push_str(&format!("{}{mark}\n", Line(&slice.litmus, op)));
+        }
+        for property in &slice.litmus.properties {
+            text.push_str(&format!("{}\n", slice.litmus.property(*property)));
         }
         text
     }
+
+    /// What the least repair of the trace alone would be, in words: a bound for what the source needs.
+    pub fn least(self) -> Option<String> {
+        let slice = self.reduced(|_| None);
+        if slice.litmus.ops.len() > MOST_SOLVED {
+            return None;
+        }
+        let least = crashproof_litmus::repair(&slice.litmus, SOLVED_WITHIN).ok()?;
+        Some(format!(
+            "on the trace alone, the least repair moves {} and adds {} and {}",
+            counted(least.stores_moved, "store"),
+            counted(least.added_fences, "fence"),
+            counted(least.added_flushes, "flush")
+        ))
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match (count, what) {
+        (0, _) => format!("no {what}"),
+        (1, _) => format!("one {what}"),
+        (count, "flush") => format!("{count} flushes"),
+        (count, what) => format!("{count} {what}s"),
+    }
+}
+
+/// A name that none has yet.
+fn slice_name(names: &mut FxHashMap<String, usize>, stem: String) -> String {
+    let number = names.entry(stem.clone()).or_default();
+    *number += 1;
+    match number {
+        1 => stem,
+        number => format!("{stem}.{number}"),
+    }
+}
+
+/// Two ranges of one line that touch, as one.
+fn joined(a: Range, b: Range) -> Option<Range> {
+    let (start, end) = (a.start.min(b.start), (a.start + a.len).max(b.start + b.len));
+    let touches = a.start <= b.start + b.len && b.start <= a.start + a.len;
+    (touches && start / 64 == (end - 1) / 64).then_some(Range {
+        start,
+        len: end - start,
+    })
 }

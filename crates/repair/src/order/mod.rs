@@ -6,11 +6,14 @@
 
 mod across;
 mod advice;
+mod atomic;
 mod effects;
 mod instance;
 mod list;
 mod moves;
 mod search;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod words;
 mod write;
@@ -30,7 +33,7 @@ use crate::plan::{Place, Plan};
 use crate::source::changes::Changes;
 use crate::source::patcher::Patcher;
 use crate::source::units::{Libclang, Units};
-use crate::source::{self, Changed, SourceError};
+use crate::source::{self, Changed, CompileCommand, SourceError};
 use effects::Analysis;
 use instance::{Instance, Strictness, Wanted};
 use list::{List, ListError, NoList};
@@ -82,39 +85,67 @@ pub struct OrderLeft {
 
 /// Puts in order what can be.
 pub fn patch(ordering: &Ordering) -> Result<OrderPatch, SourceError> {
-    let libclang = Libclang::load()?;
-    let index = Index::new(&libclang.clang, false, false);
-    let commands = source::commands(ordering.program);
-    let is_strict = !commands
-        .iter()
-        .any(|command| command.command.iter().any(|word| word == "-fno-strict-aliasing"));
-    let units = Units::new(&index, ordering.tree, commands);
     let mut sites = Sites::new(ordering.tree);
     let trace = Trace::read(ordering.trace, &mut sites).map_err(|source| SourceError::Trace {
         path: ordering.trace.to_path_buf(),
         source,
     })?;
+    let sources = Sources {
+        module: &ordering.program.module,
+        commands: source::commands(ordering.program),
+        observed: ordering.observed,
+        tree: ordering.tree,
+    };
+    patch_sources(ordering.findings, sources, &trace, sites)
+}
+
+/// The program, as bitcode and as text.
+struct Sources<'a, 'c> {
+    module: &'a Module<'c>,
+    commands: Vec<CompileCommand>,
+    observed: &'a Observed,
+    tree: &'a Path,
+}
+
+fn patch_sources(
+    findings: &[Finding],
+    sources: Sources,
+    trace: &Trace,
+    sites: Sites,
+) -> Result<OrderPatch, SourceError> {
+    let libclang = Libclang::load()?;
+    let index = Index::new(&libclang.clang, false, false);
+    let has = |command: &CompileCommand, option: &str| command.command.iter().any(|word| word == option);
+    let is_strict = !sources
+        .commands
+        .iter()
+        .any(|command| has(command, "-fno-strict-aliasing"));
+    let units = Units::new(&index, sources.tree, sources.commands);
     let plan = Plan::default();
-    let module = &ordering.program.module;
+    let module = sources.module;
     let mut orderer = Orderer {
         module,
         units: &units,
-        trace: &trace,
+        trace,
         locator: Locator::new(module),
         analysis: Analysis::new(module, is_strict),
-        patcher: Patcher::new(&plan, module, ordering.observed, &units),
+        patcher: Patcher::new(&plan, module, sources.observed, &units),
         sites,
         accepted: Vec::new(),
+        solved: Vec::new(),
     };
     let mut patch = OrderPatch::default();
-    for (index, finding) in ordering.findings.iter().enumerate() {
+    for (index, finding) in findings.iter().enumerate() {
         match orderer.repair(finding) {
             Ok(fixes) => orderer.accept(index, fixes, &mut patch),
-            Err(reason) => patch.left.push(OrderLeft {
-                finding: index,
-                reason,
-                advice: advice::advice(finding),
-            }),
+            Err(reason) => {
+                let names = atomic::names(&mut orderer, finding);
+                patch.left.push(OrderLeft {
+                    finding: index,
+                    reason,
+                    advice: advice::advice(finding, &names),
+                });
+            }
         }
     }
     patch.files = orderer.patcher.render();
@@ -130,13 +161,17 @@ struct Orderer<'a, 'c, 'u> {
     analysis: Analysis<'a, 'c>,
     patcher: Patcher<'a, 'c, 'u>,
     sites: Sites,
-    /// Fixes so far, with what they change.
-    accepted: Vec<Fix>,
+    /// Fixes so far, with their place in the patch.
+    accepted: Vec<(usize, Fix)>,
+    /// Orders with their fixes: another finding may ask for some of them again.
+    solved: Vec<(Vec<(list::Path, list::Path)>, Vec<Fix>)>,
 }
 
 /// A change of one list, for one finding.
 #[derive(Clone)]
 struct Fix {
+    /// The list and its new arrangement: fixes with the same one are one.
+    key: String,
     /// Of what it moves: nothing else may change there.
     moved: Vec<(PathBuf, Range<usize>)>,
     /// Statements behind which it inserts.
@@ -160,14 +195,24 @@ impl Orderer<'_, '_, '_> {
             Kind::CrashOrder => self.orders(finding)?,
             Kind::CrashDurability => self.acknowledged(finding)?,
             Kind::CrashAtomicity => {
-                return Err("no order of these updates helps: they have to become persistent as one".into());
+                let none = || "no order of these updates helps: they have to become persistent as one".to_owned();
+                return atomic::make_one(self, finding).map(|fix| vec![fix]).ok_or_else(none);
             }
             _ => return Err("it is no finding of a crash test".into()),
         };
+        let paths: Vec<(list::Path, list::Path)> = orders
+            .iter()
+            .map(|(before, after)| (before.path.clone(), after.path.clone()))
+            .collect();
+        let covers = |(solved, _): &&(Vec<_>, Vec<Fix>)| paths.iter().all(|order| solved.contains(order));
+        if let Some((_, fixes)) = self.solved.iter().find(covers) {
+            return Ok(fixes.clone());
+        }
         let mut fixes = Vec::new();
         for group in self.by_list(orders) {
             fixes.push(self.put_in_order(&group)?);
         }
+        self.solved.push((paths, fixes.clone()));
         Ok(fixes)
     }
 
@@ -300,9 +345,12 @@ impl Orderer<'_, '_, '_> {
         let units = list.units.len();
         let is_broken = |instance: &&Instance| !instance.in_order(units, Strictness::Durable);
         let Some(typical) = instances.iter().find(is_broken) else {
-            return self.across(orders).map_err(|_| {
-                "the recording of the repair build does not show the two stores in the wrong order".into()
+            let reason = "the recording of the repair build does not show the two stores in the wrong order";
+            let fix = self.across(orders).or_else(|reason| match instances.is_empty() {
+                true => self.unseen(orders, &list, &wanted),
+                false => Err(reason),
             });
+            return fix.map_err(|_| reason.into());
         };
         let movable = Movable::new(&list, self.module, &self.analysis);
         let stores = self.places(orders.iter().map(|(before, _)| before));
@@ -323,17 +371,62 @@ impl Orderer<'_, '_, '_> {
             writer.write(arrangement)
         });
         let (arrangement, changes) = best?;
-        let words = words::words(&list, &arrangement, &instances);
+        let mut words = words::words(&list, &arrangement, &instances);
+        words.extend(typical.litmus(&typical.as_it_was(units), false).least());
         let slice = typical.litmus(&arrangement.pieces, arrangement.inside);
         let litmus = slice.shown(|stack| self.store_name(stack));
         let file = &list.tree.file.path;
         let place = |unit: usize| (file.clone(), list.units[unit].range.clone());
         Ok(Fix {
+            key: format!("{}:{}: {arrangement:?}", file.display(), list.range().start),
             moved: arrangement.moves().map(place).collect(),
             touched: arrangement.touched().into_iter().map(place).collect(),
             changes,
             words,
             litmus,
+        })
+    }
+
+    /// What the recording does not have (a crash of the recovery): what has to persist first is made persistent behind its statement, if that comes first.
+    fn unseen(&self, orders: &[(Side, Side)], list: &List, wanted: &[Wanted]) -> Result<Fix, String> {
+        let unit = |path: &list::Path| path.last().and_then(|site| list.unit_of(site));
+        let comes_first = |wanted: &Wanted| unit(&wanted.before) < unit(&wanted.after);
+        if !wanted.iter().all(comes_first) {
+            return Err("what has to persist first is stored second".into());
+        }
+        let stores = self.places(orders.iter().map(|(before, _)| before));
+        let writer = Writer {
+            patcher: &self.patcher,
+            units: self.units,
+            list,
+            stores: &stores,
+            later: &[],
+        };
+        let changes = writer.flush_where_stored(true).map_err(|refusal| refusal.to_string())?;
+        let file = &list.tree.file.path;
+        let touched: Vec<usize> = wanted.iter().filter_map(|wanted| unit(&wanted.before)).collect();
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut words: Vec<String> = touched
+            .iter()
+            .map(|unit| {
+                let function = list.tree.name(0);
+                format!(
+                    "{name}: in {function}, what {} stores is flushed and fenced behind it",
+                    list.describe(*unit)
+                )
+            })
+            .collect();
+        words.push("safe: flushes and fences change no value; the recording does not have this code".into());
+        Ok(Fix {
+            key: format!("{}:{}: {touched:?} persisted", file.display(), list.range().start),
+            moved: Vec::new(),
+            touched: touched
+                .iter()
+                .map(|unit| (file.clone(), list.units[*unit].range.clone()))
+                .collect(),
+            changes,
+            words,
+            litmus: String::new(),
         })
     }
 
@@ -367,27 +460,28 @@ impl Orderer<'_, '_, '_> {
 
     /// Takes the fixes of a finding into the patch, all or none.
     fn accept(&mut self, finding: usize, fixes: Vec<Fix>, patch: &mut OrderPatch) {
-        let clash = |fix: &Fix| {
-            self.accepted.iter().any(|other| {
-                let is_same = other.words == fix.words && other.moved == fix.moved;
-                !is_same && (meets(&other.moved, fix) || meets(&fix.moved, other))
-            })
+        let is_accepted = |fix: &Fix| self.accepted.iter().any(|(_, other)| other.key == fix.key);
+        let clashes = |fix: &Fix| {
+            let others = self.accepted.iter().filter(|(_, other)| other.key != fix.key);
+            others
+                .into_iter()
+                .any(|(_, other)| meets(&other.moved, fix) || meets(&fix.moved, other))
         };
-        if !fixes.iter().any(clash) && fixes.iter().all(|fix| self.patcher.add(&fix.changes).is_ok()) {
-            let same = |fix: &&mut OrderFix| {
-                fixes
-                    .iter()
-                    .all(|own| own.words.iter().all(|word| fix.words.contains(word)))
-            };
-            match patch.fixes.iter_mut().find(same) {
-                Some(fix) => fix.findings.push(finding),
-                None => patch.fixes.push(OrderFix {
-                    findings: vec![finding],
-                    words: fixes.iter().flat_map(|fix| fix.words.clone()).collect(),
-                    litmus: fixes.iter().map(|fix| &*fix.litmus).collect::<Vec<_>>().join("\n"),
-                }),
-            }
-            self.accepted.extend(fixes);
+        if fixes.iter().all(is_accepted)
+            && let Some(first) = fixes.first()
+            && let Some((index, _)) = self.accepted.iter().find(|(_, other)| other.key == first.key)
+        {
+            patch.fixes[*index].findings.push(finding);
+            return;
+        }
+        if !fixes.iter().any(clashes) && fixes.iter().all(|fix| self.patcher.add(&fix.changes).is_ok()) {
+            patch.fixes.push(OrderFix {
+                findings: vec![finding],
+                words: fixes.iter().flat_map(|fix| fix.words.clone()).collect(),
+                litmus: fixes.iter().map(|fix| &*fix.litmus).collect::<Vec<_>>().join("\n"),
+            });
+            let index = patch.fixes.len() - 1;
+            self.accepted.extend(fixes.into_iter().map(|fix| (index, fix)));
             return;
         }
         patch.left.push(OrderLeft {

@@ -247,7 +247,6 @@ fn bases(movable: &Movable, typical: &Instance, orders: usize) -> Vec<Base> {
         all.dedup();
         all
     };
-    let end_of_group = group(last).last().copied().unwrap_or(last);
     let mut bases = Vec::new();
     let mut to_behind = |moved: &[usize], target: usize| {
         if moved.contains(&target) {
@@ -265,9 +264,10 @@ fn bases(movable: &Movable, typical: &Instance, orders: usize) -> Vec<Base> {
         order.splice(at..at, moved.iter().map(|unit| (*unit, true)));
         bases.push(base(movable, typical, order));
     };
-    to_behind(&grouped(&late), end_of_group);
-    to_behind(&late, end_of_group);
-    to_behind(&late, last);
+    for target in group(last).into_iter().rev() {
+        to_behind(&grouped(&late), target);
+        to_behind(&late, target);
+    }
     let mut to_front = |moved: &[usize], target: usize| {
         if moved.contains(&target) {
             return;

@@ -164,6 +164,17 @@ impl Trace {
         Ok(Trace { events, stacks })
     }
 
+    /// For tests: stacks of one frame, by number.
+    #[cfg(test)]
+    pub fn of(events: impl Iterator<Item = Event>, frames: &[Frame], sites: &mut Sites) -> Trace {
+        let stacks = frames.iter().enumerate();
+        let stacks = stacks.map(|(id, frame)| (StackId(id as u32), vec![sites.site(frame)].into()));
+        Trace {
+            stacks: stacks.collect(),
+            events: events.collect(),
+        }
+    }
+
     pub fn stack(&self, event: &Event) -> &[Site] {
         self.stack_by_id(event.stack)
     }

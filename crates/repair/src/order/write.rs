@@ -31,12 +31,6 @@ pub struct Writer<'w, 'a, 'c, 'u> {
     pub later: &'w [Place],
 }
 
-/// What a statement takes with it when it moves.
-struct Lines {
-    /// Whole lines, with the comments in front.
-    range: Range<usize>,
-}
-
 impl<'a> Writer<'_, 'a, '_, '_> {
     /// Whether a flush of what has to persist first can be written behind the statements of the list.
     pub fn can_flush_behind(&self) -> bool {
@@ -61,7 +55,7 @@ impl<'a> Writer<'_, 'a, '_, '_> {
         !self.stores.is_empty() && self.flush_where_stored(false).is_ok()
     }
 
-    fn writes(&self, places: &[Place]) -> Result<Vec<Write>, Refusal> {
+    pub fn writes(&self, places: &[Place]) -> Result<Vec<Write>, Refusal> {
         let mut writes = Vec::new();
         for place in places {
             let position = Patcher::position(place)?;
@@ -171,11 +165,11 @@ impl<'a> Writer<'_, 'a, '_, '_> {
                 }
                 Piece::Unit { unit, moved: true } => {
                     let lines = self.lines(unit)?;
-                    text.push_str(&file.text[lines.range.clone()]);
+                    text.push_str(&file.text[lines.clone()]);
                     if !text.ends_with('\n') {
                         text.push_str(newline);
                     }
-                    edits.replace(lines.range, String::new())?;
+                    edits.replace(lines, String::new())?;
                     last_unit = Some(unit);
                 }
                 Piece::Flush(_) | Piece::Fence => {
@@ -212,7 +206,7 @@ impl<'a> Writer<'_, 'a, '_, '_> {
                 return Err(Refusal::Overlap);
             };
             let lines = self.lines(*unit)?;
-            edits.replace(lines.range.end..lines.range.end, text)?;
+            edits.replace(lines.end..lines.end, text)?;
         }
         Ok(edits)
     }
@@ -220,8 +214,8 @@ impl<'a> Writer<'_, 'a, '_, '_> {
     /// Between a statement and the next.
     fn insert(&self, edits: &mut Edits, behind: Option<usize>, next: usize, text: String) -> Result<(), Refusal> {
         let at = match behind {
-            Some(behind) => self.lines(behind)?.range.end,
-            None => self.lines(next)?.range.start,
+            Some(behind) => self.lines(behind)?.end,
+            None => self.lines(next)?.start,
         };
         edits.replace(at..at, text)
     }
@@ -241,8 +235,8 @@ impl<'a> Writer<'_, 'a, '_, '_> {
         Ok(flushed)
     }
 
-    /// A statement must have its lines for itself to move.
-    fn lines(&self, unit: usize) -> Result<Lines, Refusal> {
+    /// What a statement takes with it when it moves: whole lines, with the comments in front. It must have them for itself.
+    pub fn lines(&self, unit: usize) -> Result<Range<usize>, Refusal> {
         let file = &self.list.tree.file;
         let range = &self.list.units[unit].range;
         let start = file.line_start(range.start);
@@ -258,9 +252,7 @@ impl<'a> Writer<'_, 'a, '_, '_> {
             return Err(Refusal::Directive);
         }
         let next = file.text[end..].find('\n').map_or(file.text.len(), |at| end + at + 1);
-        Ok(Lines {
-            range: comments_before(file, start)..next,
-        })
+        Ok(comments_before(file, start)..next)
     }
 }
 

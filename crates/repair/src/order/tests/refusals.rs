@@ -1,0 +1,174 @@
+//! What must not move, and the reason that is given.
+
+use super::reason;
+
+/// The flag is stored first, and `between` lies between it and the data.
+fn with_between(between: &str) -> String {
+    reason(&format!(
+        "int g(void);
+volatile int seen;
+void f(struct record *r, int n) {{
+    r->valid = 1; //~ after; store 128 8
+    CLWB(&r->valid); //~ flush 128
+    SFENCE(); //~ fence
+{between}
+    r->value = 7; //~ before; store 0 8
+    CLWB(&r->value); //~ flush 0
+    SFENCE(); //~ fence
+}}
+"
+    ))
+}
+
+#[track_caller]
+fn refused(between: &str, because: &str) {
+    let reason = with_between(between);
+    assert!(reason.contains(because), "{reason}");
+}
+
+#[test]
+fn nothing_moves_past_what_leaves_the_block() {
+    refused("    if (n < 0)\n        return;", "may leave the block (a return)");
+    refused("    if (n < 0)\n        goto end;\n    end:\n    n++;", "a goto");
+}
+
+#[test]
+fn nothing_moves_past_what_may_end_the_program() {
+    refused(
+        "    if (n < 0)\n        exit(1);",
+        "may not come to its end (a call of exit)",
+    );
+}
+
+#[test]
+fn nothing_moves_past_a_label() {
+    refused("    again:\n    n++;", "has a label, by which the code is entered");
+}
+
+#[test]
+fn nothing_moves_past_a_directive() {
+    refused(
+        "#ifdef EXTRA\n    n++;\n#endif\n    n--;",
+        "a preprocessor directive lies between",
+    );
+}
+
+#[test]
+fn nothing_moves_past_output_or_unknown_functions() {
+    refused("    write(1, \"x\", 1);", "calls write, so that the outside knows");
+    refused("    n = g();", "calls g, which may do anything");
+}
+
+#[test]
+fn nothing_moves_past_volatile_and_atomic_accesses() {
+    refused("    n = seen;", "accesses volatile memory");
+    refused(
+        "    __atomic_store_n(&r->other, 1, __ATOMIC_RELEASE);",
+        "synchronises with other threads",
+    );
+}
+
+#[test]
+fn nothing_moves_past_what_it_depends_on() {
+    // What is between reads the flag, and the data is computed from it.
+    let text = reason(
+        "void f(struct record *r) {
+    r->valid = 1; //~ after; store 128 8
+    CLWB(&r->valid); //~ flush 128
+    SFENCE(); //~ fence
+    r->value = r->valid + 1; //~ before; store 0 8
+    CLWB(&r->value); //~ flush 0
+    SFENCE(); //~ fence
+}
+",
+    );
+    assert!(
+        text.contains("may touch the same memory, and one of them writes it"),
+        "{text}"
+    );
+}
+
+#[test]
+fn pointers_that_may_be_the_same_are() {
+    let text = reason(
+        "void f(uint64_t *flag, uint64_t *data) {
+    *flag = 1; //~ after; store 128 8
+    CLWB(flag); //~ flush 128
+    SFENCE(); //~ fence
+    *data = 7; //~ before; store 0 8
+    CLWB(data); //~ flush 0
+    SFENCE(); //~ fence
+}
+void any(uint64_t *p) {
+    f(p, p);
+}
+",
+    );
+    assert!(text.contains("may touch the same memory"), "{text}");
+}
+
+#[test]
+fn declarations_stay() {
+    let text = reason(
+        "void f(struct record *r) {
+    uint64_t slot = r->valid++; //~ after; store 128 8
+    CLWB(&r->valid); //~ flush 128
+    SFENCE(); //~ fence
+    r->value = slot; //~ before; store 0 8
+    CLWB(&r->value); //~ flush 0
+    SFENCE(); //~ fence
+}
+",
+    );
+    assert!(
+        text.contains("declares a variable, which has to stay where it is"),
+        "{text}"
+    );
+}
+
+#[test]
+fn statements_of_one_macro_stay_together() {
+    let text = reason(
+        "#define SET(r) r->valid = 1; r->value = 7
+void f(struct record *r) {
+    r->other = 0;
+    SET(r); //~ after; before; store 128 8; store 0 8
+    SFENCE(); //~ fence
+}
+",
+    );
+    assert!(
+        text.contains("one statement makes both stores") || text.contains("the macro SET"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_statement_that_shares_its_line_stays() {
+    let text = reason(
+        "void f(struct record *r, int n) {
+    r->valid = 1; n++; //~ after; store 128 8
+    CLWB(&r->valid); //~ flush 128
+    SFENCE(); //~ fence
+    r->value = 7; n--; //~ before; store 0 8
+    CLWB(&r->value); //~ flush 0
+    SFENCE(); //~ fence
+}
+",
+    );
+    assert!(text.contains("has more than that statement"), "{text}");
+}
+
+#[test]
+fn branches_of_one_if_have_no_order() {
+    let text = reason(
+        "void f(struct record *r, int n) {
+    if (n)
+        r->valid = 1; //~ after; store 128 8
+    else
+        r->value = 7; //~ before; store 0 8
+}
+",
+    );
+    assert!(text.contains("one statement makes both stores"), "{text}");
+}
