@@ -47,6 +47,12 @@ pub enum Constraint {
         pointer: Variable,
         from: Variable,
     },
+    /// What the object holds from the begin, constant or not.
+    Initialise {
+        object: ObjectId,
+        offset: u32,
+        from: Variable,
+    },
     /// Copies `length` bytes of memory; without, as many as there are.
     CopyMemory {
         to: Variable,
@@ -70,7 +76,7 @@ pub struct Call {
 }
 
 /// A function that may be called through a pointer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
     pub parameters: Vec<Option<Variable>>,
     /// Points to the memory in which further arguments are passed.
@@ -82,6 +88,8 @@ pub struct Function {
 pub struct Object {
     /// Offsets up to this are told apart; 0: none.
     pub end: u32,
+    /// Nothing writes to it: stores through pointers that may point to it do not, or are errors.
+    pub is_constant: bool,
     pub function: Option<Function>,
 }
 
@@ -94,7 +102,11 @@ pub struct Constraints {
 
 impl Default for Constraints {
     fn default() -> Constraints {
-        let unknown = Object { end: 0, function: None };
+        let unknown = Object {
+            end: 0,
+            is_constant: false,
+            function: None,
+        };
         Constraints {
             variables: 1,
             objects: vec![unknown],
@@ -110,7 +122,11 @@ impl Constraints {
     }
 
     pub fn object(&mut self, end: u32) -> ObjectId {
-        self.objects.push(Object { end, function: None });
+        self.objects.push(Object {
+            end,
+            is_constant: false,
+            function: None,
+        });
         ObjectId(self.objects.len() as u32 - 1)
     }
 

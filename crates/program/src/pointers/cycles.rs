@@ -1,13 +1,16 @@
 //! Cycles of the inclusion graph: collapsed if they are of inclusions alone; shifts in a cycle become any number of steps.
 
-use super::offsets::Shift;
-use super::solver::{Effect, Graph};
+use rustc_hash::FxHashMap;
+
+use super::graph::{Effect, Graph};
+use super::offsets::{Shift, gcd};
 
 /// Collapses; returns the representatives in topological order.
-pub(super) fn collapse(graph: &mut Graph) -> Vec<u32> {
+pub fn collapse(graph: &mut Graph) -> Vec<u32> {
+    graph.settle();
     tidy(graph);
     steps(graph);
-    let components = components(graph, |graph, node, next| next.extend(&graph.inclusions[node as usize]));
+    let components = components(graph, inclusions);
     let mut order = Vec::with_capacity(components.len());
     for component in components.iter().rev() {
         for other in &component[1..] {
@@ -15,64 +18,89 @@ pub(super) fn collapse(graph: &mut Graph) -> Vec<u32> {
         }
         order.push(component[0]);
     }
-    graph.added = 0;
+    tidy(graph);
     order
 }
 
 /// Inclusions between representatives, each once.
 fn tidy(graph: &mut Graph) {
     for node in 0..graph.sets.len() as u32 {
-        let mut inclusions = std::mem::take(&mut graph.inclusions[node as usize]);
-        for to in &mut inclusions {
-            *to = graph.find(*to);
+        let at = node as usize;
+        if graph.representative[at] != node {
+            continue;
         }
-        inclusions.sort_unstable();
-        inclusions.dedup();
-        inclusions.retain(|to| *to != node);
-        graph.inclusions[node as usize] = inclusions;
+        let (mut inclusions, mut recent) = (
+            std::mem::take(&mut graph.inclusions[at]),
+            std::mem::take(&mut graph.recent[at]),
+        );
+        for list in [&mut inclusions, &mut recent] {
+            list.iter_mut().for_each(|to| *to = graph.find(*to));
+            list.sort_unstable();
+            list.dedup();
+            list.retain(|to| *to != node);
+        }
+        recent.retain(|to| inclusions.binary_search(to).is_err());
+        graph.inclusions[at] = inclusions;
+        graph.recent[at] = recent;
     }
     for at in 0..graph.shifts.len() {
         graph.shifts[at].to = graph.find(graph.shifts[at].to);
     }
 }
 
+fn inclusions(graph: &Graph, node: u32, next: &mut Vec<u32>) {
+    next.extend(&graph.inclusions[node as usize]);
+    next.extend(&graph.recent[node as usize]);
+}
+
 /// Shifts that lead from a component to itself.
 fn steps(graph: &mut Graph) {
     let components = components(graph, |graph, node, next| {
-        next.extend(&graph.inclusions[node as usize]);
+        inclusions(graph, node, next);
         next.extend(shifts(graph, node).map(|shift| graph.shifts[shift as usize].to));
     });
     let mut component_of = vec![0; graph.sets.len()];
     for (number, component) in components.iter().enumerate() {
         component.iter().for_each(|node| component_of[*node as usize] = number);
     }
-    let mut changed = Vec::new();
+    // What a cycle adds up to is any multiple of the greatest common divisor of its shifts.
+    let mut steps: FxHashMap<usize, u32> = FxHashMap::default();
+    let mut inside = Vec::new();
     for node in components.iter().flatten() {
         for shift in shifts(graph, *node) {
             let state = graph.shifts[shift as usize];
-            let step = match state.shift {
-                Shift::By(0) | Shift::Steps(_) => continue,
-                Shift::By(by) => u32::try_from(by.unsigned_abs()).unwrap_or(1),
-                Shift::Index { step, .. } => step,
-            };
-            if component_of[*node as usize] == component_of[state.to as usize] {
-                changed.push((*node, shift, step));
+            let component = component_of[*node as usize];
+            if component != component_of[state.to as usize] {
+                continue;
             }
+            let step = match state.shift {
+                Shift::By(by) => u32::try_from(by.unsigned_abs()).unwrap_or(1),
+                Shift::Index { step, .. } | Shift::Steps(step) => step,
+            };
+            let common = steps.entry(component).or_insert(0);
+            *common = gcd(*common, step);
+            inside.push((*node, shift, component));
         }
     }
-    for (node, shift, step) in changed {
-        graph.shifts[shift as usize].shift = Shift::Steps(step);
-        // All of it is to be shifted once more.
-        let Graph { sets, news, .. } = graph;
-        news[node as usize].clone_from(&sets[node as usize]);
+    for (node, shift, component) in inside {
+        let steps = Shift::Steps(steps[&component]);
+        if graph.shifts[shift as usize].shift != steps {
+            graph.shifts[shift as usize].shift = steps;
+            // All of it is to be shifted once more.
+            let Graph { sets, unseen, .. } = graph;
+            unseen[node as usize].clone_from(&sets[node as usize]);
+        }
     }
 }
 
 fn shifts(graph: &Graph, node: u32) -> impl Iterator<Item = u32> {
-    graph.effects[node as usize].iter().filter_map(|effect| match effect {
-        Effect::Shift { shift } => Some(*shift),
-        _ => None,
-    })
+    graph.effects[node as usize]
+        .others
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Shift { shift } => Some(*shift),
+            _ => None,
+        })
 }
 
 /// The strongly connected components (Tarjan's algorithm, without recursion), each after those that it leads to.

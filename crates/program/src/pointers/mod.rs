@@ -22,15 +22,19 @@
 mod constraints;
 mod cycles;
 mod generate;
+mod graph;
 mod memory;
 #[cfg(test)]
 mod naive;
+mod offline;
 mod offsets;
 mod set;
+mod solution;
 mod solver;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
 use inkwell::module::Module;
@@ -41,15 +45,19 @@ pub use constraints::ObjectId;
 use constraints::Variable;
 pub use memory::Location;
 pub use offsets::{Offsets, Shift};
-pub use solver::Statistics;
-use solver::{Solution, Solver};
+use set::Set;
+use solution::Solution;
+pub use solution::Statistics;
+use solver::Solver;
 
 /// All objects of libpmemobj's pools, one [`ObjectKind::Library`].
 const POOL: &str = "pmemobj pool";
 
-/// After so much work a program is too large to be told apart so finely, and it is done again without offsets; after as much again, all pointers may
-/// point anywhere.
-const MOST_WORK: usize = 30_000_000;
+/// After so much work a program is too large to be told apart so finely, and it is done again with less; see [`PointsTo::of`].
+const MOST_WORK: usize = 300_000_000;
+
+/// More fields of an object than this, besides what its size lets expect, are not told apart.
+const FIELDS: usize = 24;
 
 /// What an abstract object is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +66,8 @@ pub enum ObjectKind {
     Unknown,
     Global(LLVMValueRef),
     Function(LLVMValueRef),
+    /// All constants that hold no pointer, as strings.
+    Constants,
     /// A local variable (its alloca), or a struct that is passed by value (the parameter).
     Stack(LLVMValueRef),
     /// What a call allocates with a library's allocator; the function, if that is called through a pointer.
@@ -88,7 +98,9 @@ pub struct PointsTo<'m> {
     /// Where the function of a [`ObjectKind::Fresh`] has it from.
     fresh: FxHashMap<ObjectId, Variable>,
     solution: Solution,
-    calls: FxHashMap<LLVMValueRef, usize>,
+    calls: FxHashMap<LLVMValueRef, Vec<usize>>,
+    /// The variables of values in the clones of their functions, besides those of the functions themselves.
+    clones: FxHashMap<LLVMValueRef, Vec<Variable>>,
     module: PhantomData<&'m ()>,
 }
 
@@ -96,33 +108,39 @@ impl<'m> PointsTo<'m> {
     pub fn of(module: &'m Module) -> PointsTo<'m> {
         let generated = generate::constraints(module);
         let mut constraints = generated.constraints;
-        let solution = Solver::solve(&constraints, MOST_WORK).or_else(|| {
-            // Without offsets: what is in an object is one.
-            constraints.objects.iter_mut().for_each(|object| object.end = 0);
-            Solver::solve(&constraints, MOST_WORK)
+        // Offsets are told apart up to where each object ends, then less far, then not at all; if that is not enough, pointers may point anywhere.
+        let solution = [u32::MAX, 64, 0].into_iter().find_map(|end| {
+            constraints
+                .objects
+                .iter_mut()
+                .for_each(|object| object.end = object.end.min(end));
+            Solver::solve(&constraints, FIELDS, MOST_WORK)
         });
         let solution = solution.unwrap_or_else(|| Solution::unknown(&constraints));
         // A call of qsort and the like is one of the function that it is given, too; the call itself is not what is asked for.
-        let calls = generated
-            .calls
-            .iter()
-            .enumerate()
-            .map(|(index, call)| (*call, index))
-            .collect();
+        let mut calls: FxHashMap<LLVMValueRef, Vec<usize>> = FxHashMap::default();
+        for (index, call) in generated.calls.iter().enumerate() {
+            calls.entry(*call).or_default().push(index);
+        }
         PointsTo {
             values: generated.values,
             objects: generated.objects,
             fresh: generated.fresh,
             solution,
             calls,
+            clones: generated.clones,
             module: PhantomData,
         }
     }
 
     /// Where a pointer may point to. Empty for null and for what is no pointer.
     pub fn locations(&self, value: LLVMValueRef) -> Vec<Location> {
-        let variable = self.values.get(&value);
-        variable.map_or_else(Vec::new, |variable| self.solution.points_to(*variable).collect())
+        let own = self.values.get(&value);
+        let variables = own.into_iter().chain(self.clones.get(&value).into_iter().flatten());
+        let sets: Vec<&Set> = variables.map(|variable| self.solution.set(*variable)).collect();
+        let mut all = Set::default();
+        sets.iter().for_each(|set| all.merge(set));
+        self.solution.locations(&all).collect()
     }
 
     /// The objects of [`PointsTo::locations`], each once.
@@ -201,15 +219,16 @@ impl<'m> PointsTo<'m> {
 
     /// What a call through a pointer may call.
     pub fn callees(&self, call: LLVMValueRef) -> Callees {
-        let Some(index) = self.calls.get(&call) else {
+        let Some(indices) = self.calls.get(&call) else {
             return Callees::Open(Vec::new());
         };
-        let (objects, is_open) = &self.solution.calls[*index];
+        let found = indices.iter().map(|index| &self.solution.calls[*index]);
+        let objects: BTreeSet<ObjectId> = found.clone().flat_map(|(objects, _)| objects.iter().copied()).collect();
         let functions = objects.iter().filter_map(|object| match self.kind(*object) {
             ObjectKind::Function(function) => Some(*function),
             _ => None,
         });
-        match is_open {
+        match found.clone().any(|(_, is_open)| *is_open) {
             true => Callees::Open(functions.collect()),
             false => Callees::Closed(functions.collect()),
         }

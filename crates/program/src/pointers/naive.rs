@@ -83,10 +83,10 @@ impl Naive {
         self.sets.entry(to).or_default().extend(locations);
     }
 
-    fn write(&mut self, at: Location, locations: BTreeSet<Location>) {
+    fn write(&mut self, problem: &Constraints, at: Location, locations: BTreeSet<Location>) {
         if at == UNKNOWN {
             self.add(Variable::ESCAPED, locations);
-        } else if !locations.is_empty() {
+        } else if !locations.is_empty() && !problem.objects[at.object.0 as usize].is_constant {
             self.cells.entry(at).or_default().extend(locations);
         }
     }
@@ -102,9 +102,9 @@ impl Naive {
         cells.flat_map(|(_, held)| held.iter().copied()).collect()
     }
 
-    fn store(&mut self, pointer: Variable, locations: BTreeSet<Location>) {
+    fn store(&mut self, problem: &Constraints, pointer: Variable, locations: BTreeSet<Location>) {
         for at in self.set(pointer) {
-            self.write(at, locations.clone());
+            self.write(problem, at, locations.clone());
         }
     }
 
@@ -112,7 +112,7 @@ impl Naive {
         let end = |object: ObjectId| problem.objects[object.0 as usize].end;
         match constraint {
             Constraint::Address { to, object, offset } => {
-                let offsets = Offsets::at((*offset).min(end(*object)));
+                let offsets = Offsets::inside(*offset, end(*object));
                 self.add(
                     *to,
                     [Location {
@@ -138,7 +138,17 @@ impl Naive {
                     self.add(*to, self.read(at));
                 }
             }
-            Constraint::Store { pointer, from } => self.store(*pointer, self.set(*from)),
+            Constraint::Store { pointer, from } => self.store(problem, *pointer, self.set(*from)),
+            Constraint::Initialise { object, offset, from } => {
+                let at = Location {
+                    object: *object,
+                    offsets: Offsets::inside(*offset, end(*object)),
+                };
+                let held = self.set(*from);
+                if !held.is_empty() {
+                    self.cells.entry(at).or_default().extend(held);
+                }
+            }
             Constraint::CopyMemory { to, from, length } => {
                 for source in self.set(*from) {
                     let mut copied: Vec<(Offsets, BTreeSet<Location>)> = Vec::new();
@@ -146,17 +156,19 @@ impl Naive {
                         copied.push((Offsets::anywhere(u32::MAX - 1), [UNKNOWN].into()));
                     }
                     for (cell, held) in self.cells.iter().filter(|(cell, _)| cell.object == source.object) {
-                        if let Some(relative) = distance(source.offsets, cell.offsets, *length) {
+                        let end = end(source.object);
+                        if let Some(relative) = distance(source.offsets, cell.offsets, *length, end) {
                             copied.push((relative, held.clone()));
                         }
                     }
                     for (relative, held) in copied {
                         for target in self.set(*to) {
                             if target == UNKNOWN {
-                                self.write(target, held.clone());
-                            } else if let Some(offsets) = landing(target.offsets, relative, end(target.object)) {
+                                self.write(problem, target, held.clone());
+                            } else {
                                 let object = target.object;
-                                self.write(Location { object, offsets }, held.clone());
+                                let offsets = landing(target.offsets, relative, end(object));
+                                self.write(problem, Location { object, offsets }, held.clone());
                             }
                         }
                     }
@@ -193,7 +205,7 @@ impl Naive {
                         self.add(*parameter, given(self, index));
                     }
                 }
-                (None, Some(further)) => self.store(further, given(self, index)),
+                (None, Some(further)) => self.store(problem, further, given(self, index)),
                 (None, None) => {}
             }
         }
@@ -213,7 +225,7 @@ impl Naive {
                     self.add(*parameter, [UNKNOWN].into());
                 }
                 if let Some(further) = function.further {
-                    self.store(further, [UNKNOWN].into());
+                    self.store(problem, further, [UNKNOWN].into());
                 }
                 if let Some(result) = function.result {
                     self.add(Variable::ESCAPED, self.set(result));
@@ -225,7 +237,7 @@ impl Naive {
                 offsets: Offsets::anywhere(described.end),
             };
             self.add(Variable::ESCAPED, self.read(anywhere));
-            self.write(anywhere, [UNKNOWN].into());
+            self.write(problem, anywhere, [UNKNOWN].into());
         }
     }
 }

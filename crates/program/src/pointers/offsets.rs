@@ -12,7 +12,7 @@ pub struct Offsets {
 }
 
 /// How a pointer moves within the object that it points to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Shift {
     By(i64),
     /// An index below `count` into an array of elements of `step` bytes; of unknown length, without `count`.
@@ -30,6 +30,14 @@ impl Offsets {
             first: offset,
             last: offset,
             step: 0,
+        }
+    }
+
+    /// An offset in an object of which offsets up to `end` are told apart.
+    pub fn inside(offset: u32, end: u32) -> Offsets {
+        match offset <= end {
+            true => Offsets::at(offset),
+            false => Offsets::anywhere(end),
         }
     }
 
@@ -54,6 +62,11 @@ impl Offsets {
         self.step == 0
     }
 
+    /// Whether it goes on to the end of what is told apart in the object, and so perhaps beyond.
+    pub fn is_open(&self, end: u32) -> bool {
+        self.step > 0 && self.last.saturating_add(self.step) > end
+    }
+
     /// In an object of which offsets up to `end` are told apart. What leads out of it may be anywhere in it: the object may be known by another
     /// begin than its allocation's (a header before what an allocator hands out), and C++ and allocators move pointers in ways of their own.
     pub fn shift(&self, shift: Shift, end: u32) -> Offsets {
@@ -62,6 +75,12 @@ impl Offsets {
         }
         match shift {
             Shift::By(0) => *self,
+            Shift::By(_) if self.step == 1 => Offsets::anywhere(end),
+            // It may reach further than offsets are told apart, so whatever it is moved by, all that is known is the remainder.
+            Shift::By(by) if self.is_open(end) => {
+                let first = (i64::from(self.first).saturating_add(by)).rem_euclid(i64::from(self.step));
+                Offsets::progression(first as u32, end, self.step)
+            }
             Shift::By(by) => {
                 let (first, last) = (
                     i64::from(self.first).saturating_add(by),

@@ -3,12 +3,24 @@
 //! Points-to sets are small or clustered, are only ever added to, and what matters is what an addition brought; so a sorted list that is merged
 //! is all that is needed.
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Set {
     blocks: Vec<(u32, u64)>,
 }
 
 impl Set {
+    pub fn from_sorted(values: &[u32]) -> Set {
+        let mut set = Set::default();
+        for value in values {
+            let bit = 1 << (value % 64);
+            match set.blocks.last_mut() {
+                Some(last) if last.0 == value / 64 => last.1 |= bit,
+                _ => set.blocks.push((value / 64, bit)),
+            }
+        }
+        set
+    }
+
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
@@ -41,17 +53,6 @@ impl Set {
                 true
             }
         }
-    }
-
-    /// Adds all of `other`, and to `news` what was not there before. Whether anything was.
-    pub fn add(&mut self, other: &Set, news: &mut Set) -> bool {
-        let difference = other.without(self);
-        if difference.is_empty() {
-            return false;
-        }
-        self.merge(&difference);
-        news.merge(&difference);
-        true
     }
 
     pub fn merge(&mut self, other: &Set) {
@@ -110,6 +111,19 @@ impl Set {
         Set { blocks }
     }
 
+    /// Puts others in the place of those that are to be replaced.
+    pub fn replace(&mut self, replaced: &Set, by: impl Fn(u32) -> u32) {
+        let kept = self.without(replaced);
+        if kept.blocks == self.blocks {
+            return;
+        }
+        let gone = self.without(&kept);
+        *self = kept;
+        for value in gone.iter() {
+            self.insert(by(value));
+        }
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.blocks.iter().flat_map(|&(index, bits)| {
             let mut left = bits;
@@ -146,12 +160,12 @@ mod tests {
         ) {
             let (mut left, right) = (set(&a), set(&b));
             prop_assert!(left.iter().eq(a.iter().copied()));
+            prop_assert_eq!(&left, &Set::from_sorted(&a.iter().copied().collect::<Vec<_>>()));
             prop_assert_eq!(left.len(), a.len());
             prop_assert!((0..1000).all(|value| left.contains(value) == a.contains(&value)));
             let news: BTreeSet<u32> = b.difference(&a).copied().collect();
-            let mut added = Set::default();
-            prop_assert_eq!(left.add(&right, &mut added), !news.is_empty());
-            prop_assert!(added.iter().eq(news.iter().copied()));
+            prop_assert!(right.without(&left).iter().eq(news.iter().copied()));
+            left.merge(&right);
             prop_assert!(left.iter().eq(a.union(&b).copied()));
         }
     }

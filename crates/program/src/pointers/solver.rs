@@ -1,264 +1,73 @@
 //! Solves [`Constraints`]: the least points-to sets that fulfil them, by propagation of differences over a graph of inclusions.
 //!
-//! As in wave propagation (Pereira and Berlin, CGO 2009), cycles of inclusions are collapsed and nodes are visited in topological order, both
-//! renewed when enough inclusions were added. Memory has two nodes at each location that is used: what is *written* there, and what may be *read*
-//! there, which is what is written at any location that overlaps it. A shift in a cycle (`p = p + 1` in a loop) would visit all offsets one by one;
-//! it is turned into any number of steps (positive-weight cycles: Pearce, Kelly and Hankin, TOPLAS 2007), which may add
-//! offsets but loses none.
+//! As in wave propagation (Pereira and Berlin, CGO 2009): cycles of inclusions are collapsed, what is new goes through the graph in topological order, then
+//! loads, stores and calls add inclusions, along which nothing goes before cycles were looked for again. Memory has two nodes at each location that is
+//! used: what is *written* there, and what may be *read* there, which is what is written at any location that overlaps it. All loads through a
+//! pointer go by way of one node, and so do all stores: a pointer that many loads go through and that points to much would else cost the product. A shift in a
+//! cycle (`p = p + 1` in a loop) would visit all offsets one by one; it is turned into any number of steps (positive-weight
+//! cycles: Pearce, Kelly and Hankin, TOPLAS 2007), which may add offsets but loses none.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::constraints::{Call, Constraint, Constraints, ObjectId, Variable};
 use super::cycles;
-use super::memory::{Channels, Location, Memory};
+use super::graph::{Effect, Graph, ShiftState};
+use super::memory::{Channels, Memory};
+use super::offline::Numbers;
 use super::offsets::{Offsets, Shift};
 use super::set::Set;
-
-/// The least solution.
-#[derive(Debug)]
-pub struct Solution {
-    locations: Vec<Location>,
-    representative: Vec<u32>,
-    sets: Vec<Set>,
-    /// For each [`Constraint::Call`], in their order: the functions, and whether it may be an unknown one.
-    pub calls: Vec<(Vec<ObjectId>, bool)>,
-    pub escaped: Set,
-    pub statistics: Statistics,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    pub variables: usize,
-    pub objects: usize,
-    pub constraints: usize,
-    /// Of the graph when it was solved.
-    pub nodes: usize,
-    pub inclusions: usize,
-    pub locations: usize,
-    pub rounds: usize,
-}
-
-impl Solution {
-    /// All may point anywhere.
-    pub fn unknown(problem: &Constraints) -> Solution {
-        let mut unknown = Set::default();
-        unknown.insert(Memory::UNKNOWN);
-        let mut escaped = Set::default();
-        (0..problem.objects.len() as u32).for_each(|object| _ = escaped.insert(object));
-        let calls = problem
-            .constraints
-            .iter()
-            .filter(|constraint| matches!(constraint, Constraint::Call(_)));
-        Solution {
-            locations: vec![Location {
-                object: ObjectId::UNKNOWN,
-                offsets: Offsets::at(0),
-            }],
-            representative: vec![0; problem.variables as usize],
-            sets: vec![unknown],
-            calls: calls.map(|_| (Vec::new(), true)).collect(),
-            escaped,
-            statistics: Statistics {
-                variables: problem.variables as usize,
-                objects: problem.objects.len(),
-                constraints: problem.constraints.len(),
-                ..Statistics::default()
-            },
-        }
-    }
-
-    pub fn points_to(&self, variable: Variable) -> impl Iterator<Item = Location> + '_ {
-        let set = self.set(variable);
-        set.iter().map(|location| self.locations[location as usize])
-    }
-
-    /// As numbers that are the same for the same location.
-    pub fn set(&self, variable: Variable) -> &Set {
-        &self.sets[self.representative[variable.0 as usize] as usize]
-    }
-
-    pub fn is_escaped(&self, object: ObjectId) -> bool {
-        object == ObjectId::UNKNOWN || self.escaped.contains(object.0)
-    }
-}
-
-/// What a node's points-to set has an effect on besides the inclusions. Numbers are of nodes, except where it is said.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Effect {
-    Load {
-        to: u32,
-    },
-    Store {
-        store: u32,
-    },
-    /// What is stored; nothing is done before there is something.
-    Stored {
-        store: u32,
-    },
-    Shift {
-        shift: u32,
-    },
-    CopyFrom {
-        copy: u32,
-    },
-    CopyTo {
-        copy: u32,
-    },
-    Call {
-        call: u32,
-    },
-    Escape,
-}
-
-struct StoreState {
-    pointer: u32,
-    from: u32,
-    started: bool,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct ShiftState {
-    pub to: u32,
-    pub shift: Shift,
-}
-
-pub(super) struct Graph {
-    pub representative: Vec<u32>,
-    pub sets: Vec<Set>,
-    /// The part of each set that has not been propagated.
-    pub news: Vec<Set>,
-    pub inclusions: Vec<Vec<u32>>,
-    pub effects: Vec<Vec<Effect>>,
-    pub shifts: Vec<ShiftState>,
-    known: FxHashSet<(u32, u32)>,
-    /// Since the last search for cycles.
-    pub added: usize,
-    /// Inclusions asked for and blocks of sets propagated, since the begin.
-    work: usize,
-}
-
-impl Graph {
-    pub fn node(&mut self) -> u32 {
-        let node = self.sets.len() as u32;
-        self.representative.push(node);
-        self.sets.push(Set::default());
-        self.news.push(Set::default());
-        self.inclusions.push(Vec::new());
-        self.effects.push(Vec::new());
-        node
-    }
-
-    pub fn find(&mut self, node: u32) -> u32 {
-        let mut root = node;
-        while self.representative[root as usize] != root {
-            root = self.representative[root as usize];
-        }
-        let mut at = node;
-        while at != root {
-            at = std::mem::replace(&mut self.representative[at as usize], root);
-        }
-        root
-    }
-
-    fn include(&mut self, from: u32, to: u32) {
-        self.work += 1;
-        let (from, to) = (self.find(from), self.find(to));
-        if from == to || !self.known.insert((from, to)) {
-            return;
-        }
-        self.inclusions[from as usize].push(to);
-        self.added += 1;
-        let set = std::mem::take(&mut self.sets[from as usize]);
-        self.add(to, &set);
-        self.sets[from as usize] = set;
-    }
-
-    /// `to` is a representative.
-    fn add(&mut self, to: u32, set: &Set) {
-        self.work += set.blocks();
-        self.sets[to as usize].add(set, &mut self.news[to as usize]);
-    }
-
-    fn insert(&mut self, node: u32, location: u32) {
-        let node = self.find(node) as usize;
-        if self.sets[node].insert(location) {
-            self.news[node].insert(location);
-        }
-    }
-
-    /// Makes both one. Effects of either have not seen what only the other had, so that is news.
-    pub fn unite(&mut self, into: u32, other: u32) {
-        let (into, other) = (self.find(into) as usize, self.find(other) as usize);
-        if into == other {
-            return;
-        }
-        self.representative[other] = into as u32;
-        let (theirs, their_news) = (
-            std::mem::take(&mut self.sets[other]),
-            std::mem::take(&mut self.news[other]),
-        );
-        let mut unseen = theirs.without(&self.sets[into]);
-        unseen.merge(&self.sets[into].without(&theirs));
-        unseen.merge(&their_news);
-        self.news[into].merge(&unseen);
-        self.sets[into].merge(&theirs);
-        let inclusions = std::mem::take(&mut self.inclusions[other]);
-        self.inclusions[into].extend(inclusions);
-        let effects = std::mem::take(&mut self.effects[other]);
-        self.effects[into].extend(effects);
-    }
-}
+use super::solution::{Solution, Statistics};
 
 pub struct Solver<'a> {
     problem: &'a Constraints,
     graph: Graph,
     memory: Memory,
-    stores: Vec<StoreState>,
     calls: Vec<&'a Call>,
-    callees: Vec<(Vec<ObjectId>, bool)>,
+    callees: Vec<(FxHashSet<ObjectId>, bool)>,
     copies: Vec<Channels>,
     escaped: Set,
     /// What is read from unknown memory.
     unknown: u32,
     rounds: usize,
     most_work: usize,
-    shifted: FxHashMap<(u32, Shift), u32>,
+    shared_sets: FxHashMap<Set, u32>,
+    /// For each shared set, the node of all that is read there, and that of all that is written there.
+    shared_nodes: Vec<(Option<u32>, Option<u32>)>,
+    shared_shifts: FxHashMap<(u32, Shift), Set>,
+    /// For each [`Constraint::Shift`], in their order, its state; none if it is no shift at all.
+    shift_states: Vec<Option<u32>>,
 }
 
 impl<'a> Solver<'a> {
-    /// `None` if it takes more work than this; a step of work is some tens of nanoseconds.
-    pub fn solve(problem: &'a Constraints, most_work: usize) -> Option<Solution> {
-        let mut solver = Solver::new(problem);
+    /// More locations of an object than `fields` and what its size lets expect are made one. `None` if it takes more work than this; a step
+    /// of work is some tens of nanoseconds.
+    pub fn solve(problem: &'a Constraints, fields: usize, most_work: usize) -> Option<Solution> {
+        let mut solver = Solver::new(problem, fields);
         solver.most_work = most_work;
         (solver.propagate() && solver.integers()).then(|| solver.finish())
     }
 
     /// Also which shifts the solution is of: some of the problem's were in cycles.
     #[cfg(test)]
-    pub fn solve_and_tell(problem: &'a Constraints) -> (Solution, Vec<Shift>) {
-        let mut solver = Solver::new(problem);
+    pub fn solve_and_tell(problem: &'a Constraints, fields: usize) -> (Solution, Vec<Option<Shift>>) {
+        let mut solver = Solver::new(problem, fields);
         assert!(solver.propagate() && solver.integers());
-        let shifts = solver.graph.shifts.iter().map(|state| state.shift).collect();
+        let shift = |state: u32| {
+            let mut state = solver.graph.shifts[state as usize];
+            while let Some(same) = state.same_as {
+                state = solver.graph.shifts[same as usize];
+            }
+            state.shift
+        };
+        let shifts = solver.shift_states.iter().map(|state| state.map(shift)).collect();
         (solver.finish(), shifts)
     }
 
-    fn new(problem: &'a Constraints) -> Solver<'a> {
-        let graph = Graph {
-            representative: Vec::new(),
-            sets: Vec::new(),
-            news: Vec::new(),
-            inclusions: Vec::new(),
-            effects: Vec::new(),
-            shifts: Vec::new(),
-            known: FxHashSet::default(),
-            added: 0,
-            work: 0,
-        };
+    fn new(problem: &'a Constraints, fields: usize) -> Solver<'a> {
         let mut solver = Solver {
             problem,
-            graph,
+            graph: Graph::default(),
             memory: Memory::new(problem.objects.iter().map(|object| object.end)),
-            stores: Vec::new(),
             calls: Vec::new(),
             callees: Vec::new(),
             copies: Vec::new(),
@@ -266,104 +75,186 @@ impl<'a> Solver<'a> {
             unknown: 0,
             rounds: 0,
             most_work: usize::MAX,
-            shifted: FxHashMap::default(),
+            shared_sets: FxHashMap::default(),
+            shared_nodes: Vec::new(),
+            shared_shifts: FxHashMap::default(),
+            shift_states: Vec::new(),
         };
         for _ in 0..problem.variables {
             solver.graph.node();
         }
+        let numbers = Numbers::of(problem);
+        let mut first: FxHashMap<u32, u32> = FxHashMap::default();
+        for variable in 0..problem.variables {
+            let first = *first.entry(numbers.number(Variable(variable))).or_insert(variable);
+            solver.graph.unite(first, variable);
+        }
         solver.unknown = solver.graph.node();
         solver.graph.insert(solver.unknown, Memory::UNKNOWN);
-        solver.graph.effects[Variable::ESCAPED.0 as usize].push(Effect::Escape);
+        solver.graph.effects[Variable::ESCAPED.0 as usize]
+            .others
+            .push(Effect::Escape);
         for constraint in &problem.constraints {
-            solver.begin(constraint);
+            solver.begin(constraint, &numbers);
         }
+        solver.memory.limit(fields);
         solver
     }
 
-    fn begin(&mut self, constraint: &'a Constraint) {
-        let graph = &mut self.graph;
-        let mut effect = |node: Variable, effect: Effect| graph.effects[node.0 as usize].push(effect);
+    fn begin(&mut self, constraint: &'a Constraint, numbers: &Numbers) {
         match constraint {
             Constraint::Address { to, object, offset } => {
-                let offsets = Offsets::at((*offset).min(self.memory.end(*object)));
+                let offsets = Offsets::inside(*offset, self.memory.end(*object));
                 let location = self.memory.location(*object, offsets);
-                graph.insert(to.0, location);
+                self.graph.insert(to.0, location);
             }
-            Constraint::Copy { to, from } | Constraint::FromInteger { to, from } => graph.include(from.0, to.0),
+            Constraint::Copy { to, from } | Constraint::FromInteger { to, from } => {
+                if !numbers.is_nothing(*from) {
+                    self.graph.include(from.0, to.0);
+                }
+            }
             Constraint::Shift { to, from, shift } => {
-                effect(
-                    *from,
-                    Effect::Shift {
-                        shift: graph.shifts.len() as u32,
-                    },
-                );
-                graph.shifts.push(ShiftState {
-                    to: to.0,
-                    shift: *shift,
-                });
+                let state = self.begin_shift(*to, *from, *shift, numbers);
+                self.shift_states.push(state);
             }
-            Constraint::Load { to, pointer } => effect(*pointer, Effect::Load { to: to.0 }),
+            Constraint::Load { to, pointer } => {
+                if !numbers.is_nothing(*pointer) {
+                    self.load(*pointer, *to, numbers.is_alone(*to));
+                }
+            }
             Constraint::Store { pointer, from } => {
-                let store = self.stores.len() as u32;
-                effect(*pointer, Effect::Store { store });
-                effect(*from, Effect::Stored { store });
-                self.stores.push(StoreState {
-                    pointer: pointer.0,
-                    from: from.0,
-                    started: false,
-                });
+                if !numbers.is_nothing(*pointer) && !numbers.is_nothing(*from) {
+                    self.store(pointer.0, from.0);
+                }
+            }
+            Constraint::Initialise { object, offset, from } => {
+                if !numbers.is_nothing(*from) {
+                    let offsets = Offsets::inside(*offset, self.memory.end(*object));
+                    let location = self.memory.location(*object, offsets);
+                    let held = self.held(location);
+                    self.graph.include(from.0, held);
+                }
             }
             Constraint::CopyMemory { to, from, length } => {
                 let copy = self.copies.len() as u32;
-                effect(*from, Effect::CopyFrom { copy });
-                effect(*to, Effect::CopyTo { copy });
+                self.effect(from.0, Effect::CopyFrom { copy });
+                self.effect(to.0, Effect::CopyTo { copy });
                 self.copies.push(Channels::new(*length));
             }
             Constraint::Call(call) => {
-                effect(
-                    call.callee,
-                    Effect::Call {
-                        call: self.calls.len() as u32,
-                    },
-                );
+                let effect = Effect::Call {
+                    call: self.calls.len() as u32,
+                };
+                self.effect(call.callee.0, effect);
                 self.calls.push(call);
-                self.callees.push((Vec::new(), false));
+                self.callees.push((FxHashSet::default(), false));
             }
         }
+    }
+
+    /// Of a node's effects one was added, or its sets differ from what they have seen.
+    fn effect(&mut self, node: u32, effect: Effect) {
+        let at = self.graph.find(node) as usize;
+        self.graph.effects[at].others.push(effect);
+        self.see_again(at);
+    }
+
+    fn see_again(&mut self, at: usize) {
+        let Graph { sets, unseen, .. } = &mut self.graph;
+        unseen[at].clone_from(&sets[at]);
+    }
+
+    fn begin_shift(&mut self, to: Variable, from: Variable, shift: Shift, numbers: &Numbers) -> Option<u32> {
+        if shift == Shift::By(0) {
+            self.graph.include(from.0, to.0);
+            return None;
+        }
+        if numbers.is_nothing(from) {
+            return None;
+        }
+        let (from, to, is_alone) = (self.graph.find(from.0), self.graph.find(to.0), numbers.is_alone(to));
+        let others = &self.graph.effects[from as usize].others;
+        let same = others.iter().find_map(|effect| match effect {
+            Effect::Shift { shift: state } => {
+                let known = self.graph.shifts[*state as usize];
+                (known.to == to && known.shift == shift).then_some(*state)
+            }
+            _ => None,
+        });
+        if same.is_some() {
+            return same;
+        }
+        let state = self.graph.shifts.len() as u32;
+        self.graph.shifts.push(ShiftState {
+            to,
+            shift,
+            is_alone,
+            same_as: None,
+        });
+        self.effect(from, Effect::Shift { shift: state });
+        Some(state)
+    }
+
+    fn load(&mut self, pointer: Variable, to: Variable, is_alone: bool) {
+        let at = self.graph.find(pointer.0) as usize;
+        match self.graph.effects[at].read {
+            Some(read) => self.graph.include(read, to.0),
+            None if is_alone => {
+                self.graph.effects[at].read = Some(to.0);
+                self.see_again(at);
+            }
+            None => {
+                let read = self.graph.node();
+                self.graph.effects[at].read = Some(read);
+                self.see_again(at);
+                self.graph.include(read, to.0);
+            }
+        }
+    }
+
+    fn store(&mut self, pointer: u32, from: u32) {
+        let at = self.graph.find(pointer) as usize;
+        let written = match self.graph.effects[at].written {
+            Some(written) => written,
+            None => {
+                let written = self.graph.node();
+                self.graph.effects[at].written = Some(written);
+                self.see_again(at);
+                written
+            }
+        };
+        self.graph.include(from, written);
     }
 
     /// Whether it came to its end.
     fn propagate(&mut self) -> bool {
-        let mut order = cycles::collapse(&mut self.graph);
         loop {
             self.rounds += 1;
-            let nodes = self.graph.sets.len() as u32;
+            self.collapse_objects();
+            for node in cycles::collapse(&mut self.graph) {
+                self.graph.propagate(node);
+                if self.graph.work > self.most_work {
+                    return false;
+                }
+            }
             let mut changed = false;
-            for &node in &order {
-                if self.graph.representative[node as usize] == node && !self.graph.news[node as usize].is_empty() {
+            for node in 0..self.graph.sets.len() as u32 {
+                if !self.graph.unseen[node as usize].is_empty() {
                     changed = true;
-                    self.visit(node);
+                    self.see(node);
                     if self.graph.work > self.most_work {
                         return false;
                     }
                 }
             }
-            // Nodes that came in this round.
-            order.extend(nodes..self.graph.sets.len() as u32);
-            if !changed && nodes == self.graph.sets.len() as u32 {
-                if (0..nodes).all(|node| self.graph.news[node as usize].is_empty()) {
-                    return true;
-                }
-                order = cycles::collapse(&mut self.graph);
-            } else if self.graph.added > 1000 + self.graph.sets.len() / 50 {
-                order = cycles::collapse(&mut self.graph);
+            if !changed && self.graph.is_settled() && self.memory.collapsed.is_empty() {
+                return true;
             }
         }
     }
 
     /// Integers in which nothing known was found, but that become pointers.
     fn integers(&mut self) -> bool {
-        let mut any = false;
         let mut empty = Vec::new();
         for constraint in &self.problem.constraints {
             if let Constraint::FromInteger { to, from } = constraint {
@@ -373,74 +264,125 @@ impl<'a> Solver<'a> {
                 }
             }
         }
-        for to in empty {
-            any = true;
+        for to in &empty {
             self.graph.insert(to.0, Memory::UNKNOWN);
         }
-        !any || self.propagate()
+        empty.is_empty() || self.propagate()
     }
 
-    fn visit(&mut self, node: u32) {
+    /// Applies a node's effects to what they have not seen.
+    fn see(&mut self, node: u32) {
         let at = node as usize;
-        let news = std::mem::take(&mut self.graph.news[at]);
-        let inclusions = std::mem::take(&mut self.graph.inclusions[at]);
-        for &to in &inclusions {
-            let to = self.graph.find(to);
-            if to != node {
-                self.graph.add(to, &news);
+        let unseen = std::mem::take(&mut self.graph.unseen[at]);
+        let shared = self.shared(&unseen);
+        if let Some(read) = self.graph.effects[at].read {
+            match shared {
+                Some(shared) => {
+                    let all = self.shared_read(shared, &unseen);
+                    self.graph.include(all, read);
+                }
+                None => self.read_all(&unseen, read),
             }
         }
-        let more = std::mem::replace(&mut self.graph.inclusions[at], inclusions);
-        self.graph.inclusions[at].extend(more);
-        let effects = std::mem::take(&mut self.graph.effects[at]);
-        for &effect in &effects {
-            self.apply(effect, node, &news);
+        if let Some(written) = self.graph.effects[at].written {
+            match shared {
+                Some(shared) => {
+                    let all = self.shared_written(shared, &unseen);
+                    self.graph.include(written, all);
+                }
+                None => self.write_all(written, &unseen),
+            }
         }
-        let more = std::mem::replace(&mut self.graph.effects[at], effects);
-        self.graph.effects[at].extend(more);
+        for index in 0..self.graph.effects[at].others.len() {
+            self.apply(self.graph.effects[at].others[index], &unseen, shared);
+        }
     }
 
-    fn apply(&mut self, effect: Effect, node: u32, news: &Set) {
+    /// Many nodes come to have the same large set. What follows from it is worked out once for all of them.
+    fn shared(&mut self, set: &Set) -> Option<u32> {
+        const LARGE: usize = 4;
+        if set.blocks() < LARGE {
+            return None;
+        }
+        if let Some(known) = self.shared_sets.get(set) {
+            return Some(*known);
+        }
+        let number = self.shared_nodes.len() as u32;
+        self.shared_sets.insert(set.clone(), number);
+        self.shared_nodes.push((None, None));
+        Some(number)
+    }
+
+    /// A node of all that is read at the locations of a shared set.
+    fn shared_read(&mut self, shared: u32, set: &Set) -> u32 {
+        if let Some(node) = self.shared_nodes[shared as usize].0 {
+            return node;
+        }
+        let node = self.graph.node();
+        self.shared_nodes[shared as usize].0 = Some(node);
+        self.read_all(set, node);
+        node
+    }
+
+    fn shared_written(&mut self, shared: u32, set: &Set) -> u32 {
+        if let Some(node) = self.shared_nodes[shared as usize].1 {
+            return node;
+        }
+        let node = self.graph.node();
+        self.shared_nodes[shared as usize].1 = Some(node);
+        self.write_all(node, set);
+        node
+    }
+
+    fn read_all(&mut self, locations: &Set, to: u32) {
+        for location in locations.iter() {
+            let from = self.read(location);
+            self.graph.include(from, to);
+        }
+    }
+
+    fn write_all(&mut self, from: u32, locations: &Set) {
+        for location in locations.iter() {
+            if let Some(to) = self.written(location) {
+                self.graph.include(from, to);
+            }
+        }
+    }
+
+    fn apply(&mut self, effect: Effect, unseen: &Set, shared: Option<u32>) {
         match effect {
-            Effect::Load { to } => {
-                for location in news.iter() {
-                    let read = self.read(location);
-                    self.graph.include(read, to);
-                }
-            }
-            Effect::Store { store } => {
-                let StoreState { from, started, .. } = self.stores[store as usize];
-                if started {
-                    self.store(from, news);
-                }
-            }
-            Effect::Stored { store } => {
-                let StoreState { pointer, started, .. } = self.stores[store as usize];
-                if !started {
-                    self.stores[store as usize].started = true;
-                    let pointer = self.graph.find(pointer);
-                    let set = self.graph.sets[pointer as usize].clone();
-                    self.store(node, &set);
-                }
-            }
             Effect::Shift { shift } => {
-                let ShiftState { to, shift } = self.graph.shifts[shift as usize];
+                let ShiftState { to, shift, .. } = self.graph.shifts[shift as usize];
                 let to = self.graph.find(to);
-                for location in news.iter() {
-                    let memory = &mut self.memory;
-                    let shifted = self.shifted.entry((location, shift));
-                    let location = *shifted.or_insert_with(|| memory.shifted(location, shift));
-                    self.graph.insert(to, location);
+                let key = shared.map(|shared| (shared, shift));
+                if let Some(moved) = key.and_then(|key| self.shared_shifts.get(&key)) {
+                    self.graph.add(to, moved);
+                    return;
+                }
+                let mut moved: Vec<u32> = unseen
+                    .iter()
+                    .map(|location| self.memory.shifted(location, shift))
+                    .collect();
+                self.graph.work += moved.len();
+                moved.sort_unstable();
+                let moved = Set::from_sorted(&moved);
+                self.graph.add(to, &moved);
+                if let Some(key) = key {
+                    self.shared_shifts.insert(key, moved);
                 }
             }
             Effect::CopyFrom { copy } => {
-                for location in news.iter() {
-                    self.copy_from(copy, location);
+                for location in unseen.iter() {
+                    if self.copies[copy as usize].sources.insert(location) {
+                        self.copy_from(copy, location);
+                    }
                 }
             }
             Effect::CopyTo { copy } => {
-                for location in news.iter() {
-                    self.copies[copy as usize].targets.push(location);
+                for location in unseen.iter() {
+                    if !self.copies[copy as usize].targets.insert(location) {
+                        continue;
+                    }
                     for at in 0..self.copies[copy as usize].channels.len() {
                         let (relative, channel) = self.copies[copy as usize].channels[at];
                         self.connect(channel, relative, location);
@@ -448,22 +390,53 @@ impl<'a> Solver<'a> {
                 }
             }
             Effect::Call { call } => {
-                for location in news.iter() {
+                for location in unseen.iter() {
                     self.call(call, self.memory.locations[location as usize].object);
                 }
             }
             Effect::Escape => {
-                for location in news.iter() {
+                for location in unseen.iter() {
                     self.escape(self.memory.locations[location as usize].object);
                 }
             }
         }
     }
 
-    fn store(&mut self, from: u32, locations: &Set) {
-        for location in locations.iter() {
-            let written = self.written(location);
-            self.graph.include(from, written);
+    /// All locations of objects that have come to have too many become one.
+    fn collapse_objects(&mut self) {
+        if self.memory.collapsed.is_empty() {
+            return;
+        }
+        // They have locations that are no more.
+        self.shared_shifts.clear();
+        let mut retired = Set::default();
+        for object in std::mem::take(&mut self.memory.collapsed) {
+            let locations = self.memory.of_object(object).to_vec();
+            let whole = self.memory.canonical(locations[0]);
+            let (read, held) = (self.read(whole), self.held(whole));
+            self.graph.include(held, read);
+            for location in locations {
+                for (node, whole) in [
+                    (&mut self.memory.read[location as usize], read),
+                    (&mut self.memory.written[location as usize], held),
+                ] {
+                    if let Some(node) = node.replace(whole) {
+                        self.graph.same(whole, node);
+                    }
+                }
+                if location != whole {
+                    retired.insert(location);
+                }
+            }
+            for at in 0..self.memory.watchers(object).len() {
+                let (copy, source) = self.memory.watchers(object)[at];
+                self.channel(copy, source, whole);
+            }
+        }
+        let memory = &self.memory;
+        let Graph { sets, news, unseen, .. } = &mut self.graph;
+        for set in sets.iter_mut().chain(news).chain(unseen) {
+            set.replace(&retired, |location| memory.canonical(location));
         }
     }
 
@@ -485,11 +458,17 @@ impl<'a> Solver<'a> {
         node
     }
 
-    /// The node of what is written at a location.
-    fn written(&mut self, location: u32) -> u32 {
+    /// The node to which a store at a location goes, if there can be one.
+    fn written(&mut self, location: u32) -> Option<u32> {
         if location == Memory::UNKNOWN {
-            return Variable::ESCAPED.0;
+            return Some(Variable::ESCAPED.0);
         }
+        let object = self.memory.locations[location as usize].object;
+        (!self.problem.objects[object.0 as usize].is_constant).then(|| self.held(location))
+    }
+
+    /// The node of what a location holds.
+    fn held(&mut self, location: u32) -> u32 {
         if let Some(node) = self.memory.written[location as usize] {
             return node;
         }
@@ -526,11 +505,12 @@ impl<'a> Solver<'a> {
 
     /// What is written at `location` is copied, if it is in the part of the object from `source` on that is.
     fn channel(&mut self, copy: u32, source: u32, location: u32) {
+        let end = self.memory.end(self.memory.locations[source as usize].object);
         let [source, at] = [source, location].map(|location| self.memory.locations[location as usize].offsets);
-        if let Some(relative) = self.copies[copy as usize].relative(source, at) {
+        if let Some(relative) = self.copies[copy as usize].relative(source, at, end) {
             let channel = self.channel_node(copy, relative);
-            let written = self.written(location);
-            self.graph.include(written, channel);
+            let held = self.held(location);
+            self.graph.include(held, channel);
         }
     }
 
@@ -542,16 +522,16 @@ impl<'a> Solver<'a> {
         let channel = self.graph.node();
         self.copies[copy as usize].channels.push((relative, channel));
         self.copies[copy as usize].numbers.insert(relative, channel);
-        for at in 0..self.copies[copy as usize].targets.len() {
-            let target = self.copies[copy as usize].targets[at];
+        let targets: Vec<u32> = self.copies[copy as usize].targets.iter().collect();
+        for target in targets {
             self.connect(channel, relative, target);
         }
         channel
     }
 
     fn connect(&mut self, channel: u32, relative: Offsets, target: u32) {
-        if let Some(location) = self.memory.copied_to(target, relative) {
-            let written = self.written(location);
+        let location = self.memory.copied_to(target, relative);
+        if let Some(written) = self.written(location) {
             self.graph.include(channel, written);
         }
     }
@@ -571,10 +551,9 @@ impl<'a> Solver<'a> {
         let Some(function) = &self.problem.objects[object.0 as usize].function else {
             return;
         };
-        if self.callees[call as usize].0.contains(&object) {
+        if !self.callees[call as usize].0.insert(object) {
             return;
         }
-        self.callees[call as usize].0.push(object);
         for (argument, parameter) in arguments.iter().zip(&function.parameters) {
             if let (Some(argument), Some(parameter)) = (argument, parameter) {
                 self.graph.include(argument.0, parameter.0);
@@ -582,25 +561,11 @@ impl<'a> Solver<'a> {
         }
         if let Some(further) = function.further {
             for argument in arguments.iter().skip(function.parameters.len()).flatten() {
-                self.late_store(further.0, argument.0);
+                self.store(further.0, argument.0);
             }
         }
         if let (Some(from), Some(to)) = (function.result, result) {
             self.graph.include(from.0, to.0);
-        }
-    }
-
-    /// A store that was found while solving.
-    fn late_store(&mut self, pointer: u32, from: u32) {
-        let store = self.stores.len() as u32;
-        let (pointer, from) = (self.graph.find(pointer), self.graph.find(from));
-        self.graph.effects[pointer as usize].push(Effect::Store { store });
-        self.graph.effects[from as usize].push(Effect::Stored { store });
-        let started = !self.graph.sets[from as usize].is_empty();
-        self.stores.push(StoreState { pointer, from, started });
-        if started {
-            let set = self.graph.sets[pointer as usize].clone();
-            self.store(from, &set);
         }
     }
 
@@ -613,7 +578,7 @@ impl<'a> Solver<'a> {
                 self.graph.include(self.unknown, parameter.0);
             }
             if let Some(further) = function.further {
-                self.late_store(further.0, self.unknown);
+                self.store(further.0, self.unknown);
             }
             if let Some(result) = function.result {
                 self.graph.include(result.0, Variable::ESCAPED.0);
@@ -621,9 +586,11 @@ impl<'a> Solver<'a> {
             return;
         }
         let anywhere = self.memory.anywhere(object);
-        let (read, written) = (self.read(anywhere), self.written(anywhere));
+        let read = self.read(anywhere);
         self.graph.include(read, Variable::ESCAPED.0);
-        self.graph.include(self.unknown, written);
+        if let Some(written) = self.written(anywhere) {
+            self.graph.include(self.unknown, written);
+        }
     }
 
     fn finish(mut self) -> Solution {
@@ -640,9 +607,11 @@ impl<'a> Solver<'a> {
                 sets.len() as u32 - 1
             });
         }
-        for callees in &mut self.callees {
-            callees.0.sort();
-        }
+        let calls = self.callees.into_iter().map(|(callees, is_open)| {
+            let mut callees: Vec<ObjectId> = callees.into_iter().collect();
+            callees.sort();
+            (callees, is_open)
+        });
         Solution {
             statistics: Statistics {
                 variables: self.problem.variables as usize,
@@ -652,11 +621,12 @@ impl<'a> Solver<'a> {
                 inclusions,
                 locations: self.memory.locations.len(),
                 rounds: self.rounds,
+                work: self.graph.work,
             },
             locations: self.memory.locations,
             representative,
             sets,
-            calls: self.callees,
+            calls: calls.collect(),
             escaped: self.escaped,
         }
     }

@@ -36,8 +36,14 @@ impl Generator {
                         self.external(&name(callee), &arguments, &operands, result, call);
                         return;
                     }
-                    let result = result.map(|result| self.fresh(call, callee, result));
-                    self.direct(callee, &arguments, result);
+                    match self.clone_at(callee, &operands) {
+                        Some(known) => self.direct(known, &arguments, result),
+                        None => {
+                            let result = result.map(|result| self.fresh(call, callee, result));
+                            let known = self.declare(callee);
+                            self.direct(known, &arguments, result);
+                        }
+                    }
                 }
                 LLVMValueKind::LLVMInlineAsmValueKind => self.assembly(call, &operands),
                 _ => {
@@ -55,9 +61,7 @@ impl Generator {
         }
     }
 
-    unsafe fn direct(&mut self, callee: LLVMValueRef, arguments: &[Option<Variable>], result: Option<Variable>) {
-        // SAFETY: a function with a body.
-        let known = unsafe { self.declare(callee) };
+    fn direct(&mut self, known: Function, arguments: &[Option<Variable>], result: Option<Variable>) {
         let Function {
             parameters,
             further,
@@ -141,7 +145,7 @@ impl Generator {
                     self.constraints.push(Constraint::CopyMemory { to, from, length });
                 }
             } else if is("va_start") {
-                let Function { further, .. } = self.declare(function);
+                let Function { further, .. } = self.at_hand(function);
                 if let (Some(list), Some(further)) = (operands.first().and_then(|list| self.value(*list)), further) {
                     for offset in [8, 16] {
                         let at = self.constraints.shifted(list, Shift::By(offset));

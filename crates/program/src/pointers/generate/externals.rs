@@ -357,6 +357,11 @@ fn acts(name: &str) -> Option<&'static [Act]> {
     })
 }
 
+/// Whether the function returns memory that is new.
+pub(super) fn is_allocator(name: &str) -> bool {
+    acts(name).is_some_and(|acts| acts.iter().any(|act| matches!(act, Act::New(_) | Act::Map)))
+}
+
 impl Generator {
     /// A call of a function without bitcode. `operands` are the values of the arguments, if they are known; `at` is the call, or the function.
     pub(super) unsafe fn external(
@@ -398,7 +403,7 @@ impl Generator {
                 // SAFETY: the operands are live values.
                 let mut size = sizes
                     .iter()
-                    .map(|index| unsafe { constant_number(*operands.get(*index)?) });
+                    .map(|index| unsafe { self.number(*operands.get(*index)?, 0) });
                 let size = size.try_fold(1u32, |product, size| product.checked_mul(u32::try_from(size?).ok()?));
                 let end = size.filter(|_| !sizes.is_empty()).unwrap_or(UNKNOWN_SIZE);
                 if let Some(result) = result {

@@ -6,6 +6,7 @@
 //! A local variable that is only ever loaded and stored is no object but a pointer itself (at `-O0`, most are); all loads of it are one variable
 //! with it, since order does not count here.
 
+mod allocators;
 mod calls;
 mod externals;
 mod instructions;
@@ -19,6 +20,8 @@ use llvm_sys::prelude::{LLVMBasicBlockRef, LLVMModuleRef, LLVMTypeRef, LLVMValue
 use llvm_sys::target::{LLVMABISizeOfType, LLVMGetModuleDataLayout, LLVMTargetDataRef};
 use llvm_sys::{LLVMLinkage, LLVMOpcode, LLVMTypeKind, LLVMValueKind};
 use rustc_hash::FxHashMap;
+
+use allocators::{Allocators, Frame};
 
 use super::ObjectKind;
 use super::constraints::{Constraint, Constraints, Function, ObjectId, Variable};
@@ -38,6 +41,8 @@ pub struct Generated {
     pub fresh: FxHashMap<ObjectId, Variable>,
     /// The instruction of each [`Constraint::Call`], in their order.
     pub calls: Vec<LLVMValueRef>,
+    /// The variables of values in the clones of their functions.
+    pub clones: FxHashMap<LLVMValueRef, Vec<Variable>>,
 }
 
 pub fn constraints(module: &Module) -> Generated {
@@ -56,6 +61,7 @@ pub fn constraints(module: &Module) -> Generated {
             objects: generator.objects,
             fresh: generator.fresh,
             calls: generator.calls,
+            clones: generator.clones,
         }
     }
 }
@@ -78,8 +84,14 @@ struct Generator {
     calls: Vec<LLVMValueRef>,
     fresh: FxHashMap<ObjectId, Variable>,
     unknown: Option<Variable>,
+    /// The one object of all constants of numbers.
+    plain_constants: Option<ObjectId>,
     no_alias: u32,
     by_value: u32,
+    allocators: Allocators,
+    /// The clones that are being made, each in that before it.
+    frames: Vec<Frame>,
+    clones: FxHashMap<LLVMValueRef, Vec<Variable>>,
 }
 
 impl Generator {
@@ -102,8 +114,12 @@ impl Generator {
             calls: Vec::new(),
             fresh: FxHashMap::default(),
             unknown: None,
+            plain_constants: None,
             no_alias: kind("noalias"),
             by_value: kind("byval"),
+            allocators: Allocators::default(),
+            frames: Vec::new(),
+            clones: FxHashMap::default(),
         }
     }
 
@@ -158,6 +174,7 @@ impl Generator {
                     self.declare(function);
                 }
             }
+            self.find_allocators(&functions);
             let mut global = LLVMGetFirstGlobal(module);
             while !global.is_null() {
                 self.global(global);
@@ -189,22 +206,7 @@ impl Generator {
         }
         // SAFETY: a function.
         unsafe {
-            let ty = LLVMGlobalGetValueType(function);
-            let mut parameters = Vec::new();
-            for index in 0..LLVMCountParams(function) {
-                let parameter = LLVMGetParam(function, index);
-                parameters.push(self.parameter(function, parameter, index));
-            }
-            let is_variadic = LLVMIsFunctionVarArg(ty) != 0;
-            let further = is_variadic.then(|| self.pointer_to(ObjectKind::Arguments(function), 0));
-            let result = self
-                .is_carrier(LLVMGetReturnType(ty))
-                .then(|| self.constraints.variable());
-            let function_record = Function {
-                parameters,
-                further,
-                result,
-            };
+            let function_record = self.record(function);
             self.functions.insert(function, function_record.clone());
             let object = self.global_object(function);
             self.constraints.objects[object.0 as usize].function = Some(function_record.clone());
@@ -220,6 +222,38 @@ impl Generator {
                 self.external(&name(function), &parameters, &[], result, function);
             }
             function_record
+        }
+    }
+
+    /// Variables for a function's parameters and result, in the clone that is being made or the function itself.
+    unsafe fn record(&mut self, function: LLVMValueRef) -> Function {
+        // SAFETY: a function.
+        unsafe {
+            let ty = LLVMGlobalGetValueType(function);
+            let mut parameters = Vec::new();
+            for index in 0..LLVMCountParams(function) {
+                let parameter = LLVMGetParam(function, index);
+                parameters.push(self.parameter(function, parameter, index));
+            }
+            let is_variadic = LLVMIsFunctionVarArg(ty) != 0;
+            let further = is_variadic.then(|| self.pointer_to(ObjectKind::Arguments(function), 0));
+            let result = self
+                .is_carrier(LLVMGetReturnType(ty))
+                .then(|| self.constraints.variable());
+            Function {
+                parameters,
+                further,
+                result,
+            }
+        }
+    }
+
+    /// The variables of the function whose body is at hand: of the clone, if it is one.
+    unsafe fn at_hand(&mut self, function: LLVMValueRef) -> Function {
+        match self.frames.last() {
+            Some(frame) => frame.record.clone(),
+            // SAFETY: a function.
+            None => unsafe { self.declare(function) },
         }
     }
 
@@ -267,6 +301,22 @@ impl Generator {
             return *object;
         }
         // SAFETY: a global value.
+        if unsafe { self.is_plain_constant(global) } {
+            let object = match self.plain_constants {
+                Some(object) => object,
+                None => self.object(ObjectKind::Constants, 0),
+            };
+            self.constraints.objects[object.0 as usize].is_constant = true;
+            self.plain_constants = Some(object);
+            self.globals.insert(global, object);
+            return object;
+        }
+        // SAFETY: a global value.
+        let is_constant = unsafe {
+            !LLVMIsAGlobalVariable(global).is_null() && LLVMIsGlobalConstant(global) != 0
+                || !LLVMIsAFunction(global).is_null()
+        };
+        // SAFETY: a global value.
         let (kind, end) = unsafe {
             match LLVMGetValueKind(global) {
                 LLVMValueKind::LLVMFunctionValueKind => (ObjectKind::Function(global), 0),
@@ -282,8 +332,24 @@ impl Generator {
             }
         };
         let object = self.object(kind, end);
+        self.constraints.objects[object.0 as usize].is_constant = is_constant;
         self.globals.insert(global, object);
         object
+    }
+
+    /// A constant of numbers alone.
+    unsafe fn is_plain_constant(&mut self, global: LLVMValueRef) -> bool {
+        // SAFETY: a global value, which has an initialiser if it is a variable and no declaration.
+        unsafe {
+            !LLVMIsAGlobalVariable(global).is_null()
+                && LLVMIsGlobalConstant(global) != 0
+                && LLVMIsDeclaration(global) == 0
+                && {
+                    let initial = LLVMGetInitializer(global);
+                    LLVMGetValueKind(initial) == LLVMValueKind::LLVMConstantDataArrayValueKind
+                        || !self.is_carrier(LLVMTypeOf(initial))
+                }
+        }
     }
 
     /// Stores the pointers of a constant at an offset of an object.
@@ -309,9 +375,8 @@ impl Generator {
                 }
                 _ => {
                     let Some(value) = self.value(constant) else { return };
-                    let at = self.constraints.variable();
-                    self.constraints.push(Constraint::Address { to: at, object, offset });
-                    self.constraints.store(at, value);
+                    let from = value;
+                    self.constraints.push(Constraint::Initialise { object, offset, from });
                 }
             }
         }
@@ -320,7 +385,7 @@ impl Generator {
     unsafe fn body(&mut self, function: LLVMValueRef) {
         // SAFETY: a function with a body.
         unsafe {
-            let Function { result, .. } = self.declare(function);
+            let Function { result, .. } = self.at_hand(function);
             for block in blocks(function) {
                 let mut instruction = LLVMGetFirstInstruction(block);
                 while !instruction.is_null() {
@@ -391,6 +456,16 @@ fn blocks(function: LLVMValueRef) -> impl Iterator<Item = LLVMBasicBlockRef> {
     std::iter::successors((!first.is_null()).then_some(first), |block| {
         // SAFETY: a block of the function.
         let next = unsafe { LLVMGetNextBasicBlock(*block) };
+        (!next.is_null()).then_some(next)
+    })
+}
+
+fn instructions(block: LLVMBasicBlockRef) -> impl Iterator<Item = LLVMValueRef> {
+    // SAFETY: a block, and its instructions.
+    let first = unsafe { LLVMGetFirstInstruction(block) };
+    std::iter::successors((!first.is_null()).then_some(first), |instruction| {
+        // SAFETY: an instruction of the block.
+        let next = unsafe { LLVMGetNextInstruction(*instruction) };
         (!next.is_null()).then_some(next)
     })
 }

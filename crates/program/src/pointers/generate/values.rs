@@ -12,7 +12,13 @@ use crate::pointers::offsets::Shift;
 impl Generator {
     /// The variable of a value; `None` if it cannot point anywhere: null, a number, too narrow.
     pub(super) unsafe fn value(&mut self, value: LLVMValueRef) -> Option<Variable> {
-        if let Some(known) = self.values.get(&value) {
+        // SAFETY: a live value.
+        let is_own = unsafe { !LLVMIsAInstruction(value).is_null() || !LLVMIsAArgument(value).is_null() };
+        let known = match self.frames.last() {
+            Some(frame) if is_own => frame.values.get(&value),
+            _ => self.values.get(&value),
+        };
+        if let Some(known) = known {
             return *known;
         }
         // SAFETY: a live value.
@@ -24,7 +30,10 @@ impl Generator {
                 _ => self.constant(value),
             }
         };
-        self.values.insert(value, variable);
+        match self.frames.last_mut() {
+            Some(frame) if is_own => _ = frame.values.insert(value, variable),
+            _ => _ = self.values.insert(value, variable),
+        }
         variable
     }
 
@@ -203,7 +212,11 @@ impl Generator {
     /// The variable of what a local variable holds.
     pub(super) fn local(&mut self, pointer: LLVMValueRef) -> Variable {
         let constraints = &mut self.constraints;
-        *self.contents.entry(pointer).or_insert_with(|| constraints.variable())
+        let contents = self
+            .frames
+            .last_mut()
+            .map_or(&mut self.contents, |frame| &mut frame.contents);
+        *contents.entry(pointer).or_insert_with(|| constraints.variable())
     }
 }
 
