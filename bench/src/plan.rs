@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use crashproof_program::Program;
-use crashproof_program::pointers::PointsTo;
+use crashproof_program::pointers::{Callees, ObjectId, PointsTo};
 use crashproof_repair::ir::{self, Value};
 use crashproof_repair::observed::Observed;
 use crashproof_repair::plan::{Edit, PlanOptions, plan};
 use crashproof_report::{DurableBy, DurableByKind, Finding, Frame, Kind, Severity};
 use inkwell::context::Context;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 const FINDINGS: usize = 200;
 /// Frames of an invented stack.
@@ -34,12 +34,14 @@ pub fn measure(binary: &Path, findings: Option<&str>) {
         peak_megabytes()
     );
     let start = Instant::now();
-    let statistics = PointsTo::of(&program.module).statistics();
+    let points_to = program.points_to();
+    let statistics = points_to.statistics();
     println!(
         "pointer analysis: {:.2} s, {:.0} MB; {statistics:?}",
         start.elapsed().as_secs_f64(),
         peak_megabytes()
     );
+    quality(&functions, points_to);
     let findings = invent(&functions, wanted);
     let start = Instant::now();
     let plan = plan(&program, &findings, &Observed::default(), &PlanOptions::default());
@@ -47,8 +49,23 @@ pub fn measure(binary: &Path, findings: Option<&str>) {
         .fixes
         .iter()
         .filter(|fix| matches!(fix.edit, Edit::Subprogram { .. }));
+    let scores = plan
+        .fixes
+        .iter()
+        .flat_map(|fix| &fix.candidates)
+        .filter_map(|candidate| candidate.score);
+    let scores: BTreeSet<i64> = scores.collect();
+    let hoisting = plan.fixes.iter().filter(|fix| fix.candidates.len() > 1);
+    let (telling, all) = hoisting.fold((0, 0), |(telling, all), fix| {
+        let scores: BTreeSet<i64> = fix.candidates.iter().filter_map(|candidate| candidate.score).collect();
+        (telling + usize::from(scores.len() > 1), all + 1)
+    });
     println!(
-        "planning (pointer analysis included): {} findings, {:.2} s, {:.0} MB; {} fixes, {} of them persistent subprograms, {} copies, {} left",
+        "{all} fixes had a choice; in {telling} of them the scores differ ({} different scores)",
+        scores.len()
+    );
+    println!(
+        "planning (after the pointer analysis): {} findings, {:.2} s, {:.0} MB; {} fixes, {} of them persistent subprograms, {} copies, {} left",
         findings.len(),
         start.elapsed().as_secs_f64(),
         peak_megabytes(),
@@ -56,6 +73,39 @@ pub fn measure(binary: &Path, findings: Option<&str>) {
         subprograms.count(),
         plan.clones.len(),
         plan.left.len()
+    );
+}
+
+/// What the pointer analysis can say of stores through pointers, and of calls.
+fn quality(functions: &[Value], points_to: &PointsTo) {
+    let (mut unknown, mut known) = (0, Vec::new());
+    let (mut closed, mut open) = (0, 0);
+    for instruction in functions.iter().flat_map(|function| function.instructions()) {
+        if instruction.is_indirect_call() {
+            match points_to.callees(instruction.raw()) {
+                Callees::Closed(_) => closed += 1,
+                Callees::Open(_) => open += 1,
+            }
+        }
+        let pointer = instruction.store_pointer();
+        let Some(pointer) =
+            pointer.filter(|pointer| !pointer.base().is_alloca() && !pointer.base().is_global_variable())
+        else {
+            continue;
+        };
+        let objects = points_to.objects(pointer.raw());
+        match objects.contains(&ObjectId::UNKNOWN) {
+            true => unknown += 1,
+            false => known.push(objects.len()),
+        }
+    }
+    known.sort_unstable();
+    let at = |share: usize| known.get(known.len() * share / 100).copied().unwrap_or(0);
+    println!(
+        "stores through pointers: {unknown} perhaps to unknown memory, {} to so many objects: {} (median), {} (90%); calls through pointers: {closed} closed, {open} open",
+        known.len(),
+        at(50),
+        at(90)
     );
 }
 

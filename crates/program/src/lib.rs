@@ -11,6 +11,7 @@ mod link;
 mod overview;
 pub mod pointers;
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,7 @@ use inkwell::module::Module;
 
 pub use calls::CallGraph;
 pub use overview::Overview;
+use pointers::PointsTo;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
@@ -39,19 +41,33 @@ pub struct Program<'context> {
     pub files: Vec<(PathBuf, ModuleSites)>,
     /// What could not be had: libraries that were not found, modules that were left out, each with the reason.
     pub warnings: Vec<String>,
+    points_to: OnceCell<PointsTo<'context>>,
 }
 
 impl<'context> Program<'context> {
+    /// A program that is this module.
+    pub fn of(module: Module<'context>) -> Program<'context> {
+        Program {
+            module,
+            files: Vec::new(),
+            warnings: Vec::new(),
+            points_to: OnceCell::new(),
+        }
+    }
+
+    /// Where its pointers point to, worked out when it is first asked: of the module as it was then.
+    pub fn points_to(&self) -> &PointsTo<'_> {
+        self.points_to
+            .get_or_init(|| PointsTo::as_long_as_the_module(&self.module))
+    }
+
     pub fn load(binary: &Path, context: &'context Context) -> Result<Program<'context>, ProgramError> {
         let (paths, missing) = libraries::closure(binary);
-        let mut program = Program {
-            module: context.create_module("program"),
-            files: Vec::new(),
-            warnings: missing
-                .iter()
-                .map(|name| format!("the library {name} was not found"))
-                .collect(),
-        };
+        let mut program = Program::of(context.create_module("program"));
+        let missing = missing.iter();
+        program.warnings = missing
+            .map(|name| format!("the library {name} was not found"))
+            .collect();
         let mut linked: BTreeSet<u64> = BTreeSet::new();
         for (index, path) in paths.into_iter().enumerate() {
             let read = read_bitcode(&path).and_then(|bitcode| Ok((bitcode, ModuleSites::read(&path)?)));

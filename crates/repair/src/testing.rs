@@ -42,11 +42,7 @@ impl<'context> Snippet<'context> {
             .expect("clang-19");
         assert!(status.success());
         let module = Module::parse_bitcode_from_path(&bitcode, context).expect("bitcode");
-        let program = Program {
-            module,
-            files: Vec::new(),
-            warnings: Vec::new(),
-        };
+        let program = Program::of(module);
         Snippet { program, text, path }
     }
 

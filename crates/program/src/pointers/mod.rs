@@ -106,6 +106,11 @@ pub struct PointsTo<'m> {
 
 impl<'m> PointsTo<'m> {
     pub fn of(module: &'m Module) -> PointsTo<'m> {
+        PointsTo::as_long_as_the_module(module)
+    }
+
+    /// For who keeps it beside the module: nothing in it may be used when that is gone.
+    pub(crate) fn as_long_as_the_module(module: &Module) -> PointsTo<'m> {
         let generated = generate::constraints(module);
         let mut constraints = generated.constraints;
         // Offsets are told apart up to where each object ends, then less far, then not at all; if that is not enough, pointers may point anywhere.

@@ -23,7 +23,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crashproof_program::Program;
-use crashproof_program::pointers::PointsTo;
 use crashproof_report::Finding;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
@@ -65,19 +64,19 @@ pub fn plan(program: &Program, findings: &[Finding], observed: &Observed, option
         planner.phases(needs, &NoAliases, &mut plan);
         return plan;
     }
-    let points_to = PointsTo::of(&program.module);
+    let points_to = program.points_to();
     let mode = if options.trace_aliases {
         Mode::Trace
     } else {
         Mode::Program
     };
     let functions = ir::functions(&program.module);
-    let heuristic = Heuristic::new(functions, &points_to, &planner.writes(&needs), mode);
+    let heuristic = Heuristic::new(functions, points_to, &planner.writes(&needs), mode);
     planner.phases(needs, &heuristic, &mut plan);
     if may_remove {
         let redundant = Redundant {
             locator: &planner.locator,
-            points_to: &points_to,
+            points_to,
         };
         redundant.remove(findings, &mut plan);
     }

@@ -13,7 +13,7 @@ use llvm_sys::prelude::LLVMValueRef;
 
 use crate::pointers::{Callees, PointsTo};
 
-fn module<'context>(source: &str, extension: &str, context: &'context Context) -> Module<'context> {
+pub(super) fn module<'context>(source: &str, extension: &str, context: &'context Context) -> Module<'context> {
     let folder = tempfile::tempdir().unwrap();
     let (file, bitcode) = (
         folder.path().join(format!("program.{extension}")),
@@ -40,7 +40,7 @@ fn module<'context>(source: &str, extension: &str, context: &'context Context) -
 }
 
 /// Both pointers are stored to variables that are known by their names.
-const PRELUDE: &str = "
+pub(super) const PRELUDE: &str = "
 #include <stdlib.h>
 #include <string.h>
 #include <stdint.h>

@@ -85,7 +85,7 @@ fn is_covered(location: &Location, by: &[Location]) -> bool {
 }
 
 /// Each location of the first is one of the second, or part of one.
-fn within(first: &[Location], second: &[Location]) -> bool {
+pub(super) fn within(first: &[Location], second: &[Location]) -> bool {
     first.iter().all(|location| is_covered(location, second))
 }
 
@@ -106,7 +106,7 @@ fn same_calls(solution: &Solution, naive: &Naive) -> bool {
 }
 
 /// The problem with those shifts in the place of its own.
-fn stepped(problem: &Constraints, shifts: Vec<Option<Shift>>) -> Constraints {
+pub(super) fn stepped(problem: &Constraints, shifts: Vec<Option<Shift>>) -> Constraints {
     let mut stepped = problem.clone();
     let mut shifts = shifts.into_iter();
     for constraint in &mut stepped.constraints {
