@@ -3,10 +3,11 @@
 //! second, the memory of checking a long trace, crash testing in states per second, and the strategies of crash testing side by
 //! side. Run it with `make bench`; with the argument `crash`, `cc` or
 //! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` it does this part only, with `parts` it measures single parts of the runtime, with
-//! `plan BINARY` the planning of a repair.
+//! `plan BINARY` the planning of a repair, with `litmus [SECONDS]` the repair of PMBugAssist's table 3 and, for so long a row, its own encoding.
 
 mod cc;
 mod crash;
+mod litmus;
 mod measure;
 mod parts;
 mod plan;
@@ -40,6 +41,10 @@ fn main() {
         Some("plan") => {
             let binary = argument(1).expect("plan BINARY [FINDINGS]: a program built by crashproof cc");
             return plan::measure(Path::new(binary), argument(2));
+        }
+        Some("litmus") => {
+            let seconds = argument(1).map(|seconds| seconds.parse().expect("litmus [SECONDS]"));
+            return litmus::measure(seconds.unwrap_or(600));
         }
         Some("parts") => return parts::measure(&root, folder.path()),
         Some("repair") => return repair::measure(&root, &tool, folder.path(), argument(1)),

@@ -16,6 +16,7 @@ mod moves;
 mod needs;
 mod parse;
 mod part;
+pub mod reference;
 mod render;
 mod repair;
 pub mod rows;

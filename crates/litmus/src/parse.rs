@@ -118,10 +118,34 @@ impl<'a> Parser<'a> {
                 )));
             }
         }
+        let times = words.next();
+        if let Some(times) = times {
+            self.times(first, times)?;
+        }
         match words.next() {
             Some(extra) => Err(extra.error(format!("`{}` is too much", extra.text))),
             None => Ok(()),
         }
+    }
+
+    /// `x1000` after an operation: how often its line of source ran.
+    fn times(&mut self, first: Word, word: Word) -> Result<(), ParseError> {
+        let Some(digits) = word.text.strip_prefix('x').filter(|_| first.text != "require") else {
+            return Err(word.error(format!("`{}` is too much", word.text)));
+        };
+        let wrong = || {
+            word.error(format!(
+                "`{}` is no number of times: give x and a number from 1, as x1000",
+                word.text
+            ))
+        };
+        let times = digits.parse().ok().filter(|&times| times > 0).ok_or_else(wrong)?;
+        // The operation is the last.
+        self.litmus.times.resize(self.litmus.ops.len(), 1);
+        if let Some(last) = self.litmus.times.last_mut() {
+            *last = times;
+        }
+        Ok(())
     }
 
     fn thread(&mut self, name: &str, word: Word) -> Result<u32, ParseError> {
@@ -220,6 +244,9 @@ impl<'a> Parser<'a> {
                     self.litmus.properties.push(Property::Before(before, after));
                 }
             }
+        }
+        if !self.litmus.times.is_empty() {
+            self.litmus.times.resize(self.litmus.ops.len(), 1);
         }
         Ok(self.litmus)
     }

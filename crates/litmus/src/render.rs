@@ -50,6 +50,9 @@ impl Litmus {
         let mut text = String::new();
         for line in &repair.lines {
             text.push_str(&Line(self, &line.op).to_string());
+            if line.times > 1 {
+                text.push_str(&format!(" x{}", line.times));
+            }
             text.push_str(match (line.added, line.moved) {
                 (true, _) => "  # added",
                 (_, true) => "  # moved",
@@ -67,8 +70,11 @@ impl Litmus {
 
 impl Display for Litmus {
     fn fmt(&self, f: &mut Formatter) -> Result {
-        for op in &self.ops {
-            writeln!(f, "{}", Line(self, op))?;
+        for (at, op) in self.ops.iter().enumerate() {
+            match self.times(at) {
+                1 => writeln!(f, "{}", Line(self, op))?,
+                times => writeln!(f, "{} x{times}", Line(self, op))?,
+            }
         }
         for &property in &self.properties {
             writeln!(f, "{}", self.property(property))?;

@@ -45,6 +45,8 @@ pub struct Repair {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairedLine {
     pub op: Op,
+    /// How often its line of source ran; 1 for what is added.
+    pub times: u32,
     pub added: bool,
     pub moved: bool,
 }
@@ -252,6 +254,7 @@ fn finish(litmus: &Litmus, sequence: Vec<Placed>, least: Least) -> Result<Repair
         lines: lines
             .map(|((op, original), &moved)| RepairedLine {
                 op,
+                times: original.map_or(1, |at| litmus.times(at)),
                 added: original.is_none(),
                 moved,
             })
