@@ -55,6 +55,11 @@ impl Litmus {
         self.times.get(op).copied().unwrap_or(1).max(1)
     }
 
+    /// Whether it makes a difference where a fence is added.
+    fn is_weighted(&self) -> bool {
+        self.times.windows(2).any(|pair| pair[0] != pair[1])
+    }
+
     /// How often something would run that is added before this operation: before it, or after the one before it.
     fn times_between(&self, op: usize) -> u32 {
         match op {

@@ -10,7 +10,7 @@ pub struct Moving {
     /// Each with its component: contradicted pairs that share a store are of one.
     pub movable: Vec<(StoreId, usize)>,
     /// How many of each component move: as many as have to.
-    pub budgets: Vec<u8>,
+    pub budgets: Vec<u16>,
     /// Orders between two stores of which one is movable.
     pub order: Vec<(StoreId, StoreId)>,
 }
@@ -46,7 +46,7 @@ impl Moving {
         }
         Moving {
             movable,
-            budgets: of_pairs.iter().map(|pairs| matching(pairs).min(255) as u8).collect(),
+            budgets: of_pairs.iter().map(|pairs| matching(pairs) as u16).collect(),
             order: kept,
         }
     }
@@ -109,7 +109,7 @@ pub enum Step {
 pub struct Part {
     pub steps: Vec<Step>,
     pub movable: Vec<(StoreId, usize)>,
-    pub budgets: Vec<u8>,
+    pub budgets: Vec<u16>,
     pub order: Vec<(StoreId, StoreId)>,
     /// For each thread, further fences that may be taken from where they are.
     pub spare: Vec<Vec<usize>>,

@@ -7,14 +7,16 @@
 //!   matching (Dilworth, König). Any such choice can be completed: what must come before what is free of circles. Which of them move,
 //!   and whereto, is chosen together with the fences.
 //! - If none moves and adding in place meets a lower bound, that is it ([`crate::intervals`]).
-//! - Else every order of the stores that moves as few is looked at, the most promising by the lower bounds first, and for each the exact problem is
-//!   solved ([`crate::exact`]) on the part of the sequence that matters: first for the needs that are not met, then with every need that the
-//!   solution turned out to break, until it breaks none. A solution with fewer needs that meets them all is least for all.
+//! - Else the exact problem is solved ([`crate::search`]) on the part of the sequence that matters ([`crate::part`]): first for the needs that are not met,
+//!   then with every need that the solution turned out to break, until it breaks none. A solution with fewer needs that meets them all is least
+//!   for all.
+//!
+//! An added fence counts as often as it runs ([`Litmus::times`]), an added flush as often as the store that it flushes.
 //!
 //! What comes out is checked on the model, whatever made it.
 //!
 //! Deviations from the paper: stores need not all be durable, and may overwrite each other (the paper's Φ_mo forbids it); two stores that share
-//! bytes are never swapped; `clflush` is never added.
+//! bytes are never swapped; `clflush` is never added. A required store is flushed itself, even where a non-temporal store overwrites it and the model would forgive that.
 
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,8 @@ use crate::search::{Placed, Search, Solved, Unsolved};
 use crate::verdict::violations_of;
 use crate::{Action, Litmus, Op, Property, StoreId};
 
+/// Most contradicted pairs of stores: two hundred in the wrong order throughout.
+const PAIRS: usize = 20_000;
 /// Most steps spent looking for contradicted pairs.
 const STEPS: usize = 50_000_000;
 
@@ -58,7 +62,7 @@ pub enum Least {
     NothingToDo,
     /// As many disjoint intervals between stores need a fence, or a flush of their line, each.
     Disjoint,
-    /// By the exact program.
+    /// All that would cost less was looked at.
     Exact,
 }
 
@@ -90,7 +94,7 @@ pub fn repair(litmus: &Litmus, limit: Duration) -> Result<Repair, NoRepair> {
     }
     let pairs = contradicted(&order, &index.at).ok_or(NoRepair::TooLarge)?;
     if pairs.is_empty()
-        && litmus.times.is_empty()
+        && !litmus.is_weighted()
         && let Some(added) = add_in_place(litmus, &litmus.ops, &needs)
     {
         let mut before: Vec<Vec<Placed>> = vec![Vec::new(); litmus.ops.len() + 1];
@@ -143,7 +147,7 @@ fn contradicted(order: &Order, at: &[usize]) -> Option<Vec<(StoreId, StoreId)>> 
                 }
             }
         }
-        if steps > STEPS {
+        if steps > STEPS || pairs.len() > PAIRS {
             return None;
         }
     }

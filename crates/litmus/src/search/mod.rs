@@ -110,7 +110,7 @@ pub struct Search<'a> {
     pieces: Vec<Piece>,
     stores: Vec<PartStore>,
     movable: Vec<Movable>,
-    budgets: Vec<u8>,
+    budgets: Vec<u16>,
     entries: Vec<Entry>,
     at_end: Vec<usize>,
     classes: Vec<Class>,
@@ -313,7 +313,7 @@ impl<'a> Search<'a> {
 
     /// The least sequence.
     pub fn solve(&self) -> Result<Vec<Solved>, Unsolved> {
-        let weighted = !self.litmus.times.is_empty();
+        let weighted = self.litmus.is_weighted();
         // Where all that exists is free to be anywhere, it need not be looked at one by one; unless it matters where new fences are.
         let (least, _) = Run::new(self, weighted, None).best()?;
         let (_, path) = Run::new(self, true, Some(least)).best()?;
@@ -334,7 +334,7 @@ impl<'a> Search<'a> {
             from = to + 1;
             (times, at)
         };
-        if self.litmus.times.is_empty() {
+        if !self.litmus.is_weighted() {
             return positions.chain([ops]).map(|at| (1, at)).collect();
         }
         positions.chain([ops]).map(best).collect()

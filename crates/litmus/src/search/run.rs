@@ -40,7 +40,7 @@ struct State {
     next: u32,
     movable: Vec<u8>,
     /// How many stores of each component have moved.
-    used: Vec<u8>,
+    used: Vec<u16>,
     entries: Vec<u64>,
 }
 
@@ -203,7 +203,10 @@ impl<'a> Run<'a> {
         let flushes = flushes.iter().zip(&self.search.classes);
         let flushed =
             flushes.map(|(count, class)| count.saturating_sub(class.existing as u32).saturating_mul(class.weight));
-        [added.sum::<u32>() + label.extra, flushed.fold(0, u32::saturating_add)]
+        [
+            added.sum::<u32>().saturating_add(label.extra),
+            flushed.fold(0, u32::saturating_add),
+        ]
     }
 
     fn spent(&self, label: &Label) -> Spent {
@@ -316,7 +319,7 @@ impl<'a> Run<'a> {
             if (early || is == LEFT) && self.may_come(&label.state, movable.store) {
                 let mut moved = label.here();
                 moved.state.movable[m] = if early { EARLY } else { PASSED };
-                moved.state.used[movable.component] += u8::from(early);
+                moved.state.used[movable.component] += u16::from(early);
                 found.extend(self.place(moved, movable.store, true));
             }
         }
@@ -444,7 +447,7 @@ impl<'a> Run<'a> {
         self.fence(&mut next, thread).then(|| {
             let (weight, before) = self.gaps[(label.state.next as usize).min(self.pieces.len())];
             next.counts[thread] += 1;
-            next.extra += weight - 1;
+            next.extra = next.extra.saturating_add(weight - 1);
             next.did.push(Did::NewFence(thread, before));
             next
         })

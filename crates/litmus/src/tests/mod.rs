@@ -439,8 +439,42 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in "(store|flush|fence|require|T1:|a|b|0x1|8|#|before|durable| |\n){0,40}") {
+    fn no_text_makes_it_panic(text in "(store|flush|fence|require|T1:|a|b|0x1|8|#|before|durable|x3| |\n){0,40}") {
         let _ = Litmus::parse(&text);
+    }
+
+    #[test]
+    fn weights_move_no_more_stores(litmus in litmus(1..6, 0..5, 1), times in prop::collection::vec(1..4u32, 12)) {
+        let weighted = Litmus { times: times[..litmus.ops.len()].to_vec(), ..litmus.clone() };
+        if let (Ok(plain), Ok(found)) = (repair(&litmus, LIMIT), repair(&weighted, LIMIT)) {
+            prop_assert_eq!(plain.stores_moved, found.stores_moved);
+            prop_assert!(plain.added_fences <= found.added_fences);
+        }
+    }
+}
+
+/// Lines of a litmus file, right and wrong ones.
+const LINES: &str = "((T1: |T2: )?(store|ntstore|rmw) [a-e] (0x0|0x8|64|0x7c|0xffffffffffffffff|200) (8|1|64|200|0|4294967296)( x[0-9]{1,11})?\n\
+    |(T1: )?(flush|clflush) ([a-e]|0|0xffffffffffffffff|70)\n|(T2: )?m?fence( x2)?\n|require (durable [a-e]|[a-e] before [a-e])\n|[a-z0-9: #]{0,9}\n){0,24}";
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_can_be_read_is_judged(text in LINES) {
+        // Only lines that can be read count, or hardly any text could.
+        let mut text = text;
+        while let Err(error) = Litmus::parse(&text) {
+            prop_assert!((1..=text.lines().count()).contains(&error.line) && error.column >= 1, "{}", error);
+            let good = text.lines().enumerate().filter(|(n, _)| n + 1 != error.line);
+            text = good.map(|(_, line)| format!("{line}\n")).collect();
+        }
+        let litmus = parse(&text);
+        match repair(&litmus, LIMIT) {
+            Ok(found) => prop_assert_eq!(violations(&parse(&litmus.repaired(&found))), vec![], "{}", text),
+            Err(NoRepair::Circle(_) | NoRepair::TimedOut(_) | NoRepair::TooLarge) => {}
+            Err(NoRepair::Unsolved) => prop_assert!(false, "{}", text),
+        }
     }
 }
 

@@ -35,8 +35,11 @@ pub fn cut(trace: &Path, window: Option<&Window>) -> Result<String, Error> {
         )
         .into());
     }
+    let mut text = Text {
+        times: times(trace)?,
+        ..Text::default()
+    };
     let mut reader = TraceReader::open(trace)?;
-    let mut text = Text::default();
     while let Some((item, tables)) = reader.next_with_tables()? {
         if let Item::Event(event) = item
             && range.contains(&event.seq)
@@ -65,6 +68,24 @@ pub fn cut(trace: &Path, window: Option<&Window>) -> Result<String, Error> {
         None => out.push_str("# add what is required: require durable NAME, require NAME before NAME\n"),
     }
     Ok(out)
+}
+
+/// How often each place of the program made an event: what is added next to it runs as often.
+fn times(trace: &Path) -> Result<HashMap<StackId, u32>, Error> {
+    let mut reader = TraceReader::open(trace)?;
+    let mut times: HashMap<StackId, u32> = HashMap::new();
+    while let Some((item, _)) = reader.next_with_tables()? {
+        if let Item::Event(event) = item
+            && matches!(
+                event.kind,
+                EventKind::Store { .. } | EventKind::Flush { .. } | EventKind::Fence { .. }
+            )
+        {
+            let count = times.entry(event.stack).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+    Ok(times)
 }
 
 /// The last store to where the first finding about durability is.
@@ -104,11 +125,16 @@ struct Text {
     known_files: Vec<FileId>,
     files: Vec<String>,
     required: Option<String>,
+    times: HashMap<StackId, u32>,
 }
 
 impl Text {
     fn event(&mut self, event: &Event, tables: &Tables, required: Option<u64>) -> Result<(), std::fmt::Error> {
         let thread = event.thread.0 + 1;
+        let times = match self.times.get(&event.stack) {
+            Some(&times) if times > 1 => format!(" x{times}"),
+            _ => String::new(),
+        };
         match &event.kind {
             EventKind::Store { at, data, flags } => {
                 let name = self.name(event.stack, tables);
@@ -121,7 +147,7 @@ impl Text {
                     _ => "store",
                 };
                 let at = self.address(*at, tables);
-                writeln!(self.body, "T{thread}: {word} {name} {at:#x} {}", data.len())
+                writeln!(self.body, "T{thread}: {word} {name} {at:#x} {}{times}", data.len())
             }
             EventKind::Flush { at, kind } => {
                 let word = if *kind == FlushKind::Clflush {
@@ -130,12 +156,12 @@ impl Text {
                     "flush"
                 };
                 let at = self.address(*at, tables);
-                writeln!(self.body, "T{thread}: {word} {at:#x}")
+                writeln!(self.body, "T{thread}: {word} {at:#x}{times}")
             }
             EventKind::Fence {
                 kind: FenceKind::Mfence,
-            } => writeln!(self.body, "T{thread}: mfence"),
-            EventKind::Fence { .. } => writeln!(self.body, "T{thread}: fence"),
+            } => writeln!(self.body, "T{thread}: mfence{times}"),
+            EventKind::Fence { .. } => writeln!(self.body, "T{thread}: fence{times}"),
             EventKind::Sync { file, offset, len } => {
                 let at = PmAddress {
                     file: *file,

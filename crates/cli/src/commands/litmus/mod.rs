@@ -146,7 +146,7 @@ fn summary(repair: &Repair) -> String {
     let why = match repair.least {
         Least::NothingToDo => return "# all properties hold\n".to_owned(),
         Least::Disjoint => "as many spans between stores are disjoint, and each needs one of its own",
-        Least::Exact => "the exact program has no smaller solution",
+        Least::Exact => "a search through all that would change less found nothing",
     };
     format!("# {}\n# the least change: {why}\n", changes.join(", "))
 }
