@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use crashproof_report::{Finding, Kind};
+use crashproof_report::{Finding, Frame, Kind};
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -77,6 +77,7 @@ pub struct Ignore {
     pub kind: Option<Kind>,
     pub function: Option<Pattern>,
     pub file: Option<PathPattern>,
+    pub stack: Option<StackPattern>,
     pub reason: String,
 }
 
@@ -86,6 +87,7 @@ struct RawIgnore {
     kind: Option<Kind>,
     function: Option<Pattern>,
     file: Option<PathPattern>,
+    stack: Option<StackPattern>,
     reason: String,
 }
 
@@ -97,15 +99,20 @@ impl TryFrom<RawIgnore> for Ignore {
             kind,
             function,
             file,
+            stack,
             reason,
         } = raw;
-        if kind.is_none() && function.is_none() && file.is_none() {
-            return Err("an [[ignore]] needs at least one of `kind`, `function` and `file`");
+        if kind.is_none() && function.is_none() && file.is_none() && stack.is_none() {
+            return Err("an [[ignore]] needs at least one of `kind`, `function`, `file` and `stack`");
+        }
+        if reason.trim().is_empty() {
+            return Err("the `reason` of an [[ignore]] is empty: say why, for the next reader");
         }
         Ok(Ignore {
             kind,
             function,
             file,
+            stack,
             reason,
         })
     }
@@ -122,6 +129,7 @@ impl Ignore {
                 .file
                 .as_ref()
                 .is_none_or(|p| finding.file.as_deref().is_some_and(|f| p.matches(f)))
+            && self.stack.as_ref().is_none_or(|p| p.matches(&finding.stack))
     }
 
     /// Whether it is this analysis that has to come up with a finding for it. Without a kind it may be meant for either, and
@@ -142,6 +150,9 @@ impl Ignore {
         }
         if let Some(file) = &self.file {
             parts.push(format!("file \"{}\"", file.text));
+        }
+        if let Some(stack) = &self.stack {
+            parts.push(format!("stack [{}]", stack.text));
         }
         parts.join(", ")
     }
@@ -164,6 +175,67 @@ impl Pattern {
     /// With or without the parameters that a C++ name carries.
     pub fn matches_function(&self, name: &str) -> bool {
         self.0.is_match(name) || name.split_once('(').is_some_and(|(bare, _)| self.0.is_match(bare))
+    }
+}
+
+/// Globs on the functions of a call path, innermost first, as in a suppression of Valgrind: `...` stands for any number of frames,
+/// and what is further out is not looked at.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct StackPattern {
+    text: String,
+    /// `None`: `...`.
+    frames: Vec<Option<Pattern>>,
+}
+
+impl TryFrom<Vec<String>> for StackPattern {
+    type Error = String;
+
+    fn try_from(texts: Vec<String>) -> Result<Self, String> {
+        if texts.iter().all(|text| text == "...") {
+            return Err("`stack` names no function: write the call path, innermost first, as in [\"memcpy\", \"...\", \"main\"]".into());
+        }
+        let frame = |text: &String| match text.as_str() {
+            "..." => Ok(None),
+            _ => Pattern::try_from(text.clone()).map(Some),
+        };
+        let quoted: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
+        Ok(StackPattern {
+            frames: texts.iter().map(frame).collect::<Result<_, String>>()?,
+            text: quoted.join(", "),
+        })
+    }
+}
+
+impl StackPattern {
+    pub fn matches(&self, stack: &[Frame]) -> bool {
+        // Which ends of the pattern's part so far fit the frames so far, as for a glob: linear in both.
+        let mut open = vec![false; self.frames.len() + 1];
+        open[0] = true;
+        let skip = |open: &mut Vec<bool>| {
+            for index in 0..self.frames.len() {
+                open[index + 1] |= open[index] && self.frames[index].is_none();
+            }
+        };
+        skip(&mut open);
+        for frame in stack {
+            if open[self.frames.len()] {
+                break;
+            }
+            let mut next = vec![false; open.len()];
+            for (index, pattern) in self.frames.iter().enumerate().filter(|(index, _)| open[*index]) {
+                match pattern {
+                    None => next[index] = true,
+                    Some(pattern) => {
+                        let name = frame.function.as_deref();
+                        next[index + 1] |= name.is_some_and(|name| pattern.matches_function(name));
+                    }
+                }
+            }
+            open = next;
+            skip(&mut open);
+        }
+        open[self.frames.len()]
     }
 }
 
@@ -384,6 +456,47 @@ mod tests {
         );
         assert!(ignore.function.as_ref().unwrap().matches_function("legacy::put(int)"));
         assert!(ignore.file.as_ref().unwrap().matches("/home/x/src/a.c"));
+    }
+
+    #[test]
+    fn stacks_of_ignores() {
+        let stack: Vec<Frame> = ["memcpy", "put(int)", "apply", "main"]
+            .map(|name| Frame {
+                function: Some(name.to_owned()),
+                ..Frame::default()
+            })
+            .to_vec();
+        let matches = |pattern: &str| {
+            let config = parse(&format!("[[ignore]]\nstack = {pattern}\nreason = \"x\"\n")).unwrap();
+            config.ignores[0].stack.as_ref().unwrap().matches(&stack)
+        };
+        for pattern in [
+            r#"["memcpy"]"#,
+            r#"["mem*", "put", "apply", "main"]"#,
+            r#"["...", "apply"]"#,
+            r#"["memcpy", "...", "main"]"#,
+            r#"["...", "put", "...", "...", "main", "..."]"#,
+        ] {
+            assert!(matches(pattern), "{pattern}");
+        }
+        for pattern in [
+            r#"["put"]"#,
+            r#"["memcpy", "apply"]"#,
+            r#"["...", "main", "apply"]"#,
+            r#"["memcpy", "put", "apply", "main", "_start"]"#,
+        ] {
+            assert!(!matches(pattern), "{pattern}");
+        }
+        for (text, word) in [
+            ("stack = []\nreason = \"x\"", "names no function"),
+            ("stack = [\"...\"]\nreason = \"x\"", "names no function"),
+            ("stack = [\"a{\"]\nreason = \"x\"", "bad pattern"),
+            ("stack = [\"a\"]\nreason = \" \"", "say why"),
+            ("stack = [\"a\"]", "reason"),
+        ] {
+            let error = parse(&format!("[[ignore]]\n{text}\n")).unwrap_err();
+            assert!(error.contains(word) && error.contains("line"), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub enum Relation {
     FlushedFirst,
     MustPersistFirst,
     SnapshottedFirst,
+    NotFlushed,
+    NotFenced,
 }
 
 /// What the message needs beside the kind.
@@ -40,6 +42,8 @@ pub enum Detail {
     Pending,
     /// Index of the rule in the configuration.
     Rule(usize),
+    /// The end of an operation says that it has to be durable.
+    Operation,
 }
 
 impl RawFinding {

@@ -13,6 +13,7 @@ use crashproof_trace::{
 use crate::config::Rule;
 use crate::findings::Findings;
 use crate::mappings::Mappings;
+use crate::oracle::annotation::{Annotation, Annotations, Range};
 use crate::oracle::missing::Missing;
 use crate::oracle::redundant_fence::RedundantFence;
 use crate::oracle::redundant_flush::RedundantFlush;
@@ -22,6 +23,9 @@ use crate::ranges::RangeSet;
 use crate::tag::{OptionalStack, StoreTag};
 use crate::transactions::{Change, Transactions};
 use crashproof_stacks::{Origin, Stacks};
+
+/// Annotations of `crashproof.h` are calls whose names begin so.
+const ANNOTATION: &str = "CRASHPROOF_";
 
 pub struct Pass {
     model: Model,
@@ -45,6 +49,8 @@ pub struct Pass {
     threads: bool,
     /// Processes that have a thread.
     processes: Vec<ProcessId>,
+    /// The program is annotated: there is an oracle for that.
+    annotated: bool,
 }
 
 /// What the pass leaves to be put into words.
@@ -99,6 +105,7 @@ impl Pass {
             quiets: 0,
             threads: false,
             processes: Vec::new(),
+            annotated: false,
         }
     }
 
@@ -170,6 +177,27 @@ impl Pass {
                 }
                 let change = self.transactions.request(step.thread, step.stack, request, range);
                 self.transaction(step, change, tables);
+            }
+            EventKind::Call { name, ref arguments } if name.starts_with(ANNOTATION) => {
+                let range = |at: u64, len: u64| {
+                    let at = self.mappings.resolve(process, at)?;
+                    Some(Range { at, len })
+                };
+                let [a, a_len, b, b_len, ..] = *arguments;
+                let word = name.split(' ').next().unwrap_or(name);
+                // What is not PM is neither durable nor in order, and nobody expects it to be.
+                let annotation = match &word[ANNOTATION.len()..] {
+                    "OP_BEGIN" => Some(Annotation::OpBegin),
+                    "OP_END" => Some(Annotation::OpEnd),
+                    "EXPECT_DURABLE" => range(a, a_len).map(Annotation::Durable),
+                    "EXPECT_ORDER" => range(a, a_len)
+                        .zip(range(b, b_len))
+                        .map(|(before, after)| Annotation::Order { before, after }),
+                    _ => None,
+                };
+                if let Some(annotation) = annotation {
+                    self.annotation(step, annotation, tables);
+                }
             }
             EventKind::Call { name, ref arguments } => {
                 // libpmemobj calls itself by the same names.
@@ -268,6 +296,18 @@ impl Pass {
             for oracle in &mut self.oracles {
                 oracle.transaction(step, change, world!(self, tables));
             }
+        }
+    }
+
+    fn annotation(&mut self, step: Step, annotation: Annotation, tables: &Tables) {
+        if !self.annotated {
+            // Stores are shown to it only in programs that have annotations.
+            self.annotated = true;
+            self.store_oracles.push(self.oracles.len());
+            self.oracles.push(Box::new(Annotations::default()));
+        }
+        for oracle in &mut self.oracles {
+            oracle.annotation(step, annotation, world!(self, tables));
         }
     }
 

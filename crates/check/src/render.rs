@@ -176,6 +176,8 @@ impl Relation {
             Relation::FlushedFirst => "flushed first here, and not fenced since",
             Relation::MustPersistFirst => "this store must be durable first, and is not",
             Relation::SnapshottedFirst => "snapshotted first here",
+            Relation::NotFlushed => "stored here, and not flushed yet",
+            Relation::NotFenced => "stored here, and its flush is not fenced yet",
         }
     }
 }
@@ -271,6 +273,11 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
             };
             format!("store of {place} violates the rule that {}", rule.unwrap_or_default())
         }
+        Kind::ExpectDurable if raw.detail == Detail::Operation => {
+            "the operation ends, and what it stored is not durable".to_owned()
+        }
+        Kind::ExpectDurable => format!("{place} are said to be durable here, and are not"),
+        Kind::ExpectOrder => format!("store of {place} comes before what has to persist first is durable"),
         // Not of a check: `crashproof-crash` has the words.
         Kind::CrashOrder | Kind::CrashAtomicity | Kind::CrashDurability => String::new(),
     }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::commands::dump::{EventClass, OffsetRange};
 
 mod crash;
+mod exchange;
 mod explain;
 mod litmus;
 mod results;
@@ -17,6 +18,7 @@ mod results;
 mod repair;
 
 pub use crash::{CrashArguments, Strategy};
+pub use exchange::{ExportArguments, ExportFormat, ImportArguments, Tool};
 pub use explain::ExplainArguments;
 pub use litmus::LitmusArguments;
 use repair::RepairArguments;
@@ -67,6 +69,9 @@ pub enum Command {
     /// Compile C++ as clang-19 does, for faster recording and with the types of what is stored
     #[command(name = "c++", after_help = CC_EXAMPLES)]
     Cpp(CompilerArguments),
+    Import(ImportArguments),
+    Export(ExportArguments),
+    Header(HeaderArguments),
     /// Say what this machine has and lacks for recording and for crash testing
     Doctor,
     Completions(CompletionsArguments),
@@ -275,6 +280,17 @@ pub struct DumpArguments {
 
     /// The trace
     pub trace: PathBuf,
+}
+
+/// Write crashproof.h, the header with the annotations for those who want them
+///
+/// They say what only the author of a program knows: volatile data in persistent memory, what has to be durable where, what
+/// has to persist before what. Natively they do nothing. docs/annotations.md has them.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  crashproof header src/crashproof.h")]
+pub struct HeaderArguments {
+    /// The file to write [default: stdout]
+    pub file: Option<PathBuf>,
 }
 
 /// Print a completion script for a shell

@@ -23,6 +23,10 @@ pub enum Kind {
     RuleOrder,
     /// Rule `must-be-in-transaction` of crashproof.toml violated.
     RuleTransaction,
+    /// `CRASHPROOF_EXPECT_DURABLE` or `CRASHPROOF_OP_END` does not hold.
+    ExpectDurable,
+    /// `CRASHPROOF_EXPECT_ORDER` does not hold.
+    ExpectOrder,
     /// Recovery fails from a crash state that another order of the same updates would exclude.
     CrashOrder,
     /// Recovery fails from a crash state that no order excludes: the updates must be one.

@@ -26,7 +26,7 @@ impl KindInfo {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 16] = [
         Kind::CrashOrder,
         Kind::CrashAtomicity,
         Kind::CrashDurability,
@@ -36,6 +36,8 @@ impl Kind {
         Kind::TxStoreOutside,
         Kind::RuleOrder,
         Kind::RuleTransaction,
+        Kind::ExpectDurable,
+        Kind::ExpectOrder,
         Kind::RedundantFlush,
         Kind::FlushUnmodified,
         Kind::RedundantFence,
@@ -63,6 +65,8 @@ impl Kind {
             Kind::TxStoreOutside => &TX_STORE_OUTSIDE,
             Kind::RuleOrder => &RULE_ORDER,
             Kind::RuleTransaction => &RULE_TRANSACTION,
+            Kind::ExpectDurable => &EXPECT_DURABLE,
+            Kind::ExpectOrder => &EXPECT_ORDER,
             Kind::RedundantFlush => &REDUNDANT_FLUSH,
             Kind::FlushUnmodified => &FLUSH_UNMODIFIED,
             Kind::RedundantFence => &REDUNDANT_FENCE,
@@ -158,6 +162,24 @@ static RULE_TRANSACTION: KindInfo = KindInfo {
     label: "stored here, outside any transaction",
     why: "the rule says that this data is only changed in transactions; nothing rolls this store back after a power failure",
     help: "make the store in a transaction that snapshots the range (`TX_BEGIN`, `TX_ADD`)",
+};
+
+static EXPECT_DURABLE: KindInfo = KindInfo {
+    name: "expect-durable",
+    severity: Severity::Error,
+    summary: "What an annotation of crashproof.h says is durable is not.",
+    label: "has to be durable here, and is not",
+    why: "the program says that it relies on the data from here on; a power failure now can lose it",
+    help: "flush what was stored, and fence, before this point",
+};
+
+static EXPECT_ORDER: KindInfo = KindInfo {
+    name: "expect-order",
+    severity: Severity::Error,
+    summary: "A store comes before what an annotation of crashproof.h says has to persist first is durable.",
+    label: "stored here, while what must be durable first is not",
+    why: "the annotation says that recovery relies on this order; a power failure in between leaves the state that it excludes",
+    help: "flush and fence what has to persist first, before this store",
 };
 
 static REDUNDANT_FLUSH: KindInfo = KindInfo {

@@ -4,6 +4,9 @@
 //! A request is Valgrind's preamble with `rax` pointing at six words (the request and its arguments) and `rdx` holding the
 //! default answer, which the result replaces. What pmemcheck needs because it cannot see some instructions (explicit
 //! flushes and fences) is ignored here: the instructions themselves are seen.
+//!
+//! The annotations of `include/crashproof.h` are requests of the same form with numbers of their own. They are logged as calls of
+//! functions with the macros' names, whatever memory they speak of; which PM that is, an analysis sees from the mappings.
 
 use crate::{log, pm};
 use crashproof_wire::record::*;
@@ -13,11 +16,16 @@ const RUNNING_ON_VALGRIND: u64 = 0x1001;
 /// The tool's requests are numbered from here ('P', 'C').
 const PMEMCHECK: u64 = (b'P' as u64) << 24 | (b'C' as u64) << 16;
 
+/// The requests of `crashproof.h` are numbered from here ('C', 'P').
+const CRASHPROOF: u64 = (b'C' as u64) << 24 | (b'P' as u64) << 16;
+/// Of an operation's name, more is cut.
+const MAX_NAME: u64 = 48;
+
 pub fn answer(uc: &mut ucontext_t) {
     let registers = &uc.uc_mcontext.gregs;
     let arguments = registers[libc::REG_RAX as usize] as *const [u64; 6];
     // SAFETY: the preamble stands only where a client request does; rax points at its six words.
-    let [request, a, b, c, ..] = unsafe { *arguments };
+    let [request, a, b, c, d, _] = unsafe { *arguments };
     let mut result = registers[libc::REG_RDX as usize] as u64;
     if request == RUNNING_ON_VALGRIND {
         result = 1;
@@ -38,8 +46,38 @@ pub fn answer(uc: &mut ucontext_t) {
             28 => say(uc, REQUEST_TX_IGNORE, 0, Some((a, b))),
             _ => 0,
         };
+    } else if let Some(number @ 0..32) = request.checked_sub(CRASHPROOF) {
+        result = annotation(uc, number, [a, b, c, d]);
     }
     uc.uc_mcontext.gregs[libc::REG_RDX as usize] = result as i64;
+}
+
+fn annotation(uc: &ucontext_t, number: u64, arguments: [u64; 4]) -> u64 {
+    let [a, b, ..] = arguments;
+    match number {
+        // What was stored there so far, and what will be.
+        0 => say(uc, REQUEST_SET_CLEAN, 0, Some((a, b))) | say(uc, REQUEST_VOLATILE, 0, Some((a, b))),
+        1 => call(uc, b"CRASHPROOF_OP_BEGIN ", [0; 4], (a, b)),
+        2 => call(uc, b"CRASHPROOF_OP_END ", [0; 4], (a, b)),
+        3 => call(uc, b"CRASHPROOF_EXPECT_DURABLE", arguments, (0, 0)),
+        4 => call(uc, b"CRASHPROOF_EXPECT_ORDER", arguments, (0, 0)),
+        _ => 0,
+    }
+}
+
+/// Logs an annotation as a call; `operation` is where the name of one is, and its length.
+fn call(uc: &ucontext_t, function: &[u8], arguments: [u64; 4], operation: (u64, u64)) -> u64 {
+    let mut text = [0; 24 + MAX_NAME as usize];
+    let len = operation.1.min(MAX_NAME) as usize;
+    text[..function.len()].copy_from_slice(function);
+    if len > 0 {
+        // SAFETY: the macros give a string literal and its length.
+        let name = unsafe { std::slice::from_raw_parts(operation.0 as *const u8, len) };
+        text[function.len()..function.len() + len].copy_from_slice(name);
+    }
+    let [a, b, c, d] = arguments;
+    log::call(log::stack_of(uc), &text[..function.len() + len], &[a, b, c, d, 0, 0]);
+    0
 }
 
 /// Logs a request; one about memory that is not PM says nothing. Success is 0.

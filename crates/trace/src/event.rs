@@ -94,6 +94,42 @@ pub struct Module {
     pub locked_sites: u32,
 }
 
+/// Between the parts of the path of a module that is a text.
+const TEXT: char = '\u{1f}';
+
+impl Module {
+    /// One place of source code as another tool describes it, whose logs have no addresses that mean something to us: a module of its
+    /// own for each, with the text in its path and that of the file, which has a folder, at the end.
+    pub fn of_text(path: &str, function: Option<&str>, file: Option<&str>, line: Option<u32>) -> Module {
+        let plain = |text: Option<&str>| text.unwrap_or_default().replace(TEXT, " ");
+        let line = line.map_or_else(String::new, |line| line.to_string());
+        Module {
+            path: format!("{TEXT}{}{TEXT}{}{TEXT}{line}{TEXT}{path}", plain(function), plain(file)),
+            build_id: Vec::new(),
+            locked_sites: 0,
+        }
+    }
+
+    /// Function, file and line of a module that is a text.
+    pub fn text(&self) -> Option<(Option<&str>, Option<&str>, Option<u32>)> {
+        let mut parts = self.path.strip_prefix(TEXT)?.splitn(4, TEXT);
+        let (function, file, line) = (parts.next()?, parts.next()?, parts.next()?);
+        Some((
+            Some(function).filter(|text| !text.is_empty()),
+            Some(file).filter(|text| !text.is_empty()),
+            line.parse().ok(),
+        ))
+    }
+
+    /// The path of its file.
+    pub fn file(&self) -> &str {
+        match self.path.strip_prefix(TEXT) {
+            Some(text) => text.splitn(4, TEXT).nth(3).unwrap_or_default(),
+            None => &self.path,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PmFile {
     pub path: String,

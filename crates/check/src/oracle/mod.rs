@@ -13,8 +13,10 @@ use crashproof_trace::{FenceKind, PmAddress, ProcessId, StackId, StoreFlags, Tab
 use crate::findings::Findings;
 use crate::tag::StoreTag;
 use crate::transactions::{Change, Transactions};
+use annotation::Annotation;
 use crashproof_stacks::Stacks;
 
+pub mod annotation;
 pub mod missing;
 pub mod redundant_fence;
 pub mod redundant_flush;
@@ -69,6 +71,9 @@ pub trait Oracle {
     fn fence(&mut self, _step: Step, _kind: FenceKind, _world: &mut World) {}
 
     fn transaction(&mut self, _step: Step, _change: Change, _world: &mut World) {}
+
+    /// The program says something of itself.
+    fn annotation(&mut self, _step: Step, _annotation: Annotation, _world: &mut World) {}
 
     /// The range needs no flush for what was stored to it; PMDK says so of memory that it frees, too.
     fn clean(&mut self, _at: PmAddress, _len: u64) {}

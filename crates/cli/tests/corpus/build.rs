@@ -97,7 +97,8 @@ pub fn build(case: &Case, variant: Variant) -> Result<Built, String> {
         .arg(&case.source)
         .args(&directives.link)
         .arg("-lpthread");
-    let mut inputs = vec![case.source.clone(), header(case)];
+    let mut inputs = vec![case.source.clone()];
+    inputs.extend(headers(case));
     compile(command, &program, &inputs, variant.compiler)?;
 
     if let Some((source, flags)) = &directives.library {
@@ -111,8 +112,8 @@ pub fn build(case: &Case, variant: Variant) -> Result<Built, String> {
     Ok(Built { folder, program })
 }
 
-fn header(case: &Case) -> PathBuf {
-    case.source.with_file_name("").join("../pm.h")
+fn headers(case: &Case) -> [PathBuf; 2] {
+    ["../pm.h", "../../include/crashproof.h"].map(|header| case.source.with_file_name("").join(header))
 }
 
 fn compile(mut command: Command, output: &Path, inputs: &[PathBuf], compiler: Compiler) -> Result<(), String> {

@@ -156,6 +156,8 @@ fn severities(kind: Kind) -> &'static [Severity] {
         | Kind::CrashOrder
         | Kind::CrashAtomicity
         | Kind::CrashDurability
+        | Kind::ExpectDurable
+        | Kind::ExpectOrder
         | Kind::RuleOrder
         | Kind::RuleTransaction => &[Severity::Error],
         Kind::RedundantFlush | Kind::FlushUnmodified | Kind::RedundantFence | Kind::TxSnapshotTwice => {

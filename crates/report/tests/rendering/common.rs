@@ -369,6 +369,22 @@ pub fn every_kind() -> Report {
             "`struct log` changed outside a transaction",
             append(14, 13),
         ),
+        Finding {
+            related: vec![Related {
+                message: "stored here, and not flushed yet".to_owned(),
+                stack: append(11, 12),
+            }],
+            ..finding(
+                Kind::ExpectDurable,
+                "48 bytes at offset 0x40 of log.pm are said to be durable here, and are not",
+                append(13, 2),
+            )
+        },
+        finding(
+            Kind::ExpectOrder,
+            "store of 8 bytes at offset 0x0 of log.pm comes before what has to persist first is durable",
+            append(14, 13),
+        ),
         crash_order(),
         crash_atomicity(),
         crash_durability(),

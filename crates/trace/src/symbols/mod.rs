@@ -63,6 +63,14 @@ impl Symbolizer {
     /// The source frames of an address relative to the module's load bias, innermost (inlined) first; at least one, which
     /// is empty if nothing is known. A return address is looked up as the call before it.
     pub fn frames(&mut self, module: &Module, address: u64, is_return_address: bool) -> Vec<SourceFrame> {
+        if let Some((function, file, line)) = module.text() {
+            return vec![SourceFrame {
+                function: function.map(str::to_owned),
+                file: file.map(str::to_owned),
+                line,
+                ..SourceFrame::default()
+            }];
+        }
         let address = if is_return_address {
             address.wrapping_sub(1)
         } else {

@@ -1,0 +1,21 @@
+// A hint in the pool that is never flushed, by design.
+#include "../../include/crashproof.h"
+#include "../pm.h"
+
+struct pool {
+    uint64_t count;
+    char pad[56];
+    uint64_t hint;
+};
+
+int main(int argc, char **argv) {
+    auto *pool = static_cast<struct pool *>(pm_map(argv[argc - 1], PAGE));
+    pool->hint = 0;
+    CRASHPROOF_TRANSIENT(&pool->hint, sizeof pool->hint);
+    CRASHPROOF_OP_BEGIN("add");
+    pool->count = 1;
+    pm_persist(&pool->count, 8);
+    pool->hint = 1;
+    CRASHPROOF_OP_END("add");
+    return 0;
+}

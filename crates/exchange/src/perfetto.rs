@@ -1,0 +1,248 @@
+//! A trace as a timeline in the JSON trace event format of Chrome, which Perfetto (ui.perfetto.dev) opens as well.
+//!
+//! A trace has an order and no clock: one microsecond of the timeline is one event. Each thread of the program is a thread there, with its
+//! stores, flushes and fences, and its operations ([`crashproof.h`](../../../docs/annotations.md)) around them. Each cache line that is
+//! stored to is a row of a process named after the PM file: *dirty* from a store to its flush, *pending* from there to the fence.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use crashproof_model::{LINE, pieces};
+use crashproof_report::innermost_position;
+use crashproof_stacks::Stacks;
+use crashproof_trace::{
+    Event, EventKind, FenceKind, FlushKind, Item, PmAddress, StackId, Tables, ThreadId, TraceReader,
+};
+use serde_json::{Value, json};
+
+use crate::{ExportError, Lost};
+
+/// Rows beyond are left out: nobody scrolls further.
+const MAX_LINES: usize = 4096;
+/// The process of the first PM file; those before are the program's.
+const FILES: u64 = 1 << 20;
+
+/// Writes all of the trace; says what of it the timeline has not.
+pub fn export(reader: &mut TraceReader, out: &mut dyn Write) -> Result<Lost, ExportError> {
+    let mut exporter = Exporter {
+        out,
+        first: true,
+        stacks: Stacks::default(),
+        lines: BTreeMap::new(),
+        lost: Lost::default(),
+    };
+    exporter
+        .out
+        .write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
+    let mut end = 0;
+    while let Some((item, tables)) = reader.next_with_tables()? {
+        if let Item::Event(event) = item {
+            end = event.seq + 1;
+            exporter.event(&event, tables)?;
+        }
+    }
+    exporter.finish(end, reader.tables())?;
+    exporter.out.write_all(b"\n]}\n")?;
+    Ok(exporter.lost)
+}
+
+/// What becomes of what was stored to a line.
+#[derive(Clone, Copy)]
+enum State {
+    Dirty,
+    /// Until a fence of the thread.
+    Pending(ThreadId),
+}
+
+struct Exporter<'a> {
+    out: &'a mut dyn Write,
+    first: bool,
+    stacks: Stacks,
+    /// By file and line: its state and since when; `None` if all of it is persistent.
+    lines: BTreeMap<(u32, u64), Option<(State, u64)>>,
+    lost: Lost,
+}
+
+impl Exporter<'_> {
+    fn write(&mut self, event: &Value) -> Result<(), ExportError> {
+        if !std::mem::take(&mut self.first) {
+            self.out.write_all(b",\n")?;
+        }
+        serde_json::to_writer(&mut *self.out, event).map_err(std::io::Error::from)?;
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event<'_>, tables: &Tables) -> Result<(), ExportError> {
+        match event.kind {
+            EventKind::Store { at, data, flags } => {
+                let name = match (flags.nontemporal, flags.locked) {
+                    (true, _) => "nt-store",
+                    (_, true) => "locked store",
+                    _ => "store",
+                };
+                let data: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
+                self.step(event, name, json!({ "at": place(at, tables), "data": data }), tables)?;
+                let state = match flags.nontemporal {
+                    true => State::Pending(event.thread),
+                    false => State::Dirty,
+                };
+                for piece in pieces(at.offset, (data.len() / 2) as u64, LINE) {
+                    self.set((at.file.0, piece.line), Some(state), event.seq)?;
+                }
+                if flags.locked {
+                    self.fence(event.thread, event.seq)?;
+                }
+            }
+            EventKind::Flush { at, kind } => {
+                let name = match kind {
+                    FlushKind::Clwb => "clwb",
+                    FlushKind::Clflushopt => "clflushopt",
+                    FlushKind::Clflush => "clflush",
+                };
+                self.step(event, name, json!({ "at": place(at, tables) }), tables)?;
+                let line = (at.file.0, at.offset / LINE);
+                if matches!(self.lines.get(&line), Some(Some((State::Dirty, _)))) {
+                    let at_once = kind == FlushKind::Clflush;
+                    let state = (!at_once).then_some(State::Pending(event.thread));
+                    self.set(line, state, event.seq)?;
+                }
+            }
+            EventKind::Fence { kind } => {
+                let name = match kind {
+                    FenceKind::Sfence => "sfence",
+                    FenceKind::Mfence => "mfence",
+                    FenceKind::Locked => "locked instruction",
+                };
+                self.step(event, name, json!({}), tables)?;
+                self.fence(event.thread, event.seq)?;
+            }
+            EventKind::Sync { file, offset, len } => {
+                self.step(
+                    event,
+                    "msync",
+                    json!({ "at": place(PmAddress { file, offset }, tables) }),
+                    tables,
+                )?;
+                let lines = (file.0, offset / LINE)..(file.0, offset.saturating_add(len).div_ceil(LINE));
+                let lines: Vec<_> = self.lines.range(lines).map(|(line, _)| *line).collect();
+                for line in lines {
+                    self.set(line, None, event.seq)?;
+                }
+            }
+            EventKind::Call { name, .. } => match name.split_once(' ') {
+                Some(("CRASHPROOF_OP_BEGIN", operation)) => self.operation(event, "B", operation, tables)?,
+                Some(("CRASHPROOF_OP_END", operation)) => self.operation(event, "E", operation, tables)?,
+                _ => self.step(event, name, json!({}), tables)?,
+            },
+            EventKind::Output { .. } => self.step(event, "output", json!({}), tables)?,
+            EventKind::ThreadStart { process, os_id } => {
+                let executable = tables
+                    .process(process)
+                    .map_or("", |process| process.executable.as_str());
+                for (name, value) in [
+                    ("process_name", executable),
+                    ("thread_name", &format!("thread {os_id}")),
+                ] {
+                    self.write(&json!({
+                        "ph": "M", "name": name, "pid": process.0, "tid": event.thread.0, "args": { "name": value },
+                    }))?;
+                }
+            }
+            EventKind::Map { .. } => self.step(event, "map", json!({}), tables)?,
+            EventKind::Unmap { .. } => self.step(event, "unmap", json!({}), tables)?,
+            EventKind::Resize { size, .. } => self.step(event, "resize", json!({ "size": size }), tables)?,
+            EventKind::FileWrite { at, .. } => {
+                self.step(event, "write to the file", json!({ "at": place(at, tables) }), tables)?
+            }
+            EventKind::Rename { .. } => self.step(event, "rename", json!({}), tables)?,
+            EventKind::Request { request, .. } => {
+                self.step(event, &format!("request {request:?}"), json!({}), tables)?
+            }
+            EventKind::ProcessStart { .. } | EventKind::ProcessEnd { .. } | EventKind::Quiet => {}
+        }
+        Ok(())
+    }
+
+    /// One microsecond of a thread.
+    fn step(
+        &mut self,
+        event: &Event<'_>,
+        name: &str,
+        mut arguments: Value,
+        tables: &Tables,
+    ) -> Result<(), ExportError> {
+        if let Some((function, source)) = self.source(event.stack, tables) {
+            arguments["function"] = function.into();
+            arguments["source"] = source.into();
+        }
+        let pid = tables.process_of(event.thread).map_or(0, |process| process.0);
+        self.write(&json!({
+            "ph": "X", "name": name, "pid": pid, "tid": event.thread.0, "ts": event.seq, "dur": 1, "args": arguments,
+        }))
+    }
+
+    fn operation(&mut self, event: &Event<'_>, phase: &str, name: &str, tables: &Tables) -> Result<(), ExportError> {
+        let pid = tables.process_of(event.thread).map_or(0, |process| process.0);
+        self.write(&json!({ "ph": phase, "name": name, "pid": pid, "tid": event.thread.0, "ts": event.seq }))
+    }
+
+    fn source(&mut self, stack: StackId, tables: &Tables) -> Option<(String, String)> {
+        let frames = self.stacks.symbolize(stack, tables).frames;
+        let frame = innermost_position(&frames)?;
+        let source = format!("{}:{}", frame.file.as_deref()?, frame.line?);
+        Some((frame.function.clone().unwrap_or_default(), source))
+    }
+
+    fn fence(&mut self, thread: ThreadId, now: u64) -> Result<(), ExportError> {
+        let waits = |state: &Option<(State, u64)>| matches!(state, Some((State::Pending(by), _)) if *by == thread);
+        let lines: Vec<_> = self
+            .lines
+            .iter()
+            .filter(|(_, state)| waits(state))
+            .map(|(line, _)| *line)
+            .collect();
+        for line in lines {
+            self.set(line, None, now)?;
+        }
+        Ok(())
+    }
+
+    /// The line is in this state from now on; what it was until now is written.
+    fn set(&mut self, line: (u32, u64), state: Option<State>, now: u64) -> Result<(), ExportError> {
+        if !self.lines.contains_key(&line) && self.lines.len() >= MAX_LINES {
+            self.lost.add("events of cache lines beyond the first 4096");
+            return Ok(());
+        }
+        let old = self.lines.insert(line, state.map(|state| (state, now))).flatten();
+        let Some((state, since)) = old else {
+            return Ok(());
+        };
+        let name = match state {
+            State::Dirty => "dirty",
+            State::Pending(_) => "pending",
+        };
+        self.write(&json!({
+            "ph": "X", "name": name, "pid": FILES + u64::from(line.0), "tid": line.1, "ts": since, "dur": now - since,
+            "cname": if name == "dirty" { "terrible" } else { "bad" },
+        }))
+    }
+
+    /// What is not persistent stays so to the end; then the rows get their names.
+    fn finish(&mut self, end: u64, tables: &Tables) -> Result<(), ExportError> {
+        let lines: Vec<_> = self.lines.keys().copied().collect();
+        for line in lines {
+            self.set(line, None, end)?;
+            let (pid, tid) = (FILES + u64::from(line.0), line.1);
+            let path = tables.files.get(line.0 as usize).map_or("", |file| file.path.as_str());
+            let row = format!("line {:#x}", line.1 * LINE);
+            for (name, value) in [("process_name", path), ("thread_name", &row)] {
+                self.write(&json!({ "ph": "M", "name": name, "pid": pid, "tid": tid, "args": { "name": value } }))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn place(at: PmAddress, tables: &Tables) -> String {
+    crashproof_trace::dump::address(at, tables).to_string()
+}
