@@ -5,6 +5,7 @@
 
 use crashproof_litmus::{Action, Flush, Litmus, Op, Property, Range, Store, StoreKind, violations};
 
+use super::instance::Wanted;
 use super::list::{self, List};
 use super::search::Arrangement;
 use super::trace::{Event, What};
@@ -231,4 +232,52 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
     };
     litmus.properties.push(Property::Before(0, last));
     violations(&litmus).is_empty()
+}
+
+/// What the recording does not have (a crash of the recovery): what has to persist first is made persistent behind its statement, if that comes first.
+pub fn unseen<'a>(
+    orderer: &Orderer<'a, '_, '_>,
+    orders: &[(Side, Side)],
+    list: &List<'a>,
+    wanted: &[Wanted],
+) -> Result<Fix, String> {
+    let unit = |path: &list::Path| path.last().and_then(|site| list.unit_of(site));
+    let comes_first = |wanted: &Wanted| unit(&wanted.before) < unit(&wanted.after);
+    if !wanted.iter().all(comes_first) {
+        return Err("what has to persist first is stored second".into());
+    }
+    let stores = orderer.places(orders.iter().map(|(before, _)| before));
+    let writer = Writer {
+        patcher: &orderer.patcher,
+        units: orderer.units,
+        list,
+        stores: &stores,
+        later: &[],
+    };
+    let changes = writer.flush_where_stored(true).map_err(|refusal| refusal.to_string())?;
+    let file = &list.tree.file.path;
+    let touched: Vec<usize> = wanted.iter().filter_map(|wanted| unit(&wanted.before)).collect();
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut words: Vec<String> = touched
+        .iter()
+        .map(|unit| {
+            let function = list.tree.name(0);
+            format!(
+                "{name}: in {function}, what {} stores is flushed and fenced behind it",
+                list.describe(*unit)
+            )
+        })
+        .collect();
+    words.push("safe: flushes and fences change no value; the recording does not have this code".into());
+    Ok(Fix {
+        key: format!("{}:{}: {touched:?} persisted", file.display(), list.range().start),
+        moved: Vec::new(),
+        touched: touched
+            .iter()
+            .map(|unit| (file.clone(), list.units[*unit].range.clone()))
+            .collect(),
+        changes,
+        words,
+        litmus: String::new(),
+    })
 }

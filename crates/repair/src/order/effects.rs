@@ -21,6 +21,7 @@ use llvm_sys::target::{LLVMABISizeOfType, LLVMGetModuleDataLayout, LLVMTargetDat
 use llvm_sys::{LLVMOpcode, LLVMTypeKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::library::{OUTPUT, OWN, PERSISTING, READING};
 use crate::ir::Value;
 use crate::plan::known::{self, Length};
 
@@ -154,6 +155,11 @@ impl<'m, 'c> Analysis<'m, 'c> {
         if callee.never_returns() {
             let name = name_of(callee);
             effects.ends.get_or_insert_with(|| format!("a call of {name}"));
+        }
+        if callee.source_name().is_some_and(|name| OWN.contains(&name)) {
+            effects.persists = true;
+            effects.barrier = true;
+            return;
         }
         if callee.has_body() {
             let inner = self.summary(callee, open);
@@ -465,39 +471,3 @@ fn is_typed(field: Field) -> bool {
         }
     }
 }
-
-/// Library functions that flush, fence, or both, and do nothing else.
-const PERSISTING: [&str; 9] = [
-    "pmem_persist",
-    "pmem_flush",
-    "pmem_deep_flush",
-    "pmem_drain",
-    "pmemobj_persist",
-    "pmemobj_flush",
-    "pmemobj_drain",
-    "pmemobj_xpersist",
-    "pmemobj_xflush",
-];
-
-/// Library functions that only read what they are given.
-const READING: [&str; 13] = [
-    "strlen",
-    "strnlen",
-    "strcmp",
-    "strncmp",
-    "strcasecmp",
-    "memcmp",
-    "bcmp",
-    "strchr",
-    "strrchr",
-    "memchr",
-    "atoi",
-    "atol",
-    "strstr",
-];
-
-/// Library functions that tell the outside something.
-const OUTPUT: [&str; 14] = [
-    "printf", "fprintf", "dprintf", "vprintf", "vfprintf", "puts", "fputs", "putchar", "fputc", "putc", "write",
-    "fwrite", "perror", "send",
-];

@@ -106,11 +106,11 @@ impl<'a> List<'a> {
     pub fn holding(units: &'a Units<'_>, site: &Site) -> Result<List<'a>, Refusal> {
         let tree = FunctionTree::around(units, &position(site)?)?;
         let offset = tree.file.offset(site.line, site.column.max(1));
-        let blocks = (0..tree.nodes.len()).filter(|node| {
+        let mut blocks = (0..tree.nodes.len()).filter(|node| {
             tree.kind(*node) == EntityKind::CompoundStmt
                 && offset.is_some_and(|offset| tree.range(*node).contains(&offset))
         });
-        let Some(node) = blocks.last() else {
+        let Some(node) = blocks.next_back() else {
             return Err(Refusal::NoStatement {
                 path: tree.file.path.clone(),
                 line: site.line,

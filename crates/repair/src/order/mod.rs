@@ -9,9 +9,11 @@ mod advice;
 mod atomic;
 mod effects;
 mod instance;
+mod library;
 mod list;
 mod moves;
 mod search;
+mod slice;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -164,7 +166,7 @@ struct Orderer<'a, 'c, 'u> {
     /// Fixes so far, with their place in the patch.
     accepted: Vec<(usize, Fix)>,
     /// Orders with their fixes: another finding may ask for some of them again.
-    solved: Vec<(Vec<(list::Path, list::Path)>, Vec<Fix>)>,
+    solved: Vec<Solved>,
 }
 
 /// A change of one list, for one finding.
@@ -181,6 +183,18 @@ struct Fix {
     litmus: String,
 }
 
+/// Orders of a finding, as what leads to the stores, and their fixes.
+struct Solved {
+    orders: Vec<(list::Path, list::Path)>,
+    fixes: Vec<Fix>,
+}
+
+/// Orders that are about one list; `None` if they have none.
+struct Group {
+    list: Option<(PathBuf, usize)>,
+    orders: Vec<(Side, Side)>,
+}
+
 /// A store (or what is like one) of an order.
 #[derive(Clone)]
 struct Side {
@@ -188,7 +202,7 @@ struct Side {
     path: list::Path,
 }
 
-impl Orderer<'_, '_, '_> {
+impl<'a> Orderer<'a, '_, '_> {
     /// The changes that a finding needs, or why there are none.
     fn repair(&mut self, finding: &Finding) -> Result<Vec<Fix>, String> {
         let orders = match finding.kind {
@@ -204,15 +218,18 @@ impl Orderer<'_, '_, '_> {
             .iter()
             .map(|(before, after)| (before.path.clone(), after.path.clone()))
             .collect();
-        let covers = |(solved, _): &&(Vec<_>, Vec<Fix>)| paths.iter().all(|order| solved.contains(order));
-        if let Some((_, fixes)) = self.solved.iter().find(covers) {
-            return Ok(fixes.clone());
+        let covers = |solved: &&Solved| paths.iter().all(|order| solved.orders.contains(order));
+        if let Some(solved) = self.solved.iter().find(covers) {
+            return Ok(solved.fixes.clone());
         }
         let mut fixes = Vec::new();
         for group in self.by_list(orders) {
-            fixes.push(self.put_in_order(&group)?);
+            fixes.push(self.put_in_order(&group.orders)?);
         }
-        self.solved.push((paths, fixes.clone()));
+        self.solved.push(Solved {
+            orders: paths,
+            fixes: fixes.clone(),
+        });
         Ok(fixes)
     }
 
@@ -292,22 +309,23 @@ impl Orderer<'_, '_, '_> {
     }
 
     /// Orders that are about one list, together.
-    fn by_list(&self, orders: Vec<(Side, Side)>) -> Vec<Vec<(Side, Side)>> {
-        let mut groups: Vec<(Option<(PathBuf, usize)>, Vec<(Side, Side)>)> = Vec::new();
+    fn by_list(&self, orders: Vec<(Side, Side)>) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
         for order in orders {
-            let key = self
-                .list_of(&order)
-                .ok()
-                .map(|(list, _)| (list.tree.file.path.clone(), list.range().start));
-            match groups.iter_mut().find(|(known, _)| key.is_some() && *known == key) {
-                Some((_, group)) => group.push(order),
-                None => groups.push((key, vec![order])),
+            let found = self.list_of(&order).ok();
+            let list = found.map(|(list, _)| (list.tree.file.path.clone(), list.range().start));
+            match groups.iter_mut().find(|group| list.is_some() && group.list == list) {
+                Some(group) => group.orders.push(order),
+                None => groups.push(Group {
+                    list,
+                    orders: vec![order],
+                }),
             }
         }
-        groups.into_iter().map(|(_, group)| group).collect()
+        groups
     }
 
-    fn list_of(&self, (before, after): &(Side, Side)) -> Result<(List<'_>, Wanted), String> {
+    fn list_of(&self, (before, after): &(Side, Side)) -> Result<(List<'a>, Wanted), String> {
         let same = || "one statement makes both stores, so their order is not the source's to say".to_owned();
         let parting = list::parting(&before.path, &after.path).map_err(|none| match none {
             NoList::Same => same(),
@@ -347,7 +365,7 @@ impl Orderer<'_, '_, '_> {
         let Some(typical) = instances.iter().find(is_broken) else {
             let reason = "the recording of the repair build does not show the two stores in the wrong order";
             let fix = self.across(orders).or_else(|reason| match instances.is_empty() {
-                true => self.unseen(orders, &list, &wanted),
+                true => across::unseen(self, orders, &list, &wanted),
                 false => Err(reason),
             });
             return fix.map_err(|_| reason.into());
@@ -384,49 +402,6 @@ impl Orderer<'_, '_, '_> {
             changes,
             words,
             litmus,
-        })
-    }
-
-    /// What the recording does not have (a crash of the recovery): what has to persist first is made persistent behind its statement, if that comes first.
-    fn unseen(&self, orders: &[(Side, Side)], list: &List, wanted: &[Wanted]) -> Result<Fix, String> {
-        let unit = |path: &list::Path| path.last().and_then(|site| list.unit_of(site));
-        let comes_first = |wanted: &Wanted| unit(&wanted.before) < unit(&wanted.after);
-        if !wanted.iter().all(comes_first) {
-            return Err("what has to persist first is stored second".into());
-        }
-        let stores = self.places(orders.iter().map(|(before, _)| before));
-        let writer = Writer {
-            patcher: &self.patcher,
-            units: self.units,
-            list,
-            stores: &stores,
-            later: &[],
-        };
-        let changes = writer.flush_where_stored(true).map_err(|refusal| refusal.to_string())?;
-        let file = &list.tree.file.path;
-        let touched: Vec<usize> = wanted.iter().filter_map(|wanted| unit(&wanted.before)).collect();
-        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut words: Vec<String> = touched
-            .iter()
-            .map(|unit| {
-                let function = list.tree.name(0);
-                format!(
-                    "{name}: in {function}, what {} stores is flushed and fenced behind it",
-                    list.describe(*unit)
-                )
-            })
-            .collect();
-        words.push("safe: flushes and fences change no value; the recording does not have this code".into());
-        Ok(Fix {
-            key: format!("{}:{}: {touched:?} persisted", file.display(), list.range().start),
-            moved: Vec::new(),
-            touched: touched
-                .iter()
-                .map(|unit| (file.clone(), list.units[*unit].range.clone()))
-                .collect(),
-            changes,
-            words,
-            litmus: String::new(),
         })
     }
 

@@ -4,6 +4,7 @@
 //! leave the list, enter it from elsewhere, or end the program. What flushes or fences and does nothing else may run more often than before.
 
 use std::cell::OnceCell;
+use std::ops::Range;
 
 use clang::EntityKind;
 use inkwell::module::Module;
@@ -21,6 +22,44 @@ pub struct Movable<'l, 'a, 'm, 'c> {
     effects: Vec<OnceCell<Effects<'m>>>,
     /// By unit.
     code: Vec<Vec<Value<'m>>>,
+}
+
+/// A declaration `T v = L++;` as two statements, `T v = L;` and `L++;`, of which the second may move.
+pub struct Split {
+    /// The `++` or `--`.
+    pub operator: Range<usize>,
+    /// The statement that moves.
+    pub step: String,
+}
+
+impl List<'_> {
+    pub fn split(&self, unit: usize) -> Option<Split> {
+        let tree = &self.tree;
+        let node = self.units[unit].node;
+        let [variable] = tree.nodes[node].children[..] else {
+            return None;
+        };
+        let step = tree.strip(*tree.nodes[variable].children.last()?);
+        let (operator, true) = tree.unary_operator(step)? else {
+            return None;
+        };
+        let target = tree.child(step, 0)?;
+        let range = tree.range(target).end..tree.range(step).end;
+        let is_plain = tree.kind(node) == EntityKind::DeclStmt
+            && tree.kind(variable) == EntityKind::VarDecl
+            && ["++", "--"].contains(&operator.as_str())
+            && [variable, step, target]
+                .into_iter()
+                .all(|node| tree.nodes[node].is_spelled)
+            && tree.file.text[range.clone()].trim() == operator
+            && tree
+                .descendants(target)
+                .all(|inner| tree.kind(inner) != EntityKind::CallExpr && tree.write(inner).is_none());
+        is_plain.then(|| Split {
+            operator: range,
+            step: format!("{}{operator};", tree.text(target)),
+        })
+    }
 }
 
 impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
@@ -88,7 +127,8 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         let tree = &self.list.tree;
         let describe = |unit: usize| self.list.describe(unit);
         let node = |unit: usize| self.list.units[unit].node;
-        if self.is_declaration(moved) {
+        let split = self.list.split(moved);
+        if self.is_declaration(moved) && split.is_none() {
             return Err(format!(
                 "{} declares a variable, which has to stay where it is",
                 describe(moved)
@@ -124,7 +164,12 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
                 describe(moved)
             ));
         }
-        let (ours, theirs) = (self.effects(moved), self.effects(passed));
+        // Of a declaration that is split, what it gives to its variable stays.
+        let step = split.map(|_| {
+            let is_step = |at: &Value<'m>| !at.store_pointer().is_some_and(Value::is_alloca);
+            self.analysis.of(self.code[moved].iter().copied().filter(is_step))
+        });
+        let (ours, theirs) = (step.as_ref().unwrap_or(self.effects(moved)), self.effects(passed));
         if self.code[moved].is_empty() {
             return Err(format!(
                 "the compiler made no code of {} that could be looked at",

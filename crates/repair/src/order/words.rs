@@ -32,7 +32,11 @@ pub fn words(list: &List, arrangement: &Arrangement, instances: &[Instance]) -> 
                     (Some(before), None) => format!("behind {}", list.describe(before)),
                     (None, None) => continue,
                 };
-                words.push(format!("{file}: in {function}, {} moves {place}", list.describe(*unit)));
+                let what = match list.split(*unit) {
+                    Some(split) => format!("`{}` of {}", split.step.trim_end_matches(';'), list.describe(*unit)),
+                    None => list.describe(*unit),
+                };
+                words.push(format!("{file}: in {function}, {what} moves {place}"));
             }
             Piece::Flush(_) => {
                 let behind = pieces[..index].iter().rev().find_map(unit_of);

@@ -164,12 +164,21 @@ impl<'a> Writer<'_, 'a, '_, '_> {
                     last_unit = Some(unit);
                 }
                 Piece::Unit { unit, moved: true } => {
-                    let lines = self.lines(unit)?;
-                    text.push_str(&file.text[lines.clone()]);
-                    if !text.ends_with('\n') {
-                        text.push_str(newline);
+                    match self.list.split(unit) {
+                        Some(split) => {
+                            let indentation = file.indentation(self.list.units[unit].range.start);
+                            text.push_str(&format!("{indentation}{}{newline}", split.step));
+                            edits.replace(split.operator, String::new())?;
+                        }
+                        None => {
+                            let lines = self.lines(unit)?;
+                            text.push_str(&file.text[lines.clone()]);
+                            if !text.ends_with('\n') {
+                                text.push_str(newline);
+                            }
+                            edits.replace(lines, String::new())?;
+                        }
                     }
-                    edits.replace(lines, String::new())?;
                     last_unit = Some(unit);
                 }
                 Piece::Flush(_) | Piece::Fence => {

@@ -253,3 +253,31 @@ fn what_was_durable_stays_so() {
 "
     );
 }
+
+#[test]
+fn a_step_moves_out_of_a_declaration() {
+    let text = in_order(
+        "void f(struct record *r) {
+    uint64_t slot = r->valid++; // the next //~ after; store 128 8
+    CLWB(&r->valid); //~ flush 128
+    SFENCE(); //~ fence
+    r->value = slot; //~ before; store 0 8
+    CLWB(&r->value); //~ flush 0
+    SFENCE(); //~ fence
+}
+",
+    );
+    assert_eq!(
+        text,
+        "void f(struct record *r) {
+    uint64_t slot = r->valid; // the next
+    r->value = slot;
+    CLWB(&r->value);
+    SFENCE();
+    r->valid++;
+    CLWB(&r->valid);
+    SFENCE();
+}
+"
+    );
+}

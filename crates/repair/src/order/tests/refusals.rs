@@ -111,7 +111,7 @@ void any(uint64_t *p) {
 fn declarations_stay() {
     let text = reason(
         "void f(struct record *r) {
-    uint64_t slot = r->valid++; //~ after; store 128 8
+    uint64_t slot = r->valid = 1; //~ after; store 128 8
     CLWB(&r->valid); //~ flush 128
     SFENCE(); //~ fence
     r->value = slot; //~ before; store 0 8
