@@ -20,30 +20,30 @@ const DEPTH: usize = 6;
 pub fn measure(binary: &Path, findings: Option<&str>) {
     let wanted: usize = findings.and_then(|number| number.parse().ok()).unwrap_or(FINDINGS);
     let context = Context::create();
-    let start = Instant::now();
+    let start = Spent::now();
     let program = Program::load(binary, &context).unwrap_or_else(|error| panic!("{error}"));
     let functions: Vec<Value> = ir::functions(&program.module)
         .filter(|function| function.has_body())
         .collect();
     let instructions: usize = functions.iter().map(|function| function.instructions().count()).sum();
     println!(
-        "{}: {} functions, {instructions} instructions, linked in {:.2} s, {:.0} MB",
+        "{}: {} functions, {instructions} instructions, linked in {}, {:.0} MB",
         binary.display(),
         functions.len(),
-        start.elapsed().as_secs_f64(),
+        start.so_far(),
         peak_megabytes()
     );
-    let start = Instant::now();
+    let start = Spent::now();
     let points_to = program.points_to();
     let statistics = points_to.statistics();
     println!(
-        "pointer analysis: {:.2} s, {:.0} MB; {statistics:?}",
-        start.elapsed().as_secs_f64(),
+        "pointer analysis: {}, {:.0} MB; {statistics:?}",
+        start.so_far(),
         peak_megabytes()
     );
     quality(&functions, points_to);
     let findings = invent(&functions, wanted);
-    let start = Instant::now();
+    let start = Spent::now();
     let plan = plan(&program, &findings, &Observed::default(), &PlanOptions::default());
     let subprograms = plan
         .fixes
@@ -65,9 +65,9 @@ pub fn measure(binary: &Path, findings: Option<&str>) {
         scores.len()
     );
     println!(
-        "planning (after the pointer analysis): {} findings, {:.2} s, {:.0} MB; {} fixes, {} of them persistent subprograms, {} copies, {} left",
+        "planning (after the pointer analysis): {} findings, {}, {:.0} MB; {} fixes, {} of them persistent subprograms, {} copies, {} left",
         findings.len(),
-        start.elapsed().as_secs_f64(),
+        start.so_far(),
         peak_megabytes(),
         plan.fixes.len(),
         subprograms.count(),
@@ -180,6 +180,36 @@ fn missing_flush(stack: Vec<Frame>) -> Finding {
         crash: None,
         order: Vec::new(),
     }
+}
+
+/// On a machine that does other things too, the time of the processor says more.
+struct Spent {
+    start: Instant,
+    processor: f64,
+}
+
+impl Spent {
+    fn now() -> Spent {
+        Spent {
+            start: Instant::now(),
+            processor: processor_seconds(),
+        }
+    }
+
+    fn so_far(&self) -> String {
+        let (processor, elapsed) = (processor_seconds() - self.processor, self.start.elapsed().as_secs_f64());
+        format!("{elapsed:.2} s ({processor:.2} s of the processor)")
+    }
+}
+
+/// Of this process, in its own code and in the kernel's, so far.
+fn processor_seconds() -> f64 {
+    /// Of the clock that the kernel counts by, a second.
+    const TICKS: f64 = 100.0;
+    let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = status.rsplit(')').next().unwrap_or_default();
+    let fields = after_name.split_whitespace().skip(11).take(2);
+    fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS
 }
 
 /// Of this process, so far.

@@ -3,8 +3,9 @@
 //! Inclusion-based (Andersen's thesis, 1994), over the front end's bitcode with opaque pointers. An assignment makes one points-to set include
 //! another; order and calling context do not count. Told apart are
 //!
-//! - *objects*: global and local variables, functions, each call of an allocator (also of one of the program, if it promises new
-//!   memory with `__attribute__((malloc))`);
+//! - *objects*: global and local variables, functions, each call of an allocator, also of one of the program: functions that return what they
+//!   allocated are taken as if they stood at each of their calls, and others that promise new memory with `__attribute__((malloc))` are believed;
+//!   constants without pointers, as strings, are one object;
 //! - in each, *offsets* of bytes: fields by offset, elements of arrays together but constant indices apart; see [`Offsets`];
 //! - *functions* that a pointer may call, found while solving.
 //!
@@ -17,7 +18,8 @@
 //! - handed to the program by a call of one of its functions by code outside that knows it by its name alone (`dlsym`), as modules of a program that were not
 //!   built by `crashproof cc` may.
 //!
-//! [`generate`] makes constraints of the bitcode, [`solver`] solves them and knows no LLVM; a naive solver is the reference that it is tested against.
+//! [`generate`] makes constraints of the bitcode, [`solver`] solves them and knows no LLVM; a naive solver is the reference that it is tested against, and the
+//! runs of random programs.
 
 mod constraints;
 mod cycles;

@@ -237,7 +237,7 @@ fn same_as_naive(problem: &Constraints) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(super::cases(12))]
 
     #[test]
     fn what_happens_was_foreseen(statements in prop::collection::vec(statement(), 10..60)) {

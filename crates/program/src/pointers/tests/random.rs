@@ -118,7 +118,7 @@ pub(super) fn stepped(problem: &Constraints, shifts: Vec<Option<Shift>>) -> Cons
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(super::cases(400))]
 
     /// Without a shift in a cycle both are the same. With one, the solver takes any number of steps, from when it has found the cycle: no
     /// less than the naive one that is told which shifts those are, and no more than one that does both.
@@ -149,7 +149,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(super::cases(400))]
 
     /// An object with many fields becomes one field, or is told apart only up to an offset, and nothing is lost. (An integer that no known address was found
     /// in is one that nothing is known of; more in the sets may mean less there.)
