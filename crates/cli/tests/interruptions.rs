@@ -320,14 +320,25 @@ fn a_resumed_state_is_not_run_again() {
 
 #[test]
 fn what_was_built_anew_is_not_resumed() {
-    for recover in ["./verify.sh p", "sh verify.sh p; exit $?", "sh verify.sh p"] {
+    for (recover, first) in [
+        ("./verify.sh p", "#!/bin/sh\n"),
+        ("sh verify.sh p; exit $?", "#!/bin/sh\n"),
+        ("sh -e verify.sh p", ""),
+    ] {
         let place = Place::new();
-        place.script("verify.sh", "#!/bin/sh\nexec ./pool verify \"$1\"\n");
+        let script = |last: &str| {
+            let text = format!("{first}exec ./pool verify \"$1\"{last}\n");
+            match first {
+                "" => std::fs::write(place.path().join("verify.sh"), text).unwrap(),
+                _ => place.script("verify.sh", &text),
+            }
+        };
+        script("");
         let options = ["crash", "--jobs", "1", "--recover", recover, "--strategy", "exhaustive"];
         let crash = |more: &[&str]| place.crashproof(&[&options[..], more, &["--"], &APPEND].concat());
         expect(&crash(&["--max-states", "3"]), 0);
         expect(&crash(&["--resume", "--max-states", "5"]), 0);
-        place.script("verify.sh", "#!/bin/sh\nexec ./pool verify \"$1\" \n");
+        script(" ");
         let rebuilt = crash(&["--resume"]);
         expect(&rebuilt, 2);
         expect_words(&rebuilt, &["verify.sh has changed", "without --resume"]);

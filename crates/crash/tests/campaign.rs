@@ -297,6 +297,72 @@ fn the_baseline_is_the_first_and_the_last_image() {
     assert_eq!(bytes, [(0, 0), (1, 1)]);
 }
 
+/// An explainer that does nothing until more failures wait than the queue has room for.
+#[derive(Clone, Default)]
+struct Late {
+    runs: Arc<AtomicU64>,
+    explained: Arc<AtomicU64>,
+}
+
+/// The queue, the failure that is being explained, and the one that a worker holds.
+const MORE_THAN_WAIT: u64 = (1 << 14) + 2;
+
+impl crashproof_crash::Explainer for Late {
+    fn explain(&mut self, _: &Failure) -> Result<bool, CrashError> {
+        // Each failure is run twice.
+        while self.explained.load(Ordering::Relaxed) == 0 && self.runs.load(Ordering::Relaxed) < 2 * MORE_THAN_WAIT {
+            std::thread::yield_now();
+        }
+        self.explained.fetch_add(1, Ordering::Relaxed);
+        Ok(false)
+    }
+
+    fn leave(&mut self, _: Failure) {}
+
+    fn finish(&mut self) -> Vec<crashproof_report::Finding> {
+        Vec::new()
+    }
+}
+
+impl Executor for Late {
+    fn read(&self, _: usize, _: u64, buffer: &mut [u8]) {
+        buffer.fill(0);
+    }
+
+    fn write(&mut self, _: usize, _: u64, _: &[u8]) {}
+
+    fn resize(&mut self, _: usize, _: u64) {}
+
+    fn place(&mut self, _: usize, _: Option<&str>) {}
+
+    fn run(&mut self, _: &[u8]) -> Result<Run, ExecutorError> {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        let mut run = Run::default();
+        run.recovery.status = Some(1);
+        Ok(run)
+    }
+}
+
+#[test]
+fn workers_wait_for_the_explainer_and_no_failure_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let steps: Vec<_> = (0..15).map(|line| store(line * 64, 1, line as u8)).collect();
+    write_trace(&trace, &[], &steps);
+    let late = Late::default();
+    let outcome = crashproof_crash::run(
+        &trace,
+        &options(StrategyKind::Exhaustive),
+        vec![Box::new(late.clone())],
+        Box::new(late.clone()),
+        &|_: &Progress| {},
+        &Default::default(),
+    )
+    .unwrap();
+    assert_eq!(outcome.stats.states_failed, 1 << 15);
+    assert_eq!(late.explained.load(Ordering::Relaxed), 1 << 15);
+}
+
 #[test]
 fn a_budget_of_states_is_kept() {
     let folder = tempfile::tempdir().unwrap();

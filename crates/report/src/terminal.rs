@@ -567,7 +567,7 @@ fn number(value: u64) -> String {
     text
 }
 
-/// "12,345 states tested in 3.2 s (3,858 a second), 1,000 pruned, 2 causes"
+/// "12,345 states tested in 3.2 s (3,858 a second) by 12,401 recoveries, 1,000 pruned, 2 causes"
 fn tested(stats: &Stats, causes: u64) -> String {
     let mut text = format!(
         "{} tested in {:.1} s",
@@ -577,6 +577,14 @@ fn tested(stats: &Stats, causes: u64) -> String {
     let rate = stats.states_tested as f64 / stats.seconds;
     if rate.is_finite() && rate >= 1.0 {
         let _ = write!(text, " ({} a second)", number(rate.round() as u64));
+    }
+    // More, because a failure is confirmed; fewer, because of what was tested before.
+    if stats.recoveries > 0 && stats.recoveries != stats.states_tested {
+        let recoveries = match stats.recoveries {
+            1 => "1 recovery".to_owned(),
+            many => format!("{} recoveries", number(many)),
+        };
+        let _ = write!(text, " by {recoveries}");
     }
     if stats.states_pruned > 0 {
         let _ = write!(text, ", {} pruned", number(stats.states_pruned));

@@ -326,6 +326,14 @@ impl<'a> Investigation<'a> {
             extra: set.iter().copied().collect(),
             ..state.clone()
         };
+        // What takes the update back, as the end of a log does its beginning, makes the prefix recover, and says nothing of an order.
+        let others: Vec<Index> = later
+            .iter()
+            .copied()
+            .filter(|&index| !turn.is_some_and(|turn| self.takes_back(index, turn)))
+            .collect();
+        let enough = !others.is_empty() && others.len() < later.len() && self.recovers(&healed(&others))?;
+        let later = if enough { others } else { later };
         // If not even all of them help, it is what was output later that does: then the last change has to stand for them.
         let missing = if later.is_empty() || self.recovers(&healed(&later))? {
             self.fewest(&later, Closed::Any, |this, set| this.recovers(&healed(set)))?
@@ -333,8 +341,12 @@ impl<'a> Investigation<'a> {
             later.last().copied().into_iter().collect()
         };
         let persisted: Vec<Index> = turn.into_iter().filter(|&change| !self.is_output(change)).collect();
+        let takes_back = |&index: &Index| turn.is_some_and(|turn| self.takes_back(index, turn));
         let kind = if turn.is_some_and(|change| self.is_output(change)) {
             Kind::CrashDurability
+        } else if !missing.is_empty() && missing.iter().all(takes_back) {
+            // Two stores to one place have their order.
+            Kind::CrashAtomicity
         } else {
             self.order_or_atomicity(&missing, &persisted, end.map_or(start, |end| end + 1))?
         };
@@ -385,6 +397,16 @@ impl<'a> Investigation<'a> {
         BTreeSet::new()
     }
 
+    /// Whether nothing is left of one change after the other.
+    fn takes_back(&self, index: Index, earlier: Index) -> bool {
+        let (change, earlier) = (self.lab.change(index), self.lab.change(earlier));
+        let (Some((offset, data)), Some((from, old))) = (change.data(), earlier.data()) else {
+            return false;
+        };
+        let covers = offset <= from && from + old.len() as u64 <= offset + data.len() as u64;
+        change.file == earlier.file && covers
+    }
+
     fn is_output(&self, index: Index) -> bool {
         matches!(self.lab.change(index).what, What::Output { .. })
     }
@@ -412,11 +434,14 @@ impl<'a> Investigation<'a> {
         }
         let mut with_the_rest = self.prefix(point);
         with_the_rest.missing.extend(persisted);
+        // Where A is stored over by then, that is the program's own prefix, which says nothing of A.
+        let is_gone = |&a: &Index| (a + 1..point).any(|index| !persisted.contains(&index) && self.takes_back(index, a));
+        let says_nothing = persisted.iter().all(is_gone);
         let alone = State {
             extra: missing.iter().copied().collect(),
             ..self.prefix(first)
         };
-        let ordered = !self.lab.fails(&with_the_rest)? || !self.lab.fails(&alone)?;
+        let ordered = !says_nothing && !self.lab.fails(&with_the_rest)? || !self.lab.fails(&alone)?;
         Ok(if ordered {
             Kind::CrashOrder
         } else {

@@ -135,8 +135,10 @@ impl State {
     fn difference(&self, other: &State) -> Vec<Index> {
         let between = self.point.min(other.point)..self.point.max(other.point);
         let single = [&self.missing, &self.extra, &other.missing, &other.extra];
-        let all: BTreeSet<Index> = between.chain(single.into_iter().flatten().copied()).collect();
-        all.into_iter()
+        let single: BTreeSet<Index> = single.into_iter().flatten().copied().collect();
+        let outside = single.into_iter().filter(|index| !between.contains(index));
+        outside
+            .chain(between.clone())
             .filter(|&index| self.holds(index) != other.holds(index))
             .collect()
     }
@@ -593,6 +595,10 @@ impl Laboratory {
         let line = &self.lines[&key];
         let start = key.1 * LINE;
         let mut bytes = line.before;
+        if self.files[key.0].resizes.is_empty() {
+            self.overwrite(&mut bytes, line, key, state);
+            return bytes;
+        }
         let mut size = self.files[key.0].size;
         let mut resizes = self.files[key.0].resizes.iter().copied().peekable();
         let mut changes = line.changes.iter().copied().peekable();
@@ -622,6 +628,36 @@ impl Laboratory {
                     bytes[kept..].fill(0);
                 }
                 What::Place { .. } | What::Output { .. } => {}
+            }
+        }
+    }
+
+    /// The same for a file that keeps its size: from the last change back until every byte is known, because some lines (a log's count) are
+    /// stored to in every operation of a long run.
+    fn overwrite(&self, bytes: &mut [u8; LINE as usize], line: &LineHistory, key: (usize, u64), state: &State) {
+        let (start, size) = (key.1 * LINE, self.files[key.0].size);
+        let end = state
+            .extra
+            .last()
+            .map_or(state.point, |&last| state.point.max(last + 1));
+        let end = line.changes.partition_point(|&index| index < end);
+        let mut unknown = u64::MAX;
+        for &index in line.changes[..end].iter().rev().filter(|&&index| state.holds(index)) {
+            let Some((offset, data)) = self.change(index).data() else {
+                continue;
+            };
+            let from = offset.max(start);
+            // A page reaches beyond the end of the file; what is stored there is not in it.
+            let to = (offset + data.len() as u64).min(start + LINE).min(size).max(from);
+            for at in from..to {
+                let bit = 1 << (at - start);
+                if unknown & bit != 0 {
+                    bytes[(at - start) as usize] = data[(at - offset) as usize];
+                    unknown &= !bit;
+                }
+            }
+            if unknown == 0 {
+                return;
             }
         }
     }

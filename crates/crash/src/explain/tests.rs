@@ -455,6 +455,44 @@ fn two_counters_one_after_the_other() {
     assert_eq!(summary(&finding), (vec![22], vec![21]));
 }
 
+/// A log whose count (at 0) makes recovery do what it says: set the word at 64 to 1, which the size at 128 must agree with.
+fn redo(image: &[u8], _: &[u8]) -> Result<(), &'static str> {
+    let items = if at(image, 0) != 0 { 1 } else { at(image, 64) };
+    (items == at(image, 128)).then_some(()).ok_or("the size is wrong")
+}
+
+#[test]
+fn ending_the_log_is_no_order() {
+    let steps = [
+        vec![word(1, 0, 1)],
+        persist(0).into(),
+        vec![word(2, 64, 1)],
+        persist(64).into(),
+        vec![word(3, 0, 0)],
+        persist(0).into(),
+        vec![word(4, 128, 1)],
+        persist(128).into(),
+    ];
+    let finding = Case::new(steps.concat(), redo).finding();
+    // Not that the log must end (3) before it begins (1): the size (4) is to be part of it.
+    assert_eq!(summary(&finding), (vec![4], vec![1]));
+    assert_eq!(finding.kind, Kind::CrashAtomicity);
+}
+
+#[test]
+fn two_stores_to_one_place_have_their_order() {
+    let steps = [
+        vec![word(1, 0, 2)],
+        persist(0).into(),
+        vec![word(2, 0, 1)],
+        persist(0).into(),
+    ];
+    let valid = |image: &[u8], _: &[u8]| (at(image, 0) < 2).then_some(()).ok_or("2 is not valid");
+    let finding = Case::new(steps.concat(), valid).finding();
+    assert_eq!(summary(&finding), (vec![2], vec![1]));
+    assert_eq!(finding.kind, Kind::CrashAtomicity);
+}
+
 #[test]
 fn a_torn_pointer() {
     let mut pointer = [1u64.to_le_bytes(), 1u64.to_le_bytes()].concat();

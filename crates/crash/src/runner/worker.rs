@@ -298,3 +298,23 @@ fn shorten(ended: &mut Ended) {
         output.shrink_to_fit();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_what_was_printed_is_kept() {
+        let printed = |length: usize| (0..length).map(|at| at as u8).collect::<Vec<u8>>();
+        for length in [0, 1, MAX_OUTPUT - 1, MAX_OUTPUT, MAX_OUTPUT + 1, 70_000] {
+            let mut ended = Ended {
+                stdout: printed(length),
+                stderr: printed(length / 2),
+                ..Ended::default()
+            };
+            shorten(&mut ended);
+            let end = |length: usize| printed(length)[length.saturating_sub(MAX_OUTPUT)..].to_vec();
+            assert_eq!((ended.stdout, ended.stderr), (end(length), end(length / 2)));
+        }
+    }
+}

@@ -150,10 +150,15 @@ impl Plan {
     /// a shell or an interpreter the programs among its words.
     pub fn programs(&self, arguments: &CrashArguments) -> Programs {
         let mut programs = Programs::new();
+        let mut interpreted = false;
         let mut add = |word: &OsStr, first: bool| {
+            // What an interpreter is given first, options aside, is a script whatever it begins with.
+            let is_script = std::mem::take(&mut interpreted);
+            interpreted = is_interpreter(word) || is_script && word.as_encoded_bytes().starts_with(b"-");
             let named = find(word).filter(|path| first || is_program(path));
             // A script is named to its interpreter by its path.
-            let script = Some(PathBuf::from(word)).filter(|path| !first && path.is_file() && is_program(path));
+            let script =
+                Some(PathBuf::from(word)).filter(|path| !first && path.is_file() && (is_script || is_program(path)));
             for path in [named, script].into_iter().flatten() {
                 if let Some(stamp) = stamp(&path) {
                     programs.insert(path, stamp);
@@ -237,6 +242,15 @@ fn is_program(path: &Path) -> bool {
     let mut start = [0; 4];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
     is_executable(path) || read.is_ok() && (start == *b"\x7fELF" || start.starts_with(b"#!"))
+}
+
+/// By its name, with a version or without.
+fn is_interpreter(word: &OsStr) -> bool {
+    const NAMES: [&str; 13] = [
+        "sh", "bash", "dash", "zsh", "ksh", "ash", "python", "perl", "ruby", "node", "lua", "tclsh", "Rscript",
+    ];
+    let name = Path::new(word).file_name().unwrap_or_default().to_string_lossy();
+    NAMES.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
 }
 
 fn is_executable(path: &Path) -> bool {
