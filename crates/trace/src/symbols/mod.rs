@@ -144,6 +144,10 @@ impl ModuleSymbols {
         let Some(debug_file) = debug_file else {
             return this;
         };
+        if is_c_library(path) {
+            this.symbol_files.push(debug_file);
+            return this;
+        }
         let supplement = debug_files::supplement(&debug_file, debug_roots).unwrap_or_else(|missing| {
             warnings.push(format!(
                 "debug info of {} is partly in {missing}, which is not there: functions may lack names; install it",
@@ -217,6 +221,13 @@ impl ModuleSymbols {
         }
         frames
     }
+}
+
+/// The C library and its loader are in every stack, and their lines are nobody's to mend: reading their debug info would take longer than
+/// most programs run. Their functions have names all the same.
+fn is_c_library(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    name.starts_with(b"libc.so.") || name.starts_with(b"ld-linux-")
 }
 
 /// A position in source code that has a line.

@@ -2,12 +2,15 @@
 //! this respects sizes: where only exported functions are known, an address in a local one belongs to none of them.
 
 use std::borrow::Cow;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
+use object::{Object, ObjectSymbol, ReadCache, ReadRef, SymbolKind};
 
 use super::debug_files::open_regular;
 
+/// A file up to this size is read as a whole; of a larger one, only what is needed, in thousands of small pieces.
+const MOST_AT_ONCE: u64 = 32 << 20;
 /// Symbols looked at before an address; functions hardly overlap.
 const NEIGHBOURS: usize = 32;
 
@@ -52,8 +55,17 @@ impl SymbolTable {
     }
 
     fn add(&mut self, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
-        let cache = ReadCache::new(open_regular(file)?);
-        let object = object::File::parse(&cache)?;
+        let mut file = open_regular(file)?;
+        if file.metadata()?.len() > MOST_AT_ONCE {
+            return self.add_all(&ReadCache::new(file));
+        }
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)?;
+        self.add_all(content.as_slice())
+    }
+
+    fn add_all<'data>(&mut self, file: impl ReadRef<'data>) -> Result<(), Box<dyn std::error::Error>> {
+        let object = object::File::parse(file)?;
         for symbol in object.symbols().chain(object.dynamic_symbols()) {
             if symbol.kind() != SymbolKind::Text || !symbol.is_definition() {
                 continue;
