@@ -34,6 +34,10 @@ const RUNS: [u64; 3] = [0, 4, 16];
 const FIRST_TIER: usize = 32;
 const VARIANTS: [Others; 2] = [Others::Persisted, Others::AsMust];
 
+/// Lines of crash points that are looked at to count the states: a program that leaves thousands of lines unflushed has as many uncertain at
+/// each point, and how many states that makes nobody wants to wait for.
+const MOST_COUNTED: usize = 1 << 22;
+
 /// A behaviour that is to be tested.
 struct Item {
     group: usize,
@@ -101,6 +105,7 @@ impl Representative {
         let mut strategy = Representative::new(behaviours(trace, options)?);
         let mut image = SparseImage::default();
         let mut cursor = Cursor::open(trace, contents, options, Stops::CrashPoints, &mut image)?;
+        let mut looked_at = 0;
         while let Some(head) = cursor.next(&mut image)? {
             let (seq, within) = (head.seq, head.within);
             let current = strategy.current();
@@ -109,9 +114,16 @@ impl Representative {
                 .iter()
                 .flat_map(|tier| current.items_at(tier, head))
                 .collect();
+            if !items.is_empty() && looked_at > MOST_COUNTED {
+                drop(current);
+                strategy.planned = u128::MAX;
+                strategy.note_point(seq, within);
+                continue;
+            }
             let Some(point) = (!items.is_empty()).then(|| cursor.point()).flatten() else {
                 continue;
             };
+            looked_at += items.len() * point.lines.len();
             let of = |item: usize, others| current.items[item].tested.choices(&point, others).count();
             let states = items.iter().flat_map(|&item| VARIANTS.map(|others| of(item, others)));
             let states = states.fold(0, u128::saturating_add);
