@@ -113,6 +113,11 @@ impl<'i> Units<'i> {
             .filter(move |unit| unit.includes(&path))
     }
 
+    /// How a unit is compiled, without its source and outputs.
+    pub fn arguments(&self, unit: &Unit) -> Vec<String> {
+        arguments(&self.commands[unit.index], &self.commands)
+    }
+
     pub fn all(&self) -> impl Iterator<Item = Unit<'_>> {
         (0..self.commands.len()).filter_map(|index| self.unit(index))
     }

@@ -23,6 +23,13 @@ pub struct Helper {
     pub weight: (usize, usize),
 }
 
+impl Helper {
+    /// What nobody calls may be how the program does it, and may be a leftover.
+    pub fn is_used(&self) -> bool {
+        self.weight != (0, 0)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     Flush,
@@ -54,8 +61,6 @@ pub fn helpers(module: &Module, observed: &Observed) -> Vec<Helper> {
                 weight,
             })
         })
-        // What nobody calls is not how the program does it.
-        .filter(|helper| helper.weight.0 + helper.weight.1 > 0)
         .collect();
     helpers.sort_by(|a, b| b.weight.cmp(&a.weight).then_with(|| a.name.cmp(&b.name)));
     helpers
@@ -134,7 +139,7 @@ const LINE: u64 = 64;
 /// Ranges within a line, of a line, over two and more.
 const RANGES: [(u64, u64); 7] = [(0, 8), (4, 1), (0, 64), (60, 8), (8, 100), (63, 2), (0, 256)];
 
-fn role(module: &Module, function: Value) -> Option<(Role, bool)> {
+pub(super) fn role(module: &Module, function: Value) -> Option<(Role, bool)> {
     use Parameter::{Integer, Pointer};
     let run = |arguments: &[u64]| interpret::run(module, function, arguments);
     match parameters(function)[..] {

@@ -1,12 +1,13 @@
 //! How a program says flush and fence.
 //!
-//! In this order: functions and macros of its own, libpmem's or libpmemobj's if it is linked with them, and the functions of a small header that is
-//! added to the tree. Each of the three (flush, fence, and both in one call) is looked for on its own.
+//! In this order: functions and macros of its own that it uses, libpmem's or libpmemobj's if it is linked with them, functions of its own that nobody calls,
+//! and the functions of a small header that is added to the tree. Each of the three (flush, fence, and both in one call) is looked for on its own.
 
 mod helpers;
 mod interpret;
 mod macros;
 mod resolve;
+mod unused;
 
 use super::edits::After;
 use super::written::Flushed;

@@ -1,7 +1,7 @@
 //! Which of the program's functions can be called at a place, and how.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clang::{Entity, EntityKind, Type, TypeKind};
@@ -9,6 +9,7 @@ use inkwell::module::Module;
 
 use super::helpers::{self, Helper, Role};
 use super::macros::{self, PersistenceMacro};
+use super::unused;
 use super::{AddressType, Fence, Idiom, Include, RangeFunction};
 use crate::ir;
 use crate::observed::Observed;
@@ -25,6 +26,10 @@ pub struct Idioms<'a, 'u> {
     has_libpmemobj: bool,
     /// By the index of the unit.
     macros: RefCell<BTreeMap<usize, Vec<PersistenceMacro>>>,
+    /// Helpers that only the source has, by the index of the unit.
+    unused: RefCell<BTreeMap<usize, Vec<Helper>>>,
+    /// Names of the functions that the bitcode has.
+    functions: BTreeSet<String>,
     /// Headers of the tree that declare helpers, by name.
     headers: RefCell<BTreeMap<String, Option<PathBuf>>>,
     /// What was found in a function, by its file, its offset and whether expressions were asked for.
@@ -42,6 +47,11 @@ impl<'a, 'u> Idioms<'a, 'u> {
             has_libpmem: calls("pmem_"),
             has_libpmemobj: calls("pmemobj_"),
             macros: RefCell::default(),
+            unused: RefCell::default(),
+            functions: ir::functions(module)
+                .filter(|function| function.has_body())
+                .map(|function| function.source_name().unwrap_or(function.name()).to_owned())
+                .collect(),
             headers: RefCell::default(),
             found: RefCell::default(),
         }
@@ -70,14 +80,19 @@ impl<'a, 'u> Idioms<'a, 'u> {
             anchor,
             idioms: self,
         };
+        // What the program uses; else the libraries that it uses; else what it has and does not use, which is better than what we would add.
         let library = place.library();
+        let is_used = library != Idiom::header();
         let range = |role| {
             place
                 .helper(role)
                 .or_else(|| place.macro_call(role).filter(|_| !needs_expression))
+                .or_else(|| place.unused_helper(role).filter(|_| !is_used))
         };
         let (flush, persist) = (range(Role::Flush), range(Role::Persist));
-        let fence = place.fence(needs_expression);
+        let fence = place
+            .fence(needs_expression)
+            .or_else(|| place.unused_fence().filter(|_| !is_used));
         if flush.is_some() || persist.is_some() {
             return Idiom {
                 // With nothing else, a fence too many.
@@ -127,8 +142,25 @@ impl<'t> Place<'_, '_, '_, 't> {
         self.idioms
             .helpers
             .iter()
-            .filter(|helper| helper.role == role && !self.is_part_of(helper, &own_name))
+            .filter(|helper| helper.role == role && helper.is_used() && !self.is_part_of(helper, &own_name))
             .find_map(|helper| self.function(helper))
+    }
+
+    /// One that nobody calls, if there is just one of its kind: of several, nothing says which the program means.
+    fn unused_helper(&self, role: Role) -> Option<RangeFunction> {
+        let own_name = self.tree.name(0);
+        let unit = self.tree.unit;
+        let mut unused = self.idioms.unused.borrow_mut();
+        let of_source = unused.entry(unit.index).or_insert_with(|| {
+            unused::unused(self.idioms.units, &unit, |name| self.idioms.functions.contains(name))
+        });
+        let of_bitcode = self.idioms.helpers.iter().filter(|helper| !helper.is_used());
+        let mut callable = of_bitcode
+            .chain(of_source.iter())
+            .filter(|helper| helper.role == role && !self.is_part_of(helper, &own_name))
+            .filter_map(|helper| self.function(helper));
+        let only = callable.next()?;
+        callable.next().is_none().then_some(only)
     }
 
     /// A helper does not call itself, nor does what it is made of.
@@ -302,6 +334,14 @@ impl<'t> Place<'_, '_, '_, 't> {
         is_used.then(|| plain("_mm_sfence()".into()))
     }
 
+    /// A function that nobody calls.
+    fn unused_fence(&self) -> Option<Fence> {
+        self.unused_helper(Role::Fence).map(|function| Fence {
+            call: format!("{}()", function.name),
+            include: function.include,
+        })
+    }
+
     /// A raw flush intrinsic that the file has already.
     fn intrinsic(&self) -> Option<RangeFunction> {
         let file = &self.tree.file;
@@ -388,7 +428,7 @@ fn is_pointer_to(ty: &Type, record: &str) -> bool {
 }
 
 /// With the namespaces around it.
-fn qualified(function: &Entity) -> String {
+pub(super) fn qualified(function: &Entity) -> String {
     let mut name = function.get_name().unwrap_or_default();
     let mut scope = function.get_semantic_parent();
     while let Some(outer) = scope.filter(|outer| outer.get_kind() == EntityKind::Namespace) {
