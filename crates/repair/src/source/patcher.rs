@@ -162,18 +162,35 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         };
         let idiom = self.idiom(tree, &last);
         let mut behind_last: Vec<Flushed> = Vec::new();
-        for (write, anchor) in &writes {
+        let mut conditional: Vec<(&(Write, Anchor), Flushed)> = Vec::new();
+        for both in &writes {
+            let (write, anchor) = both;
             let region = statements_between(tree, anchor, &last);
-            let repeated = region.and_then(|region| tree.repeat(write, &region).ok());
+            let repeated = region.and_then(|region| Some((tree.repeat(write, &region.nodes).ok()?, region)));
             match repeated {
-                Some(substitutions) => behind_last.push(tree.flushed(write, &substitutions)?),
+                Some((substitutions, region)) => {
+                    let flushed = tree.flushed(write, &substitutions)?;
+                    match region.is_conditional {
+                        true => conditional.push((both, flushed)),
+                        false => behind_last.push(flushed),
+                    }
+                }
                 None => self.flush_behind(tree, write, anchor, &idiom, edits)?,
             }
         }
-        let after = After {
-            flushes: coalesced(behind_last),
-            fence,
-        };
+        let mut flushes = coalesced(behind_last.clone());
+        // What was not stored on every path is flushed with the rest, but not for its own sake.
+        let parts = conditional.iter().map(|(_, flushed)| flushed.clone());
+        let whole = coalesced(parts.chain(behind_last).collect());
+        match whole.len() {
+            1 => flushes = whole,
+            _ => {
+                for ((write, anchor), _) in conditional {
+                    self.flush_behind(tree, write, anchor, &idiom, edits)?;
+                }
+            }
+        }
+        let after = After { flushes, fence };
         edits.insert_after(&last, after, &idiom, &self.value_name(tree, &last));
         Ok(())
     }
@@ -323,18 +340,50 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
     }
 }
 
-/// The statements of a block from one to another; `None` if they are not in one block.
-fn statements_between(tree: &FunctionTree, from: &Anchor, to: &Anchor) -> Option<Vec<NodeId>> {
+/// Code that lies between two statements.
+struct Between {
+    nodes: Vec<NodeId>,
+    /// The first is part of a branch or loop that the second is behind.
+    is_conditional: bool,
+}
+
+/// The statements of a block from the one that is or holds `from` to another; `None` if they are in no such block, or `from` names what is not known
+/// behind it.
+fn statements_between(tree: &FunctionTree, from: &Anchor, to: &Anchor) -> Option<Between> {
     if from == to {
-        return Some(vec![from.node]);
+        return Some(Between {
+            nodes: vec![from.node],
+            is_conditional: false,
+        });
     }
-    let block = tree.nodes[from.node]
-        .parent
-        .filter(|block| tree.nodes[to.node].parent == Some(*block))?;
+    let block = tree.nodes[to.node].parent?;
+    let outer = std::iter::once(from.node)
+        .chain(tree.ancestors(from.node))
+        .find(|outer| tree.nodes[*outer].parent == Some(block))?;
     let children = &tree.nodes[block].children;
     let index = |node| children.iter().position(|child| *child == node);
-    let range = index(from.node)?..=index(to.node)?;
-    (!range.is_empty()).then(|| children[range].to_vec())
+    let range = index(outer)?..=index(to.node)?;
+    let is_conditional = outer != from.node;
+    let names_inner = || {
+        tree.descendants(from.node).any(|node| {
+            let declared = tree.local_variable(node).and_then(|variable| variable.get_location());
+            let at = declared.map(|location| location.get_file_location().offset as usize);
+            at.is_some_and(|at| tree.range(outer).contains(&at))
+        })
+    };
+    // In a loop, what stands before may come after.
+    let is_repeated = || {
+        use clang::EntityKind::{DoStmt, ForRangeStmt, ForStmt, WhileStmt};
+        let within = tree.ancestors(from.node).take_while(|node| *node != block);
+        within
+            .map(|node| tree.kind(node))
+            .any(|kind| matches!(kind, DoStmt | ForRangeStmt | ForStmt | WhileStmt))
+    };
+    let is_possible = !range.is_empty() && (!is_conditional || !(names_inner() || is_repeated()));
+    is_possible.then(|| Between {
+        nodes: children[range].to_vec(),
+        is_conditional,
+    })
 }
 
 /// Up to this many bytes, an object is flushed as a whole if several members were written.

@@ -196,6 +196,9 @@ impl<'a> FunctionTree<'a> {
         if let Some(call) = calls {
             return Some(format!("{} is called in between", self.name(call)));
         }
+        if self.is_written_by_name_alone(read) {
+            return None;
+        }
         let mut writes = region
             .iter()
             .flat_map(|node| self.descendants(*node))
@@ -242,6 +245,26 @@ impl<'a> FunctionTree<'a> {
                             && self.ty(node).is_some_and(|ty| ty.get_canonical_type().get_kind() != TypeKind::Record))
                     })
         })
+    }
+
+    /// Of a variable of this file whose address the file never takes: no store through a pointer is to it. C++ takes addresses without saying so.
+    fn is_written_by_name_alone(&self, read: NodeId) -> bool {
+        let variable = self.nodes[read]
+            .entity
+            .get_reference()
+            .filter(|variable| variable.get_kind() == EntityKind::VarDecl)
+            .filter(|variable| variable.get_storage_class() == Some(StorageClass::Static));
+        let at = variable.and_then(|variable| variable.get_location());
+        let is_here = at.is_some_and(|at| {
+            let file = at.get_file_location().file;
+            file.is_some_and(|file| self.unit.path(file) == self.file.path)
+        });
+        is_here
+            && self.kind(read) == EntityKind::DeclRefExpr
+            && !self.unit.is_cxx()
+            && self.file.path == self.unit.main_file()
+            && !self.is_array(read)
+            && !self.file.may_take_address(&self.name(read))
     }
 
     fn may_alias(&self, read: NodeId, write: &Write) -> bool {
@@ -318,10 +341,10 @@ impl<'a> FunctionTree<'a> {
         };
         let is_pointer = |ty: &Type| ty.get_kind() == TypeKind::Pointer;
         let rank = |ty: &Type| ty.get_sizeof().unwrap_or(0);
-        // Signed and unsigned may alias; of pointers, which programs convert at will, any two.
+        // Signed and unsigned may alias; of pointers, which programs convert at will, any two. Only a pointer to pointers is none to objects.
         is_char(&a)
             || is_char(&b)
-            || (is_pointer(&a) && is_pointer(&b))
+            || (is_pointer(&a) && is_pointer(&b) && levels(&a).zip(levels(&b)).is_none_or(|(a, b)| a == b))
             || (a.is_integer() && b.is_integer() && rank(&a) == rank(&b))
             || a.get_display_name() == b.get_display_name()
             || matches!(
@@ -353,6 +376,21 @@ impl<'a> FunctionTree<'a> {
             .is_some_and(|function| function.is_in_system_header());
         is_known && in_library
     }
+}
+
+/// How many pointers lie on the way to what is none; `None` if that is void or characters, which stand for anything.
+fn levels(ty: &Type) -> Option<usize> {
+    let mut levels = 0;
+    let mut ty = ty.get_canonical_type();
+    while let Some(pointee) = ty.get_pointee_type().filter(|_| ty.get_kind() == TypeKind::Pointer) {
+        levels += 1;
+        ty = pointee.get_canonical_type();
+    }
+    let stands_for_anything = matches!(
+        ty.get_kind(),
+        TypeKind::Void | TypeKind::CharS | TypeKind::CharU | TypeKind::SChar | TypeKind::UChar
+    );
+    (!stands_for_anything).then_some(levels)
 }
 
 fn is_reference(variable: &Entity) -> bool {

@@ -209,6 +209,28 @@ impl SourceFile {
     }
 
     /// Whether the word occurs in the code of the range.
+    /// Whether the file may take the address of a variable. `&name->member` does not, and neither does `a & name`, which is told from the former with care only.
+    pub fn may_take_address(&self, name: &str) -> bool {
+        let tokens = self.tokens(0..self.text.len());
+        let text = |index: usize| tokens.get(index).map_or("", |token| self.token_text(*token));
+        tokens.iter().enumerate().any(|(index, token)| match token.kind {
+            // A macro may do anything with it.
+            TokenKind::Directive => {
+                let directive = self.token_text(*token);
+                let mut words = directive.split(|character| !is_word_character(character));
+                directive.contains("define") && words.any(|word| word == name)
+            }
+            TokenKind::Word if text(index) == name => {
+                let mut before = index;
+                while before > 0 && text(before - 1) == "(" {
+                    before -= 1;
+                }
+                before > 0 && text(before - 1) == "&" && text(index + 1) != "->"
+            }
+            _ => false,
+        })
+    }
+
     pub fn mentions(&self, range: Range<usize>, word: &str) -> bool {
         self.tokens(range)
             .into_iter()

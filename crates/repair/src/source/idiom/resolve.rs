@@ -151,9 +151,9 @@ impl<'t> Place<'_, '_, '_, 't> {
         let own_name = self.tree.name(0);
         let unit = self.tree.unit;
         let mut unused = self.idioms.unused.borrow_mut();
-        let of_source = unused.entry(unit.index).or_insert_with(|| {
-            unused::unused(self.idioms.units, &unit, |name| self.idioms.functions.contains(name))
-        });
+        let of_source = unused
+            .entry(unit.index)
+            .or_insert_with(|| unused::unused(self.idioms.units, &unit, |name| self.idioms.functions.contains(name)));
         let of_bitcode = self.idioms.helpers.iter().filter(|helper| !helper.is_used());
         let mut callable = of_bitcode
             .chain(of_source.iter())
