@@ -66,6 +66,8 @@ struct Tried {
     design: Design,
     trial: Trial,
     without: BTreeMap<usize, String>,
+    /// Its index in the attempts.
+    attempt: usize,
 }
 
 impl Tried {
@@ -122,8 +124,9 @@ pub fn climb(
     if attempt.is_perfect() || (may_be_mended && attempt.is_good_but_for_crashes()) {
         return Ok(ladder.conclude(attempt));
     }
+    let spares = attempt.is_good().then(|| sparing(options)).flatten();
     tried.push(attempt);
-    for rung in simpler(options) {
+    for rung in spares.into_iter().chain(simpler(options)) {
         if let Some(attempt) = ladder.try_rung(&rung)? {
             if attempt.is_perfect() {
                 return Ok(ladder.conclude(attempt));
@@ -131,7 +134,8 @@ pub fn climb(
             tried.push(attempt);
         }
     }
-    if let Some(at) = tried.iter().position(Tried::is_good) {
+    let good = (0..tried.len()).filter(|&at| tried[at].is_good());
+    if let Some(at) = good.min_by_key(|&at| tried[at].trial.comparison.new_warnings.len()) {
         return Ok(ladder.conclude(tried.swap_remove(at)));
     }
     for rung in without_what_fails(&tried, options) {
@@ -140,6 +144,18 @@ pub fn climb(
         }
     }
     Ok(ladder.give_up(tried))
+}
+
+/// All is well, but a flush of the program has become redundant.
+fn sparing(options: &PlanOptions) -> Option<Rung> {
+    (!options.intra_only).then(|| Rung {
+        how: "flushed for those callers alone that do not flush".to_owned(),
+        options: PlanOptions {
+            spare_flushed: true,
+            ..options.clone()
+        },
+        without: BTreeMap::new(),
+    })
 }
 
 fn simpler(options: &PlanOptions) -> Vec<Rung> {
@@ -246,6 +262,7 @@ impl Ladder<'_, '_, '_> {
             design,
             trial,
             without: rung.without.clone(),
+            attempt: self.attempts.len(),
         };
         self.attempts.push(Attempt {
             how: rung.how.clone(),
@@ -267,10 +284,15 @@ impl Ladder<'_, '_, '_> {
     }
 
     fn conclude(mut self, tried: Tried) -> Verified {
-        let Tried { design, trial, without } = tried;
+        let Tried {
+            design,
+            trial,
+            without,
+            attempt,
+        } = tried;
         // It need not be the last that was tried.
-        if let Some(at) = self.attempts.iter().rposition(|attempt| attempt.passed) {
-            let attempt = self.attempts.remove(at);
+        if attempt < self.attempts.len() {
+            let attempt = self.attempts.remove(attempt);
             self.attempts.push(attempt);
         }
         Verified {

@@ -37,6 +37,8 @@ pub struct ObservedStore {
     pub always_fenced: bool,
     /// The first fence of its thread that passed one of them by before anything flushed its line.
     pub passed_by: Option<Vec<Frame>>,
+    /// One of them, at least, was flushed by its thread before a fence.
+    pub flushed: bool,
 }
 
 #[derive(Default)]
@@ -49,6 +51,7 @@ struct Counted {
     /// Lines that each thread stored to since its last fence, with the stacks of stores that no flush followed.
     unflushed: FxHashMap<ThreadId, FxHashMap<(FileId, u64), Vec<StackId>>>,
     passed_by: FxHashMap<StackId, StackId>,
+    flushed: FxHashSet<StackId>,
     /// Stores that no fence followed.
     never_fenced: FxHashSet<StackId>,
 }
@@ -69,9 +72,9 @@ impl Observed {
                 }
                 EventKind::Flush { at, .. } => {
                     *counted.flushes.entry(stack).or_default() += 1;
-                    if let Some(lines) = counted.unflushed.get_mut(&thread) {
-                        lines.remove(&(at.file, at.offset / LINE));
-                    }
+                    let lines = counted.unflushed.get_mut(&thread);
+                    let stores = lines.and_then(|lines| lines.remove(&(at.file, at.offset / LINE)));
+                    counted.flushed.extend(stores.into_iter().flatten());
                 }
                 EventKind::Fence { .. } => {
                     *counted.fences.entry(stack).or_default() += 1;
@@ -106,6 +109,7 @@ impl Observed {
                 seen,
                 always_fenced: !counted.never_fenced.contains(stack),
                 passed_by: passed_by.remove(stack),
+                flushed: counted.flushed.contains(stack),
             })
             .collect();
         Ok(Observed {

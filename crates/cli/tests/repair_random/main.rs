@@ -95,7 +95,17 @@ fn repair(seed: u64) -> Result<(), String> {
         return Ok(());
     };
     let repaired = run(support::crashproof()
-        .args(["repair", "--apply", "--build", BUILD, "--", "./app", "pool"])
+        .args([
+            "repair",
+            "--apply",
+            "--json",
+            "outcome.json",
+            "--build",
+            BUILD,
+            "--",
+            "./app",
+            "pool",
+        ])
         .current_dir(&broken)
         .env("CC", "clang-19"))?;
     let explain = |what: &str| {
@@ -108,6 +118,13 @@ fn repair(seed: u64) -> Result<(), String> {
     };
     if repaired.status != Some(0) {
         return Err(explain(&format!("repair exited with {:?}", repaired.status)));
+    }
+    let json = std::fs::read_to_string(broken.join("outcome.json")).unwrap_or_default();
+    let outcome: serde_json::Value = serde_json::from_str(&json).map_err(|error| error.to_string())?;
+    let attempts = outcome["verification"]["attempts"].as_array();
+    let warnings = attempts.and_then(|attempts| Some(&attempts.last()?["new_warnings"]));
+    if warnings.is_some_and(|warnings| warnings.as_array().is_some_and(|warnings| !warnings.is_empty())) {
+        return Err(explain(&format!("new warnings: {warnings:?}")));
     }
     let after = check(&broken)?;
     if after.loses_data() {

@@ -13,7 +13,7 @@ use super::aliases::Aliases;
 use super::needs::{Need, What};
 use super::reduce::Intra;
 use super::subprogram::Subprograms;
-use super::{Candidate, Edit, Fix, Plan, Planner, SafeBy};
+use super::{Candidate, Edit, Fix, Plan, Planner, SafeBy, StorePath};
 use crate::ir::Value;
 
 /// What was chosen for a need.
@@ -114,6 +114,13 @@ impl<'m> Planner<'m, '_> {
         let by_trace = aliases.scores_of_trace(&places);
         order.sort_by_key(|&index| std::cmp::Reverse((candidates[index].1.score, by_trace[index])));
         let mut chosen = None;
+        // The innermost place that no store comes by which the program flushes itself, if there is one, is before the score.
+        if self.options.spare_flushed {
+            let spares = |index: &usize| self.spares(store, &need.stack_calls[..*index]);
+            let (mut first, others): (Vec<usize>, Vec<usize>) = (0..candidates.len()).partition(spares);
+            first.extend(order.into_iter().filter(|index| others.contains(index)));
+            order = first;
+        }
         for index in order {
             let (place, candidate) = &mut candidates[index];
             if *place == store {
@@ -135,6 +142,12 @@ impl<'m> Planner<'m, '_> {
             candidates: candidates.into_iter().map(|(_, candidate)| candidate).collect(),
             call: chosen,
         }
+    }
+
+    /// Whether the program never flushes, by itself, what the store writes when these calls lead to it.
+    fn spares(&self, store: Value<'m>, calls: &[Value<'m>]) -> bool {
+        let leads_there = |path: &&StorePath<'m>| path.at.contains(&store) && path.calls.starts_with(calls);
+        !self.paths.iter().filter(leads_there).any(|path| path.flushed)
     }
 
     /// Whether a call on the stack can become one of a persistent subprogram.

@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::ir::{self, Value};
 use crate::locate::{Locator, Wanted};
-use crate::observed::Observed;
+use crate::observed::{Observed, ObservedStore};
 use aliases::{Aliases, NoAliases};
 use fences::Fences;
 use heuristic::{Heuristic, Mode, PmWrite};
@@ -49,6 +49,8 @@ pub struct PlanOptions {
     pub inject_flushes: bool,
     /// One flush for several fields of an object.
     pub coalesce: bool,
+    /// A store that callers flush themselves is flushed for those alone that do not; persistent subprograms flush nothing else.
+    pub spare_flushed: bool,
     /// Calls that cannot be candidates, for reasons that the plan knows nothing of: no patch of the source is possible there.
     pub excluded: BTreeMap<Place, String>,
 }
@@ -87,14 +89,34 @@ pub fn plan(program: &Program, findings: &[Finding], observed: &Observed, option
 struct Planner<'m, 'o> {
     locator: Locator<'m>,
     fences: Fences<'m>,
+    /// Of the stores that the trace has.
+    paths: Vec<StorePath<'m>>,
     observed: &'o Observed,
     options: &'o PlanOptions,
 }
 
+/// A store that the trace has, and the calls that led there, innermost first.
+struct StorePath<'m> {
+    at: Vec<Value<'m>>,
+    calls: Vec<Value<'m>>,
+    /// The program flushed it itself, once at least.
+    flushed: bool,
+}
+
 impl<'m, 'o> Planner<'m, 'o> {
     fn new(program: &'m Program, observed: &'o Observed, options: &'o PlanOptions) -> Planner<'m, 'o> {
+        let locator = Locator::new(&program.module);
+        let path = |store: &ObservedStore| {
+            let stack = locator.stack(&store.seen.stack, Wanted::Store).ok()?;
+            Some(StorePath {
+                at: stack.at,
+                calls: stack.calls.into_iter().map_while(Result::ok).collect(),
+                flushed: store.flushed,
+            })
+        };
         Planner {
-            locator: Locator::new(&program.module),
+            paths: observed.stores.iter().filter_map(path).collect(),
+            locator,
             fences: Fences::default(),
             observed,
             options,
@@ -104,7 +126,7 @@ impl<'m, 'o> Planner<'m, 'o> {
     /// From what is needed to the fixes.
     fn phases(&self, needs: Vec<Need<'m>>, aliases: &dyn Aliases<'m>, plan: &mut Plan) {
         let marked = self.marked(&needs);
-        let mut subprograms = Subprograms::new(aliases, &marked);
+        let mut subprograms = Subprograms::new(aliases, &marked, self.options.spare_flushed);
         let intra = self.hoist(needs, aliases, &mut subprograms, plan);
         self.reduce(intra, plan);
         let fenced = plan.fences();
@@ -123,32 +145,24 @@ impl<'m, 'o> Planner<'m, 'o> {
                 }));
             }
         }
-        for store in &self.observed.stores {
-            let Ok(stack) = self.locator.stack(&store.seen.stack, Wanted::Store) else {
-                continue;
-            };
-            let calls: Vec<Value> = stack.calls.into_iter().map_while(Result::ok).collect();
-            writes.extend(stack.at.into_iter().map(|at| PmWrite {
+        for path in &self.paths {
+            writes.extend(path.at.iter().map(|&at| PmWrite {
                 at,
-                calls: calls.clone(),
+                calls: path.calls.clone(),
             }));
         }
         writes.into_iter().collect()
     }
 
-    /// The stores that findings and trace show to write PM.
+    /// The stores that findings and trace show to write PM; with `spare_flushed` only those that need a flush.
     fn marked(&self, needs: &[Need<'m>]) -> FxHashSet<Value<'m>> {
         let reported = needs.iter().flat_map(|need| match &need.what {
             What::Flush { stores, .. } => stores.as_slice(),
             What::Fence { .. } => &[],
         });
-        let seen = self
-            .observed
-            .stores
-            .iter()
-            .filter_map(|store| self.locator.stack(&store.seen.stack, Wanted::Store).ok())
-            .flat_map(|stack| stack.at);
-        reported.copied().chain(seen).collect()
+        let paths = self.paths.iter().filter(|_| !self.options.spare_flushed);
+        let seen = paths.flat_map(|path| &path.at);
+        reported.chain(seen).copied().collect()
     }
 }
 

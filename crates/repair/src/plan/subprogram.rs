@@ -29,6 +29,8 @@ pub(super) struct Subprograms<'m, 'a> {
     aliases: &'a dyn Aliases<'m>,
     /// Stores that write PM, whatever the analysis thinks: findings and trace say so.
     marked: &'a FxHashSet<Value<'m>>,
+    /// Nothing but these is flushed.
+    marked_only: bool,
     bodies: FxHashMap<Value<'m>, Result<Body<'m>, String>>,
     /// Names of the copies.
     copies: FxHashMap<Value<'m>, String>,
@@ -37,10 +39,11 @@ pub(super) struct Subprograms<'m, 'a> {
 }
 
 impl<'m, 'a> Subprograms<'m, 'a> {
-    pub fn new(aliases: &'a dyn Aliases<'m>, marked: &'a FxHashSet<Value<'m>>) -> Self {
+    pub fn new(aliases: &'a dyn Aliases<'m>, marked: &'a FxHashSet<Value<'m>>, marked_only: bool) -> Self {
         Subprograms {
             aliases,
             marked,
+            marked_only,
             bodies: FxHashMap::default(),
             copies: FxHashMap::default(),
             made: Vec::new(),
@@ -123,8 +126,7 @@ impl<'m, 'a> Subprograms<'m, 'a> {
         let mut body = Body::default();
         for instruction in function.instructions() {
             if let Some(pointer) = instruction.store_pointer() {
-                let may_be_pm = self.marked.contains(&instruction) || self.aliases.may_be_pm(pointer);
-                if !instruction.is_nontemporal() && may_be_pm {
+                if !instruction.is_nontemporal() && self.may_be_pm(instruction, pointer) {
                     body.flushes.push(instruction);
                 }
             } else if instruction.opcode() == Some(LLVMOpcode::LLVMIndirectBr) {
@@ -161,7 +163,7 @@ impl<'m, 'a> Subprograms<'m, 'a> {
             Some(Effect::Nothing) => Ok(()),
             Some(Effect::Writes(written)) => {
                 let destination = call.operand(written.destination);
-                if self.marked.contains(&call) || destination.is_some_and(|to| self.aliases.may_be_pm(to)) {
+                if destination.is_some_and(|to| self.may_be_pm(call, to)) {
                     body.flushes.push(call);
                 }
                 Ok(())
@@ -173,6 +175,10 @@ impl<'m, 'a> Subprograms<'m, 'a> {
                 function.name()
             )),
         }
+    }
+
+    fn may_be_pm(&self, store: Value<'m>, pointer: Value<'m>) -> bool {
+        self.marked.contains(&store) || (!self.marked_only && self.aliases.may_be_pm(pointer))
     }
 
     fn indirect_call(&self, call: Value<'m>, body: &mut Body<'m>) -> Result<(), String> {

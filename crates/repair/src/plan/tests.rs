@@ -390,6 +390,7 @@ fn injected_flushes_leave_the_fences_alone() {
     );
     let observed = Observed {
         stores: vec![crate::observed::ObservedStore {
+            flushed: false,
             seen: crate::observed::Seen {
                 stack: code.stack("foo@first"),
                 count: 1,

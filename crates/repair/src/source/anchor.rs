@@ -405,7 +405,11 @@ fn named(ty: &clang::Type) -> Option<String> {
         .strip_prefix("const ")
         .filter(|_| ty.is_const_qualified())
         .unwrap_or(&name);
-    (!name.contains("unnamed") && !name.contains("anonymous") && !name.contains('(')).then(|| name.to_owned())
+    // libclang has no name for a type either where it could not make sense of the code.
+    let is_nameless = ["unnamed", "anonymous", "dependent type", "("]
+        .iter()
+        .any(|mark| name.contains(mark));
+    (!is_nameless).then(|| name.to_owned())
 }
 
 /// Of a variable, without its value.
