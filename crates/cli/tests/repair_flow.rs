@@ -322,3 +322,152 @@ fn a_patch_that_does_not_verify_is_not_shown_and_changes_nothing() {
     );
     project.assert_untouched();
 }
+
+/// `set` stores to PM for `main`, and to a variable of its own for `count`; the last store of `main` is on its own.
+const HELPER: &str = r#"#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void flush(const void *at, size_t size)
+{
+	for (uintptr_t line = (uintptr_t)at & ~(uintptr_t)63; line < (uintptr_t)at + size; line += 64)
+		__asm__ volatile("clwb %0" : "+m"(*(volatile char *)line) : : "memory");
+}
+
+static void fence(void)
+{
+	__asm__ volatile("sfence" : : : "memory");
+}
+
+static void set(long *at, long value)
+{
+	*at = value;
+}
+
+static long count(long times)
+{
+	static long counter;
+	for (long i = 0; i < times; i++)
+		set(&counter, counter + i);
+	return counter;
+}
+
+int main(int argc, char **argv)
+{
+	int file = open(argv[argc - 1], O_RDWR | O_CREAT, 0644);
+	if (ftruncate(file, 4096) != 0)
+		return 2;
+	long *words = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	set(&words[0], 7);
+	fence();
+	words[8] = 8;
+	fence();
+	words[16] = 9;
+	flush(&words[16], sizeof words[16]);
+	fence();
+	printf("%ld %ld %ld\n", words[0], words[8], count(5));
+	return 0;
+}
+"#;
+
+impl Project {
+    fn with_helper() -> Project {
+        let project = Project::new();
+        fs::write(project.path("src/app.c"), HELPER).unwrap();
+        project
+    }
+}
+
+#[test]
+fn where_fixes_go_can_be_chosen() {
+    let project = Project::with_helper();
+    let repaired = |options: &[&str]| {
+        let mut command = project.repair(&["--build", BUILD]);
+        let output = run(command.args(options).args(["--", "./app", "pool"]), 0);
+        text(&output.stdout)
+    };
+    let by_program = repaired(&["--explain"]);
+    assert!(by_program.contains("+\tset_persist(&words[0], 7);\n"), "{by_program}");
+    assert_eq!(repaired(&["--trace-aliases"]), by_program);
+    assert_eq!(repaired(&["--inject-flushes"]), by_program);
+    let in_place = repaired(&["--intra-only"]);
+    assert!(!in_place.contains("_persist("), "{in_place}");
+    assert!(
+        in_place.contains(" \t*at = value;\n+\tflush(at, sizeof *at);\n"),
+        "{in_place}"
+    );
+}
+
+#[test]
+fn the_bitcode_is_repaired_too() {
+    let project = Project::with_helper();
+    let (binary, bitcode) = (project.path("fixed"), project.path("fixed.bc"));
+    let mut command = project.repair(&["--build", BUILD, "--out-binary"]);
+    command.arg(&binary).arg("--out-bitcode").arg(&bitcode);
+    run(command.args(["--", "./app", "pool"]), 0);
+    assert_eq!(project.json()["binary"], json!({"findings": [0, 1], "verified": true}));
+    assert!(fs::read(&bitcode).unwrap().starts_with(b"BC"));
+    let mut check = project.crashproof(&["check", "--"]);
+    run(check.arg(&binary).arg("../pool"), 0);
+}
+
+#[test]
+fn a_fix_that_does_not_verify_is_left_out() {
+    let project = Project::with_helper();
+    // As if the second fix broke something: one of the build, and one of the tests.
+    let build = format!("! grep -q 'flush(&words.8' app.c || {{ echo no; exit 1; }}; {BUILD}");
+    for (build, test, words) in [
+        (build.as_str(), "true", "the build failed"),
+        (BUILD, "! grep -q 'flush(&words.8' app.c", "the test failed"),
+    ] {
+        let output = run(
+            &mut project.repair(&["--build", build, "--test", test, "--", "./app", "pool"]),
+            1,
+        );
+        let (diff, told, json) = (text(&output.stdout), text(&output.stderr), project.json());
+        assert!(
+            diff.contains("set_persist") && !diff.contains("+\tflush(&words[8]"),
+            "{diff}"
+        );
+        assert!(told.contains(words), "{told}");
+        let states = ["state", "state"]
+            .iter()
+            .enumerate()
+            .map(|(index, key)| &json["findings"][index][key]);
+        assert_eq!(states.collect::<Vec<_>>(), ["repaired", "left"]);
+        let attempts = json["verification"]["attempts"].as_array().unwrap();
+        assert!(
+            attempts.len() > 1 && attempts.last().unwrap()["passed"] == true,
+            "{attempts:?}"
+        );
+    }
+}
+
+#[test]
+fn a_flush_of_a_caller_does_not_become_redundant() {
+    let project = Project::new();
+    // `set` stores for two callers, of which one flushes.
+    let source = HELPER.replace(
+        "\twords[8] = 8;\n\tfence();\n",
+        "\tset(&words[8], 8);\n\tflush(&words[8], sizeof words[8]);\n\tfence();\n",
+    );
+    let source = source.replace("\t\tset(&counter, counter + i);\n", "\t\tcounter += i;\n");
+    fs::write(project.path("src/app.c"), source).unwrap();
+    let output = run(&mut project.repair(&["--build", BUILD, "--", "./app", "pool"]), 0);
+    let diff = text(&output.stdout);
+    assert!(diff.contains("+\tset_persist(&words[0], 7);\n"), "{diff}");
+    assert!(!diff.contains("+\tset_persist(&words[8], 8);\n"), "{diff}");
+    let json = project.json();
+    let last = json["verification"]["attempts"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .clone();
+    assert_eq!(
+        (&last["how"], &last["new_warnings"]),
+        (&json!("flushed for those callers alone that do not flush"), &json!([]))
+    );
+}

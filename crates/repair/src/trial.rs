@@ -307,6 +307,12 @@ fn site<'a>(workspace: &'a Workspace, commands: &'a UserCommands, name: &str) ->
 }
 
 pub fn write_changes(changes: &[Changed], root: &Path) -> Result<(), TrialError> {
+    // All or nothing: a file that cannot be written is found before another is.
+    for change in changes.iter().filter(|change| change.old.is_some()) {
+        let path = root.join(&change.path);
+        let opened = std::fs::OpenOptions::new().write(true).open(&path);
+        opened.map_err(|source| TrialError::Write { path, source })?;
+    }
     for change in changes {
         let path = root.join(&change.path);
         std::fs::write(&path, &change.new).map_err(|source| TrialError::Write { path, source })?;

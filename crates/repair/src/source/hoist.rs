@@ -142,7 +142,7 @@ impl Patcher<'_, '_, '_> {
             }
         };
         let size_text = match size_node {
-            None => format!("strlen({address_text}) + 1"),
+            None => tree.string_size(&address_text),
             Some(node) => match repeats(node) {
                 Some(substitutions) => tree.spell(node, &substitutions)?,
                 None => name_it(node, &["size", "len", "length", "bytes"], "size_t").ok_or(reason)?,

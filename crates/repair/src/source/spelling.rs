@@ -56,7 +56,7 @@ impl<'a> FunctionTree<'a> {
                         )
                     }
                     Size::Wide(count) => format!("{} * sizeof(wchar_t)", self.as_factor(count, &spell(count)?)),
-                    Size::String => format!("strlen({text}) + 1"),
+                    Size::String => self.string_size(&text),
                 };
                 let member_of = self.object_before(address, summand.as_ref().unwrap_or(&size), substitutions);
                 Ok(Flushed {
@@ -210,6 +210,17 @@ impl<'a> FunctionTree<'a> {
             tail: Some(size.to_owned()),
             ..object
         })
+    }
+
+    /// Of a string and its zero.
+    pub fn string_size(&self, string: &str) -> String {
+        // Who calls sprintf need not have included <string.h>.
+        let strlen = if self.declares("strlen") {
+            "strlen"
+        } else {
+            "__builtin_strlen"
+        };
+        format!("{strlen}({string}) + 1")
     }
 
     /// Of an expression, in the style of the file.

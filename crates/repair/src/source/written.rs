@@ -5,6 +5,7 @@ use clang::EntityKind;
 use super::hint::Hint;
 use super::refusal::Refusal;
 use super::tree::{FunctionTree, NodeId};
+use super::variants::visit_declarations;
 use crate::plan::Position;
 
 /// An expression that writes memory.
@@ -262,7 +263,12 @@ impl<'a> FunctionTree<'a> {
         let bytes = |address: usize, size: usize| range(address, Size::Bytes(argument(size)?));
         match plain_name(&name) {
             "memcpy" | "memmove" | "memset" | "mempcpy" | "strncpy" | "stpncpy" => bytes(0, 2),
-            "bzero" | "explicit_bzero" | "snprintf" | "vsnprintf" => bytes(0, 1),
+            "bzero" | "explicit_bzero" => bytes(0, 1),
+            // It ends what it writes with a zero, unless there is room for nothing.
+            "snprintf" | "vsnprintf" if self.is_positive(argument(1)?) && self.declares("strlen") => {
+                range(0, Size::String)
+            }
+            "snprintf" | "vsnprintf" => bytes(0, 1),
             "strlcpy" | "strlcat" => bytes(0, 2),
             "bcopy" | "read" | "pread" | "pread64" | "recv" | "recvfrom" => bytes(1, 2),
             "strcpy" | "strcat" | "strncat" | "stpcpy" | "sprintf" | "vsprintf" => range(0, Size::String),
@@ -271,6 +277,24 @@ impl<'a> FunctionTree<'a> {
             name if name.starts_with("sync_") => Some(Target::Pointee(argument(0)?)),
             _ => None,
         }
+    }
+
+    /// A constant above zero, such as a `sizeof`.
+    fn is_positive(&self, node: NodeId) -> bool {
+        let node = self.strip(node);
+        let evaluated = self.nodes[node].entity.evaluate();
+        matches!(evaluated, Some(clang::EvaluationResult::SignedInteger(value)) if value > 0)
+            || matches!(evaluated, Some(clang::EvaluationResult::UnsignedInteger(value)) if value > 0)
+            || self.kind(node) == EntityKind::UnaryExpr
+    }
+
+    /// Whether the unit has a declaration of a library function.
+    pub fn declares(&self, function: &str) -> bool {
+        let mut found = false;
+        visit_declarations(&self.unit.root(), &mut |entity| {
+            found |= entity.get_kind() == EntityKind::FunctionDecl && entity.get_name().as_deref() == Some(function);
+        });
+        found
     }
 
     fn bytes(&self, write: &Write) -> Option<u64> {

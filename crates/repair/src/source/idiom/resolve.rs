@@ -87,12 +87,19 @@ impl<'a, 'u> Idioms<'a, 'u> {
             place
                 .helper(role)
                 .or_else(|| place.macro_call(role).filter(|_| !needs_expression))
-                .or_else(|| place.unused_helper(role).filter(|_| !is_used))
         };
-        let (flush, persist) = (range(Role::Flush), range(Role::Persist));
-        let fence = place
-            .fence(needs_expression)
-            .or_else(|| place.unused_fence().filter(|_| !is_used));
+        let (mut flush, mut persist) = (range(Role::Flush), range(Role::Persist));
+        let (mut flush_line, mut persist_line) = (None, None);
+        let mut fence = place.fence(needs_expression);
+        if flush.is_none() && persist.is_none() {
+            flush_line = range(Role::FlushLine).or_else(|| place.intrinsic());
+            persist_line = range(Role::PersistLine);
+            if flush_line.is_none() && persist_line.is_none() && !is_used {
+                flush = place.unused_helper(Role::Flush);
+                persist = place.unused_helper(Role::Persist);
+                fence = fence.or_else(|| place.unused_fence());
+            }
+        }
         if flush.is_some() || persist.is_some() {
             return Idiom {
                 // With nothing else, a fence too many.
@@ -104,8 +111,8 @@ impl<'a, 'u> Idioms<'a, 'u> {
             };
         }
         Idiom {
-            flush_line: range(Role::FlushLine).or_else(|| place.intrinsic()),
-            persist_line: range(Role::PersistLine),
+            flush_line,
+            persist_line,
             fence: fence.unwrap_or(library.fence),
             flush: library.flush,
             persist: library.persist,

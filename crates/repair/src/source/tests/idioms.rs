@@ -232,3 +232,109 @@ void f(Cell &cell) {
 "
     ));
 }
+
+const UNUSED: &str = "#include <stddef.h>
+#include <stdint.h>
+static inline void nvm_flush(const void *at, size_t len) {
+    uintptr_t end = (uintptr_t)at + len;
+    for (uintptr_t line = (uintptr_t)at & ~(uintptr_t)63; line < end; line += 64)
+        __asm__ volatile(\"clwb %0\" : \"+m\"(*(volatile char *)line) : : \"memory\");
+}
+static inline void forget_the_end(const void *at, size_t len) {
+    for (size_t i = 0; i < len; i += 64)
+        __asm__ volatile(\"clwb %0\" : \"+m\"(((volatile char *)at)[i]) : : \"memory\");
+}
+static inline void nvm_fence(void) {
+    __asm__ volatile(\"sfence\" : : : \"memory\");
+}
+";
+
+const USER: &str = "#include \"nvm.h\"
+
+void f(long *p) {
+    *p = 1; //~ flush
+    nvm_fence();
+}
+";
+
+#[test]
+fn functions_that_nobody_calls_are_known_by_what_they_do() {
+    let repaired_with = |header: &str| repaired(&[("nvm.h", header), ("a.c", USER)]);
+    let patched = repaired_with(UNUSED);
+    assert!(
+        patched.contains("    *p = 1;\n    nvm_flush(p, sizeof(*p));\n"),
+        "{patched}"
+    );
+    // Of two, nothing says which.
+    let another = UNUSED.replace("nvm_flush", "nvm_write_back");
+    let both = format!(
+        "{UNUSED}{}",
+        another[..another.find("static inline void forget").unwrap()].to_owned()
+    );
+    let patched = repaired_with(&both);
+    assert!(patched.contains("crashproof_flush(p, sizeof(*p));"), "{patched}");
+    let none = UNUSED
+        .replace("static inline void nvm_flush", "static inline int nvm_flush")
+        .replace("line < end", "line <= end");
+    assert!(repaired_with(&none).contains("crashproof_flush(p, sizeof(*p));"));
+}
+
+#[test]
+fn an_object_is_flushed_with_what_branches_stored_in_it() {
+    let patched = repaired_c(
+        "struct node { struct node *next, *prev; };
+struct list { struct node *head, *tail; long length; };
+
+void link(struct list *list, struct node *node) {
+    if (node->prev)
+        node->prev->next = node; //~ flush
+    else
+        list->head = node; //~ flush @list
+    list->length++; //~ flush @list
+}
+",
+    );
+    let expected = "    } else
+        list->head = node;
+    list->length++;
+    crashproof_flush(list, sizeof(*list));
+}";
+    assert!(patched.contains(expected), "{patched}");
+}
+
+#[test]
+fn what_a_store_cannot_change_is_named_again() {
+    let patched = repaired_c(
+        "#include <string.h>
+
+struct pool { struct pool *tables[2]; char log[256]; };
+struct index { struct pool **tables; };
+
+static struct pool *pool;
+static struct pool *shared;
+static struct index db;
+struct pool **users(void) { return &shared; }
+
+void f(const char *text, size_t n) {
+    memcpy(pool->log, text, n); //~ flush
+    pool->tables[1] = 0; //~ flush
+    shared->tables[1] = 0; //~ flush
+    db.tables[1] = pool; //~ flush
+}
+",
+    );
+    assert!(patched.contains("crashproof_flush(pool->log, n);"), "{patched}");
+    assert!(
+        patched.contains("crashproof_flush(&pool->tables[1], sizeof(pool->tables[1]));"),
+        "{patched}"
+    );
+    // Its address is known elsewhere: the store may be to the variable itself.
+    assert!(
+        patched.contains("struct pool **slot = &shared->tables[1];"),
+        "{patched}"
+    );
+    assert!(
+        patched.contains("crashproof_flush(&db.tables[1], sizeof(db.tables[1]));"),
+        "{patched}"
+    );
+}
