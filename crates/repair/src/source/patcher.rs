@@ -161,32 +161,32 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
             return Err(Refusal::NoPosition);
         };
         let idiom = self.idiom(tree, &last);
-        let mut behind_last: Vec<Flushed> = Vec::new();
-        let mut conditional: Vec<(&(Write, Anchor), Flushed)> = Vec::new();
-        for both in &writes {
-            let (write, anchor) = both;
+        let mut parts: Vec<Part> = Vec::new();
+        for (write, anchor) in &writes {
             let region = statements_between(tree, anchor, &last);
             let repeated = region.and_then(|region| Some((tree.repeat(write, &region.nodes).ok()?, region)));
             match repeated {
                 Some((substitutions, region)) => {
                     let flushed = tree.flushed(write, &substitutions)?;
-                    match region.is_conditional {
-                        true => conditional.push((both, flushed)),
-                        false => behind_last.push(flushed),
+                    if !region.is_conditional {
+                        // Stored twice, flushed once.
+                        let is_same =
+                            |part: &Part| part.flushed.address == flushed.address && part.flushed.size == flushed.size;
+                        parts.retain(|part| !is_same(part));
                     }
+                    parts.push(Part { write, anchor, flushed });
                 }
                 None => self.flush_behind(tree, write, anchor, &idiom, edits)?,
             }
         }
-        let mut flushes = coalesced(behind_last.clone());
-        // What was not stored on every path is flushed with the rest, but not for its own sake.
-        let parts = conditional.iter().map(|(_, flushed)| flushed.clone());
-        let whole = coalesced(parts.chain(behind_last).collect());
-        match whole.len() {
-            1 => flushes = whole,
-            _ => {
-                for ((write, anchor), _) in conditional {
-                    self.flush_behind(tree, write, anchor, &idiom, edits)?;
+        let mut flushes = coalesced(parts.iter().map(|part| part.flushed.clone()).collect());
+        if flushes.len() > 1 {
+            // They may lie in one line, which a second flush without a store in between would be wasted on.
+            flushes.clear();
+            for Part { write, anchor, flushed } in parts {
+                match *anchor == last {
+                    true => flushes.push(flushed),
+                    false => self.flush_behind(tree, write, anchor, &idiom, edits)?,
                 }
             }
         }
@@ -338,6 +338,13 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         lines.extend(includes::insertion(file, start, includes));
         edits.apply(file, 0..file.text.len(), &lines)
     }
+}
+
+/// A store that is flushed with others.
+struct Part<'w> {
+    write: &'w Write,
+    anchor: &'w Anchor,
+    flushed: Flushed,
 }
 
 /// Code that lies between two statements.

@@ -46,6 +46,11 @@ impl<'a> FunctionTree<'a> {
                     Size::Bytes(size) if !is_sum(size) => Some(self.as_factor(size, &spell(size)?)),
                     _ => None,
                 };
+                let bytes = match size {
+                    Size::Bytes(size) => self.constant(size),
+                    _ => None,
+                };
+                let is_within = |length: u64| bytes.is_some_and(|bytes| bytes <= length);
                 let size = match size {
                     Size::Bytes(size) => spell(size)?,
                     Size::Elements(size, count) => {
@@ -58,7 +63,12 @@ impl<'a> FunctionTree<'a> {
                     Size::Wide(count) => format!("{} * sizeof(wchar_t)", self.as_factor(count, &spell(count)?)),
                     Size::String => self.string_size(&text),
                 };
-                let member_of = self.object_before(address, summand.as_ref().unwrap_or(&size), substitutions);
+                let member_of = self
+                    .object_before(address, summand.as_ref().unwrap_or(&size), substitutions)
+                    .or_else(|| {
+                        self.object_around(address, substitutions)
+                            .filter(|object| is_within(object.length))
+                    });
                 Ok(Flushed {
                     member_of,
                     ..plain(text, size, address)
@@ -111,6 +121,10 @@ impl<'a> FunctionTree<'a> {
                 is_in_one_line,
             });
         }
+        let array = self
+            .child(node, 0)
+            .filter(|_| self.kind(node) == EntityKind::ArraySubscriptExpr);
+        let member_of = array.and_then(|array| self.object_around(array, substitutions));
         let (address, size) = match self.unary_operator(node) {
             Some((operator, _)) if operator == "*" => {
                 let operand = self.strip_parentheses(self.child(node, 0).unwrap_or(node));
@@ -125,9 +139,31 @@ impl<'a> FunctionTree<'a> {
             address,
             size,
             pointer,
-            member_of: None,
+            member_of,
             is_in_one_line,
         })
+    }
+
+    /// The object that an array is a member of, the whole array as the member.
+    fn object_around(&self, array: NodeId, substitutions: &Substitutions) -> Option<Object> {
+        let node = self.strip_parentheses(self.strip(array));
+        let field = self.nodes[node]
+            .entity
+            .get_reference()
+            .filter(|field| field.get_kind() == EntityKind::FieldDecl)?;
+        let is_array = field.get_type()?.get_canonical_type().get_kind() == TypeKind::ConstantArray;
+        match is_array && self.kind(node) == EntityKind::MemberRefExpr {
+            true => self.object(node, &field, substitutions).ok(),
+            false => None,
+        }
+    }
+
+    fn constant(&self, node: NodeId) -> Option<u64> {
+        match self.nodes[self.strip(node)].entity.evaluate()? {
+            clang::EvaluationResult::SignedInteger(value) => u64::try_from(value).ok(),
+            clang::EvaluationResult::UnsignedInteger(value) => Some(value),
+            _ => None,
+        }
     }
 
     /// `*p` is `p, sizeof(*p)`; `*(T *)p`, of a pointer p, is `p, sizeof(T)`.
