@@ -1,6 +1,5 @@
-//! Random programs that lose flushes (and fences) are repaired: afterwards nothing is found in them that loses data, and they do what
-//! they did. A flush that a program kept may be redundant after the repair (a helper flushes now, for a caller that did not), and that
-//! is only a warning.
+//! Random programs that lose flushes (and fences) are repaired: afterwards nothing is found in them that loses data, none of the flushes that
+//! they kept is redundant if it was not before, and they do what they did.
 //!
 //! A few programs, always the same, by default; `CRASHPROOF_RANDOM_REPAIRS=N` tries N others, from the seed
 //! `CRASHPROOF_RANDOM_REPAIRS_SEED` (default 1) on.
