@@ -234,7 +234,7 @@ fn what_files_held_before() {
 fn no_log_makes_it_panic() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = QUEUE.as_bytes();
-    for at in (300..bytes.len()).step_by(7) {
+    for at in (300..bytes.len()).step_by(23) {
         let _ = trace_of(&folder, &String::from_utf8_lossy(&bytes[..at]));
         let mut changed = bytes.to_vec();
         changed[at] = b";|=0x\n\xff("[at % 8];
