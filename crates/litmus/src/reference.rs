@@ -113,9 +113,9 @@ impl Reference {
         }
         let reached = closure(&Order::of(litmus, &index.at));
         let at = |id: usize| index.at[id];
-        for first in 0..litmus.stores.len() {
-            for second in 0..litmus.stores.len() {
-                if at(first) < at(second) && !reached[second][first] {
+        for (second, later) in reached.iter().enumerate() {
+            for (first, &contradicts) in later.iter().enumerate() {
+                if at(first) < at(second) && !contradicts {
                     reference.store_order.push((at(first), at(second)));
                 }
             }
