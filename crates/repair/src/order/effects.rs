@@ -21,8 +21,8 @@ use llvm_sys::target::{LLVMABISizeOfType, LLVMGetModuleDataLayout, LLVMTargetDat
 use llvm_sys::{LLVMOpcode, LLVMTypeKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::library::{OUTPUT, OWN, PERSISTING, READING};
-use crate::ir::Value;
+use super::library::{FILES, OUTPUT, OWN, PERSISTING, READING};
+use crate::ir::{Persistence, Value};
 use crate::plan::known::{self, Length};
 
 /// What some code does.
@@ -35,6 +35,10 @@ pub struct Effects<'m> {
     pub fixed: Option<String>,
     /// It flushes or fences.
     pub persists: bool,
+    /// What it flushes, from these addresses on.
+    pub flushes: Vec<Access<'m>>,
+    /// It may store where nothing is known of.
+    pub stores_anywhere: bool,
     /// The compiler moves no store to PM across it.
     pub barrier: bool,
     /// It draws from the state of a library (`rand`).
@@ -105,6 +109,11 @@ impl<'m, 'c> Analysis<'m, 'c> {
         if !instruction.persistence().is_empty() {
             effects.persists = true;
             effects.barrier = true;
+            for operation in instruction.persistence() {
+                if let Persistence::Flush(pointer) = operation {
+                    effects.flushes.push(self.access(pointer, None, false));
+                }
+            }
             return;
         }
         if instruction.is_atomic() {
@@ -150,6 +159,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
         }
         let Some(callee) = call.called_function() else {
             effects.fixed.get_or_insert_with(|| "calls through a pointer".into());
+            effects.stores_anywhere = true;
             return;
         };
         if callee.never_returns() {
@@ -157,14 +167,15 @@ impl<'m, 'c> Analysis<'m, 'c> {
             effects.ends.get_or_insert_with(|| format!("a call of {name}"));
         }
         if callee.source_name().is_some_and(|name| OWN.contains(&name)) {
-            effects.persists = true;
-            effects.barrier = true;
+            self.add_persisting(call, effects);
             return;
         }
         if callee.has_body() {
             let inner = self.summary(callee, open);
             effects.accesses.extend(inner.accesses.iter().cloned());
             effects.persists |= inner.persists;
+            effects.flushes.extend(inner.flushes.iter().cloned());
+            effects.stores_anywhere |= inner.stores_anywhere;
             effects.barrier |= inner.barrier;
             effects.draws |= inner.draws;
             if effects.ends.is_none() {
@@ -176,6 +187,16 @@ impl<'m, 'c> Analysis<'m, 'c> {
             return;
         }
         self.add_external(call, callee.name(), effects);
+    }
+
+    /// Of a function that flushes what its pointers are to, or fences.
+    fn add_persisting(&self, call: Value<'m>, effects: &mut Effects<'m>) {
+        effects.persists = true;
+        effects.barrier = true;
+        let pointers = call.arguments().into_iter().filter(|argument| argument.is_pointer());
+        effects
+            .flushes
+            .extend(pointers.map(|pointer| self.access(pointer, None, false)));
     }
 
     fn add_assembly(&self, call: Value<'m>, template: &str, effects: &mut Effects<'m>) {
@@ -190,6 +211,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
                 .extend(pointers.map(|pointer| self.access(pointer, Some(64), true)));
             return;
         }
+        effects.stores_anywhere = true;
         effects
             .fixed
             .get_or_insert_with(|| format!("has assembly of its own (`{template}`)"));
@@ -200,8 +222,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
         let pointers = || arguments.iter().copied().filter(|argument| argument.is_pointer());
         let plain = crate::source::written::plain_name(name);
         if PERSISTING.contains(&name) {
-            effects.persists = true;
-            effects.barrier = true;
+            self.add_persisting(call, effects);
             return;
         }
         if name.starts_with("llvm.") && known::written(name).is_none() {
@@ -256,6 +277,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
                     .get_or_insert_with(|| format!("calls {name}, so that the outside knows what was done before it"));
             }
             _ => {
+                effects.stores_anywhere |= !keeps_to_itself(name);
                 effects
                     .fixed
                     .get_or_insert_with(|| format!("calls {name}, which may do anything"));
@@ -425,6 +447,15 @@ impl<'m, 'c> Analysis<'m, 'c> {
             })
     }
 
+    /// Whether what the code flushes may be what the other stores.
+    pub fn flushes_stores_of(&self, flushing: &Effects<'m>, storing: &Effects<'m>) -> bool {
+        let stores = || storing.accesses.iter().filter(|access| access.writes);
+        flushing
+            .flushes
+            .iter()
+            .any(|flush| stores().any(|store| self.may_meet(flush, store)))
+    }
+
     /// Whether all that the code reads are variables of its function whose address stays in it.
     pub fn reads_only_variables(&self, effects: &Effects<'m>) -> bool {
         effects.accesses.iter().all(|access| {
@@ -432,6 +463,11 @@ impl<'m, 'c> Analysis<'m, 'c> {
             base.is_alloca() && self.is_private(base)
         })
     }
+}
+
+/// A library function that stores nothing into memory that it is given, or nothing but that.
+fn keeps_to_itself(name: &str) -> bool {
+    known::effect(name) == Some(known::Effect::Nothing) || FILES.contains(&name)
 }
 
 fn name_of(function: Value) -> String {
@@ -454,16 +490,17 @@ fn record_name(record: LLVMTypeRef) -> String {
     }
 }
 
-/// Numbers and pointers, and arrays of them; not characters, which may be storage for anything.
+/// Numbers and pointers, and arrays of them; not arrays of characters, which may be storage for anything.
 fn is_typed(field: Field) -> bool {
     // SAFETY: a member of a struct type.
     unsafe {
         let mut ty = LLVMStructGetTypeAtIndex(field.record, field.index);
+        let is_array = LLVMGetTypeKind(ty) == LLVMTypeKind::LLVMArrayTypeKind;
         while LLVMGetTypeKind(ty) == LLVMTypeKind::LLVMArrayTypeKind {
             ty = LLVMGetElementType(ty);
         }
         match LLVMGetTypeKind(ty) {
-            LLVMTypeKind::LLVMIntegerTypeKind => LLVMGetIntTypeWidth(ty) > 8,
+            LLVMTypeKind::LLVMIntegerTypeKind => !is_array || LLVMGetIntTypeWidth(ty) > 8,
             LLVMTypeKind::LLVMPointerTypeKind | LLVMTypeKind::LLVMFloatTypeKind | LLVMTypeKind::LLVMDoubleTypeKind => {
                 true
             }

@@ -38,3 +38,8 @@ pub const OUTPUT: [&str; 14] = [
 
 /// Functions of the header that a repair adds (`crashproof_pm.h`): which instruction they flush with, they ask once.
 pub const OWN: [&str; 3] = ["crashproof_flush", "crashproof_fence", "crashproof_persist"];
+
+/// Library functions that do something to files and store nothing.
+pub const FILES: [&str; 9] = [
+    "rename", "renameat", "unlink", "remove", "truncate", "link", "symlink", "mkdir", "rmdir",
+];

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use clang::EntityKind;
 use inkwell::module::Module;
+use llvm_sys::LLVMOpcode;
 
 use super::effects::{Analysis, Effects};
 use super::list::List;
@@ -177,6 +178,13 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
             ));
         }
         let runs_earlier = passed < moved;
+        if ours.only_persists() && runs_earlier && self.may_be_missed(ours, passed) {
+            return Err(format!(
+                "{} may store or flush what {} is there for, in a way that the recording need not show",
+                describe(passed),
+                describe(moved)
+            ));
+        }
         let may_run_more_often = ours.only_persists() && runs_earlier && self.analysis.reads_only_variables(ours);
         if let Some(who) = theirs.ends.as_ref().filter(|_| !may_run_more_often) {
             return Err(format!("{} may not come to its end ({who})", describe(passed)));
@@ -198,6 +206,20 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
             ));
         }
         Ok(())
+    }
+
+    /// Whether a flush or fence that comes before the statement would miss something that it does only now and then; what it always does, the recording shows.
+    fn may_be_missed(&self, persisting: &Effects<'m>, passed: usize) -> bool {
+        use LLVMOpcode::*;
+        let branches = |at: &Value<'m>| match at.opcode() {
+            Some(LLVMBr) => at.operand(1).is_some(),
+            Some(LLVMSwitch | LLVMInvoke | LLVMIndirectBr) => true,
+            Some(LLVMCall) => at.called_function().is_some_and(Value::has_body),
+            _ => false,
+        };
+        let effects = self.effects(passed);
+        self.code[passed].iter().any(branches)
+            && (effects.stores_anywhere || effects.persists || self.analysis.flushes_stores_of(persisting, effects))
     }
 
     /// A label in the code, also one of a `switch` around it.

@@ -172,3 +172,29 @@ fn branches_of_one_if_have_no_order() {
     );
     assert!(text.contains("one statement makes both stores"), "{text}");
 }
+
+/// What a branch stores now and then, the flush behind it is there for; so it stays, and another is added.
+#[test]
+fn a_flush_does_not_move_past_a_branch_that_it_serves() {
+    let text = super::in_order(
+        "void f(struct record *r, int n) {
+    r->value = 7; //~ before; store 0 8
+    r->valid = 1; //~ after; store 128 8
+    if (n > 0)
+        r->other = 2;
+    CLWB(&r->value); //~ flush 0
+    CLWB(&r->valid); //~ flush 128
+    SFENCE(); //~ fence
+}
+",
+    );
+    let expected = "    r->value = 7;
+    CLWB(&r->value);
+    SFENCE();
+    r->valid = 1;
+    if (n > 0)
+        r->other = 2;
+    CLWB(&r->value);
+";
+    assert!(text.contains(expected), "{text}");
+}
