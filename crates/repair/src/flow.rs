@@ -289,7 +289,8 @@ impl Repair<'_> {
         let changes = self.judge(&mut outcome, &verified, &ordered);
         self.check_sources(&changes)?;
         if self.arguments.explain {
-            terminal::print(&outcome.orders_explained());
+            let root = self.site.workspace.tree().to_string_lossy();
+            terminal::print(&outcome.orders_explained(&root));
         }
         self.deliver(&outcome, &changes)
     }

@@ -241,13 +241,13 @@ impl Outcome {
     }
 
     /// Of `--explain`: what is put in order, on the trace.
-    pub fn orders_explained(&self) -> String {
+    pub fn orders_explained(&self, root: &str) -> String {
         let mut text = String::new();
         for (number, order) in (1..).zip(&self.orders) {
             let findings: Vec<String> = order
                 .findings
                 .iter()
-                .filter_map(|&index| Some(self.findings.get(index)?.finding.in_words("")))
+                .filter_map(|&index| Some(self.findings.get(index)?.finding.in_words(root)))
                 .collect();
             let _ = writeln!(text, "\x1b[1morder {number}\x1b[0m: {}", findings.join("; "));
             for words in &order.words {
@@ -350,7 +350,8 @@ impl Named {
         }
         match (&self.file, self.line) {
             (Some(file), line) => {
-                let shorter = file.strip_prefix(root).map(|rest| rest.trim_start_matches('/'));
+                let shorter = file.strip_prefix(root).filter(|_| !root.is_empty());
+                let shorter = shorter.map(|rest| rest.trim_start_matches('/'));
                 text.push_str(shorter.filter(|rest| !rest.is_empty()).unwrap_or(file));
                 if let Some(line) = line {
                     let _ = write!(text, ":{line}");

@@ -306,11 +306,19 @@ impl<'a> Rounds<'a, '_> {
         if files.is_empty() {
             return Ok(None);
         }
+        let on_top = (!base.changes.is_empty()).then_some("on top of the other changes, lines as they are then:");
         let mut orders = base.orders.clone();
-        orders.extend(fixes.iter().map(|fix| OrderOutcome {
-            findings: fix.findings.iter().filter_map(|&at| indices.get(at).copied()).collect(),
-            words: fix.words.iter().map(|words| in_tree(words)).collect(),
-            litmus: fix.litmus.clone(),
+        orders.extend(fixes.iter().map(|fix| {
+            OrderOutcome {
+                findings: fix.findings.iter().filter_map(|&at| indices.get(at).copied()).collect(),
+                words: on_top
+                    .iter()
+                    .copied()
+                    .chain(fix.words.iter().map(String::as_str))
+                    .map(in_tree)
+                    .collect(),
+                litmus: fix.litmus.clone(),
+            }
         }));
         Ok(Some(Patched {
             changes: source::combine(&base.changes, &files),

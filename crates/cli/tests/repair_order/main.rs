@@ -167,13 +167,13 @@ fn test(case: &Case, expected: Option<&Expected>) -> Result<(), String> {
         case.name
     );
     let setup = match case.directives.setup {
-        true => "rm -f pm pm.*; ./app setup pm",
-        false => "rm -f pm pm.*",
+        true => "rm -f pool pool.*; ./app setup pool",
+        false => "rm -f pool pool.*",
     };
-    let mut arguments = vec!["--build", &build, "--setup", setup, "--recover", "./app recover pm"];
+    let mut arguments = vec!["--build", &build, "--setup", setup, "--recover", "./app recover pool"];
     arguments.extend(["--max-states", "2000"]);
     if case.directives.check {
-        arguments.extend(["--check", "./app check pm"]);
+        arguments.extend(["--check", "./app check pool"]);
     }
     if case.directives.hangs {
         arguments.extend(["--timeout", "300ms"]);
@@ -189,7 +189,7 @@ fn test(case: &Case, expected: Option<&Expected>) -> Result<(), String> {
     if !crash.iter().any(|word| word == "--jobs") {
         arguments.extend(["--jobs", "1"]);
     }
-    arguments.extend(["--", "./app", "run", "pm"]);
+    arguments.extend(["--", "./app", "run", "pool"]);
     let repaired = repair(&folder, &arguments)?;
     let told = || format!("{}\n{}", repaired.report, read(&repaired.diff));
     judge(&repaired, expected).map_err(|error| format!("{error}\n{}", told()))?;
