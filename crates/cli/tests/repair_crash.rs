@@ -127,6 +127,65 @@ fn a_flush_is_crash_tested_and_mends_what_it_was_the_reason_of() {
 }
 
 #[test]
+fn findings_of_a_crash_test_are_put_in_order() {
+    let project = Project::new();
+    let (before, wrong) = (
+        "\twords[8] = value;\n\twords[0] = 1;\n\tpersist(&words[0], sizeof words[0]);\n",
+        "\twords[0] = 1;\n\tpersist(&words[0], sizeof words[0]);\n\twords[8] = value;\n\tpersist(&words[8], sizeof words[8]);\n",
+    );
+    let source = SOURCE.replace(before, wrong);
+    assert_ne!(source, SOURCE);
+    fs::write(project.path("src/app.c"), &source).unwrap();
+    let app = project.path("src/app");
+    support::compile("cc", &["-g", "-O2", project.path("src/app.c").to_str().unwrap()], &app);
+    let mut crash = support::crashproof();
+    crash
+        .current_dir(project.path("src"))
+        .args(["crash", "--json", "../crash.json", "--save", "../crashes"]);
+    run(
+        crash.args(["--jobs", "1", "--recover", "./app recover", "--", "./app", "run"]),
+        1,
+    );
+    fs::remove_file(project.path("src/pool")).unwrap();
+    let given = ["--build", BUILD, "--findings", "../crash.json", "--setup", "rm -f pool"];
+
+    // Nothing is claimed that was not crashed again.
+    let output = run(
+        support::crashproof()
+            .current_dir(project.path("src"))
+            .arg("repair")
+            .args(given),
+        1,
+    );
+    assert!(
+        text(&output.stderr).contains("only with the recovery: --recover"),
+        "{}",
+        text(&output.stderr)
+    );
+
+    let output = run(
+        &mut project.repair(&[&given[..], &["--recover", "./app recover", "--apply"]].concat()),
+        0,
+    );
+    let (json, told) = (project.json(), text(&output.stderr));
+    assert_eq!(
+        states(&json),
+        [("crash-order".to_owned(), "repaired".to_owned())],
+        "{told}"
+    );
+    assert_eq!(json["verification"]["crash"], json!({ "before": 1, "after": 0 }));
+    assert_eq!(json["findings"][0]["orders"], json!([0]));
+    assert!(
+        json["orders"][0]["litmus"].as_str().unwrap().contains("require"),
+        "{json:#}"
+    );
+    assert!(!json["orders"][0]["words"].as_array().unwrap().is_empty());
+    let patched = fs::read_to_string(project.path("src/app.c")).unwrap();
+    let right = "\twords[8] = value;\n\tpersist(&words[8], sizeof words[8]);\n\twords[0] = 1;\n\tpersist(&words[0], sizeof words[0]);\n";
+    assert_eq!(patched, SOURCE.replace(before, right));
+}
+
+#[test]
 fn a_patch_that_fails_the_crash_test_is_refused() {
     let project = Project::new();
     // With the patch, and only then, what is in the pool between the two stores is wrong.
