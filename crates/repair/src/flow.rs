@@ -438,7 +438,8 @@ impl Repair<'_> {
         }
         if let Some(path) = &self.arguments.sarif {
             let tree = self.site.workspace.tree();
-            let log = sarif::log(&outcome, &self.findings, &self.site.copy, tree).unwrap_or_default();
+            let findings = [self.findings.as_slice(), &self.crashes].concat();
+            let log = sarif::log(&outcome, &findings, &self.site.copy, tree).unwrap_or_default();
             write("the SARIF", path, &log)?;
         }
         Ok(outcome.result)

@@ -95,25 +95,28 @@ impl<'a> Trials<'a> {
         }
     }
 
-    /// Builds, tests and records the unpatched program.
     fn before(&mut self) -> Result<&Before<'a>, TrialError> {
-        if self.before.is_none() {
-            let site = site(self.workspace, self.commands, "before")?;
-            let doing = step("building the unpatched program by your command");
-            site.build().map_err(TrialError::Unpatched)?;
-            drop(doing);
-            if self.commands.test.is_some() {
-                let _doing = step("running your tests on the unpatched program");
-                site.test().map_err(TrialError::Unpatched)?;
-            }
-            let _doing = step("recording the unpatched program");
-            let run = site.record().map_err(TrialError::Unpatched)?;
-            complete(&run)?;
-            self.before = Some(Before { site, run });
+        let before = match self.before.take() {
+            Some(before) => before,
+            None => self.build_unpatched()?,
+        };
+        Ok(self.before.insert(before))
+    }
+
+    /// Builds, tests and records the unpatched program.
+    fn build_unpatched(&self) -> Result<Before<'a>, TrialError> {
+        let site = site(self.workspace, self.commands, "before")?;
+        let doing = step("building the unpatched program by your command");
+        site.build().map_err(TrialError::Unpatched)?;
+        drop(doing);
+        if self.commands.test.is_some() {
+            let _doing = step("running your tests on the unpatched program");
+            site.test().map_err(TrialError::Unpatched)?;
         }
-        self.before
-            .as_ref()
-            .ok_or(TrialError::Command(CommandError::Interrupted))
+        let _doing = step("recording the unpatched program");
+        let run = site.record().map_err(TrialError::Unpatched)?;
+        complete(&run)?;
+        Ok(Before { site, run })
     }
 
     /// Builds, tests, records, checks and crashes the patched program. `findings` and `crashes` are those to be repaired, with the names of the
