@@ -10,6 +10,7 @@ use std::process::Command;
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use serde_json::Value;
 
+#[allow(dead_code, reason = "the crash test needs more of it")]
 #[path = "../crash_corpus/case.rs"]
 mod case;
 #[path = "../support/mod.rs"]
