@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define MAGIC 0x73647263
 #define NUM_RECORDS 4
 #define NOT_WRITTEN 2
 
@@ -24,7 +25,8 @@ struct record_t {
 };
 
 struct header_t {
-	_Alignas(64) uint32_t counter;
+	_Alignas(64) uint64_t magic;
+	uint32_t counter;
 };
 
 struct pool {
@@ -71,6 +73,10 @@ static void writer(struct header_t *header, struct record_t *records)
 
 static int reader(const struct header_t *header, const struct record_t *records)
 {
+	if (header->magic != MAGIC) {
+		fprintf(stderr, "this file has no records\n");
+		return 1;
+	}
 	for (uint32_t i = 0; i < header->counter; i++) {
 		if (records[i].valid == NOT_WRITTEN) {
 			fprintf(stderr, "record %u was not written\n", i);
@@ -100,6 +106,7 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "recover") == 0)
 		return reader(&pool->header, pool->records);
 	if (strcmp(argv[1], "setup") == 0) {
+		pool->header.magic = MAGIC;
 		for (int i = 0; i < NUM_RECORDS; i++)
 			pool->records[i].valid = NOT_WRITTEN;
 		return 0;
