@@ -1,4 +1,4 @@
-// repair: flush, flush+fence
+// repair: flush+fence
 // build: $CXX -g -O2 -o app point.cpp
 // Placement new in PM: the body of the constructor stores.
 #include "persist.h"
