@@ -286,14 +286,20 @@ impl<'a> Run<'a> {
                 }
             }
             Some(Piece::Flush {
-                class, fixed, follows, ..
+                class,
+                fixed,
+                follows: follows_any,
+                ..
             }) => {
-                let legal = follows
-                    .as_ref()
-                    .is_none_or(|all| all.iter().any(|&store| self.is_placed(&label.state, store)));
+                let count = search.threads.len() + class;
+                // A `clflush` that already serves elsewhere is no longer here: none is ever added.
+                let used_up = search.classes[*class].flush.at_once
+                    && label.counts[count] as usize >= search.classes[*class].existing;
+                let follows = |all: &Vec<usize>| all.iter().any(|&store| self.is_placed(&label.state, store));
+                let legal = follows_any.as_ref().is_none_or(follows) && !used_up;
                 if legal {
                     let mut kept = label.step();
-                    kept.counts[search.threads.len() + class] += 1;
+                    kept.counts[count] += 1;
                     self.flush(&mut kept, *class);
                     kept.did.push(Did::Keep(next));
                     found.push(kept);

@@ -514,3 +514,14 @@ fn a_fence_outside_a_loop_before_one_inside() {
     );
     assert_eq!(error("store a 0 8\nrequire durable a x3"), "2:19: `x3` is too much");
 }
+
+#[test]
+fn a_clflush_serves_in_one_place() {
+    let (least, text) = repaired(
+        "fence\nT1: flush s0\nstore s0 0x8 4\nstore s1 0xc 4\nstore s2 0x10 4\nstore s3 0x54 4\nstore s4 0x3c 8\nclflush s4\n\
+         require durable s4\nrequire s0 before s3\n",
+    );
+    // The first fence, and the flush of the other thread with a fence of its own or one more flush.
+    assert_eq!(least.stores_moved, 0, "{text}");
+    assert_eq!(text.matches("clflush").count(), 1, "{text}");
+}
