@@ -76,7 +76,11 @@ impl Offsets {
         match shift {
             Shift::By(0) => *self,
             Shift::By(_) if self.step == 1 => Offsets::anywhere(end),
-            // It may reach further than offsets are told apart, so whatever it is moved by, all that is known is the remainder.
+            // What reaches further than offsets are told apart only gets further away.
+            Shift::By(by) if self.is_open(end) && by > 0 && self.stays_open(by, end) => {
+                Offsets::progression(self.first + by as u32, end, self.step)
+            }
+            // It may come from further away than offsets are told apart, so all that is known is the remainder.
             Shift::By(by) if self.is_open(end) => {
                 let first = (i64::from(self.first).saturating_add(by)).rem_euclid(i64::from(self.step));
                 Offsets::progression(first as u32, end, self.step)
@@ -105,6 +109,14 @@ impl Offsets {
                 Offsets::progression(if step == 0 { self.first } else { self.first % step }, end, step)
             }
         }
+    }
+
+    /// Whether at least two of these offsets lie in the object when moved forwards.
+    fn stays_open(&self, by: i64, end: u32) -> bool {
+        i64::from(self.first)
+            .saturating_add(by)
+            .saturating_add(self.step.into())
+            <= end.into()
     }
 
     /// The part from `first` to `last` (of these offsets moved there) that lies in the object.
