@@ -6,7 +6,7 @@
 //!
 //! Everything else is for a person; see [`super::advice`].
 
-use clang::{Entity, EntityKind};
+use clang::{Entity, EntityKind, TypeKind};
 use crashproof_report::{CrashStore, Finding};
 
 use super::list::List;
@@ -118,7 +118,10 @@ fn assigned<'a>(list: &List<'a>, write: &Write) -> Option<Assigned<'a>> {
             EntityKind::CallExpr | EntityKind::CompoundAssignOperator | EntityKind::StmtExpr | EntityKind::LambdaExpr
         ) && tree.write(inner).is_none()
     });
-    (is_plain && is_quiet && is_number(member) && is_number(value)).then_some(())?;
+    // To a `bool` every value but 0 is 1.
+    let is_bool = tree.ty(member)?.get_canonical_type().get_kind() == TypeKind::Bool;
+    let are_numbers = is_number(member) && is_number(value) && is_number(tree.strip(value));
+    (is_plain && is_quiet && are_numbers && !is_bool).then_some(())?;
     Some(Assigned {
         unit,
         member,
@@ -159,6 +162,10 @@ fn merged<'a>(orderer: &Orderer<'a, '_, '_>, list: &List<'a>, places: &[Place]) 
         return None;
     }
     let (first, second) = (low.unit.min(high.unit), low.unit.max(high.unit));
+    // What lies between them, on this path or another, may rely on the first being made before it.
+    if second != first + 1 {
+        return None;
+    }
     let movable = Movable::new(list, orderer.module, &orderer.analysis);
     (first + 1..=second)
         .try_for_each(|passed| movable.check(first, passed))

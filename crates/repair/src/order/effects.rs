@@ -4,8 +4,7 @@
 //! with the functions that they call. Two accesses of which one writes are in each other's way unless they are provably apart:
 //!
 //! - variables of the function whose address stays in it, by name;
-//! - different members of a struct; members of different structs, if neither may be raw storage for the other, and the program is not compiled
-//!   with `-fno-strict-aliasing`;
+//! - different members of a struct;
 //! - by the pointer analysis of the whole program.
 //!
 //! What a library function does is known for a few; any other, synchronisation, output and volatile accesses stay where they are.
@@ -21,7 +20,7 @@ use llvm_sys::target::{LLVMABISizeOfType, LLVMGetModuleDataLayout, LLVMTargetDat
 use llvm_sys::{LLVMOpcode, LLVMTypeKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::library::{FILES, OUTPUT, OWN, PERSISTING, READING};
+use super::library::{COMPUTING, FILES, OUTPUT, OWN, PERSISTING, READING};
 use crate::ir::{Persistence, Value};
 use crate::plan::known::{self, Length};
 
@@ -35,6 +34,8 @@ pub struct Effects<'m> {
     pub fixed: Option<String>,
     /// It flushes or fences.
     pub persists: bool,
+    /// It fences.
+    pub fences: bool,
     /// What it flushes, from these addresses on.
     pub flushes: Vec<Access<'m>>,
     /// It may store where nothing is known of.
@@ -78,12 +79,10 @@ pub struct Analysis<'m, 'c> {
     summaries: RefCell<FxHashMap<Value<'m>, Rc<Effects<'m>>>>,
     private: RefCell<FxHashMap<Value<'m>, bool>>,
     layout: LLVMTargetDataRef,
-    /// Members of different structs are different places.
-    is_strict: bool,
 }
 
 impl<'m, 'c> Analysis<'m, 'c> {
-    pub fn new(module: &'m Module<'c>, is_strict: bool) -> Analysis<'m, 'c> {
+    pub fn new(module: &'m Module<'c>) -> Analysis<'m, 'c> {
         Analysis {
             module,
             points_to: OnceCell::new(),
@@ -91,7 +90,6 @@ impl<'m, 'c> Analysis<'m, 'c> {
             private: RefCell::default(),
             // SAFETY: the module lives as long as the analysis borrows it.
             layout: unsafe { LLVMGetModuleDataLayout(module.as_mut_ptr()) },
-            is_strict,
         }
     }
 
@@ -110,8 +108,9 @@ impl<'m, 'c> Analysis<'m, 'c> {
             effects.persists = true;
             effects.barrier = true;
             for operation in instruction.persistence() {
-                if let Persistence::Flush(pointer) = operation {
-                    effects.flushes.push(self.access(pointer, None, false));
+                match operation {
+                    Persistence::Flush(pointer) => effects.flushes.push(self.access(pointer, None, false)),
+                    Persistence::Fence => effects.fences = true,
                 }
             }
             return;
@@ -153,7 +152,14 @@ impl<'m, 'c> Analysis<'m, 'c> {
 
     fn add_call(&self, call: Value<'m>, effects: &mut Effects<'m>, open: &mut Vec<Value<'m>>) {
         if let Some((template, constraints)) = call.assembly() {
-            effects.barrier |= constraints.contains("~{memory}");
+            let is_barrier = constraints.contains("~{memory}");
+            effects.barrier |= is_barrier;
+            // In a function of its own it is there for more than the statements of the list: the end of a critical section, say.
+            if is_barrier && !open.is_empty() && template.trim().is_empty() {
+                effects
+                    .fixed
+                    .get_or_insert_with(|| "keeps the compiler from moving memory accesses across it".into());
+            }
             self.add_assembly(call, template, effects);
             return;
         }
@@ -174,6 +180,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
             let inner = self.summary(callee, open);
             effects.accesses.extend(inner.accesses.iter().cloned());
             effects.persists |= inner.persists;
+            effects.fences |= inner.fences;
             effects.flushes.extend(inner.flushes.iter().cloned());
             effects.stores_anywhere |= inner.stores_anywhere;
             effects.barrier |= inner.barrier;
@@ -192,6 +199,9 @@ impl<'m, 'c> Analysis<'m, 'c> {
     /// Of a function that flushes what its pointers are to, or fences.
     fn add_persisting(&self, call: Value<'m>, effects: &mut Effects<'m>) {
         effects.persists = true;
+        effects.fences |= call
+            .called_function()
+            .is_some_and(|callee| !callee.name().contains("flush"));
         effects.barrier = true;
         let pointers = call.arguments().into_iter().filter(|argument| argument.is_pointer());
         effects
@@ -230,10 +240,11 @@ impl<'m, 'c> Analysis<'m, 'c> {
                 "llvm.trap" | "llvm.debugtrap" | "llvm.ubsantrap" => {
                     effects.ends.get_or_insert_with(|| "a trap".into());
                 }
-                _ if name.starts_with("llvm.va_") || name.starts_with("llvm.eh.") => {
+                _ if COMPUTING.iter().any(|prefix| name.starts_with(prefix)) => {}
+                _ => {
+                    effects.stores_anywhere = true;
                     effects.fixed.get_or_insert_with(|| format!("uses {name}"));
                 }
-                _ => {}
             }
             return;
         }
@@ -277,7 +288,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
                     .get_or_insert_with(|| format!("calls {name}, so that the outside knows what was done before it"));
             }
             _ => {
-                effects.stores_anywhere |= !keeps_to_itself(name);
+                effects.stores_anywhere |= !keeps_to_itself(name) || name.starts_with("pmem");
                 effects
                     .fixed
                     .get_or_insert_with(|| format!("calls {name}, which may do anything"));
@@ -419,22 +430,14 @@ impl<'m, 'c> Analysis<'m, 'c> {
             return base_a == base_b;
         }
         if let (Some(ours), Some(theirs)) = (a.field, b.field)
-            && self.are_apart(ours, theirs)
+            && ours.record == theirs.record
+            && ours.index != theirs.index
         {
             return false;
         }
         let points_to = self.points_to.get_or_init(|| PointsTo::of(self.module));
         let size = |access: &Access| access.size.and_then(|size| u32::try_from(size).ok());
         points_to.may_overlap(a.pointer.raw(), size(a), b.pointer.raw(), size(b))
-    }
-
-    fn are_apart(&self, a: Field, b: Field) -> bool {
-        if a.record == b.record {
-            return a.index != b.index;
-        }
-        // Of two objects that were linked together, one type may have two names.
-        let (a_name, b_name) = (record_name(a.record), record_name(b.record));
-        self.is_strict && !a_name.is_empty() && !b_name.is_empty() && a_name != b_name && is_typed(a) && is_typed(b)
     }
 
     /// Whether the code of one and the code of the other touch the same memory, and one of them writes it.
@@ -447,13 +450,24 @@ impl<'m, 'c> Analysis<'m, 'c> {
             })
     }
 
-    /// Whether what the code flushes may be what the other stores.
-    pub fn flushes_stores_of(&self, flushing: &Effects<'m>, storing: &Effects<'m>) -> bool {
-        let stores = || storing.accesses.iter().filter(|access| access.writes);
-        flushing
-            .flushes
-            .iter()
-            .any(|flush| stores().any(|store| self.may_meet(flush, store)))
+    /// Whether what the code flushes, whole lines of it, may hold what the other stores in a way that one execution need not show: in a branch
+    /// (`branches`), at an index, or through another pointer to a struct of the same type.
+    pub fn may_flush_stores_of(&self, flushing: &Effects<'m>, storing: &Effects<'m>, branches: bool) -> bool {
+        let points_to = self.points_to.get_or_init(|| PointsTo::of(self.module));
+        let mut stores = storing.accesses.iter().filter(|access| access.writes);
+        stores.any(|store| {
+            flushing.flushes.iter().any(|flush| {
+                let shows = !branches && has_constant_offset(store.pointer) && {
+                    let record = |access: &Access<'m>| self.field(access.pointer, Some(1)).map(|field| field.record);
+                    origin(store.pointer) == origin(flush.pointer)
+                        || record(store).is_none()
+                        || record(store) != record(flush)
+                };
+                let base = store.pointer.base();
+                let is_own = base.is_alloca() && self.is_private(base);
+                !shows && !is_own && points_to.may_share_object(flush.pointer.raw(), store.pointer.raw())
+            })
+        })
     }
 
     /// Whether all that the code reads are variables of its function whose address stays in it.
@@ -474,37 +488,28 @@ fn name_of(function: Value) -> String {
     function.source_name().unwrap_or(function.name()).to_owned()
 }
 
-/// Without the number that linking adds.
-fn record_name(record: LLVMTypeRef) -> String {
-    // SAFETY: a struct type; a literal one has no name.
-    let name = unsafe {
-        let name = LLVMGetStructName(record);
-        match name.is_null() {
-            true => return String::new(),
-            false => std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned(),
-        }
-    };
-    match name.rsplit_once('.') {
-        Some((stem, digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => stem.to_owned(),
-        _ => name,
+/// The variable or value that a pointer is computed from.
+fn origin(pointer: Value) -> Value {
+    let base = pointer.base();
+    match base.opcode() {
+        Some(LLVMOpcode::LLVMLoad) => base.operand(0).unwrap_or(base),
+        _ => base,
     }
 }
 
-/// Numbers and pointers, and arrays of them; not arrays of characters, which may be storage for anything.
-fn is_typed(field: Field) -> bool {
-    // SAFETY: a member of a struct type.
-    unsafe {
-        let mut ty = LLVMStructGetTypeAtIndex(field.record, field.index);
-        let is_array = LLVMGetTypeKind(ty) == LLVMTypeKind::LLVMArrayTypeKind;
-        while LLVMGetTypeKind(ty) == LLVMTypeKind::LLVMArrayTypeKind {
-            ty = LLVMGetElementType(ty);
-        }
-        match LLVMGetTypeKind(ty) {
-            LLVMTypeKind::LLVMIntegerTypeKind => !is_array || LLVMGetIntTypeWidth(ty) > 8,
-            LLVMTypeKind::LLVMPointerTypeKind | LLVMTypeKind::LLVMFloatTypeKind | LLVMTypeKind::LLVMDoubleTypeKind => {
-                true
-            }
-            _ => false,
-        }
+fn has_constant_offset(pointer: Value) -> bool {
+    let mut at = pointer;
+    while at.opcode() == Some(LLVMOpcode::LLVMGetElementPtr) {
+        // SAFETY: it is an address computation.
+        let count = unsafe { LLVMGetNumOperands(at.raw()) } as u32;
+        let is_constant = |index| {
+            at.operand(index)
+                .is_some_and(|index| index.constant_integer().is_some())
+        };
+        let Some(inner) = at.operand(0).filter(|_| (1..count).all(is_constant)) else {
+            return false;
+        };
+        at = inner;
     }
+    true
 }

@@ -3,7 +3,7 @@
 //! An instance is a run of events of one thread under one call of the function in which the statements come in order. What persists must, as in the paper's
 //! figure 6, not be lost by the repair: a store that was durable before has to be durable still.
 
-use crashproof_litmus::{Action, Property, violations};
+use crashproof_litmus::{Action, Property, StoreKind, violations};
 use crashproof_trace::StackId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -30,6 +30,8 @@ pub struct Instance {
     /// Events, each with its unit.
     pub events: Vec<(Event, usize, Roles)>,
     pub tail: Vec<Event>,
+    /// Something that was flushed before the list waits for a fence.
+    pub pending: bool,
 }
 
 /// One order: what leads from the list to the store that has to persist first, and to the other.
@@ -113,6 +115,18 @@ pub fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance>
         }
         let last = indices.last().copied().unwrap_or_default();
         let thread = trace.events[last].thread;
+        let first = indices.first().copied().unwrap_or_default();
+        let pending = trace.events[..first]
+            .iter()
+            .rev()
+            .filter(|event| event.thread == thread)
+            .find_map(|event| match event.what {
+                What::Fence { .. } => Some(false),
+                What::Flush { .. } => Some(true),
+                What::Store { kind, .. } => (kind == StoreKind::Nontemporal).then_some(true),
+                _ => None,
+            })
+            .unwrap_or(false);
         let tail = trace.events[last + 1..]
             .iter()
             .filter(|event| event.thread == thread)
@@ -126,6 +140,7 @@ pub fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance>
                 })
                 .collect(),
             tail: tail.cloned().collect(),
+            pending,
         });
         if instances.len() == MOST {
             break;
@@ -206,6 +221,10 @@ impl Instance {
 
     /// What the arrangement makes of the instance; with `inside`, each store that has to persist first is flushed where it is made.
     pub fn litmus(&self, pieces: &[Piece], inside: bool) -> Slice {
+        self.litmus_with(pieces, inside, &self.tail)
+    }
+
+    fn litmus_with(&self, pieces: &[Piece], inside: bool, tail: &[Event]) -> Slice {
         let mut slice = Slice::default();
         slice.litmus.threads.push(String::new());
         for piece in pieces {
@@ -225,7 +244,7 @@ impl Instance {
             }
         }
         slice.own = slice.litmus.stores.len();
-        for event in &self.tail {
+        for event in tail {
             slice.event(event, Roles::default(), false);
         }
         slice
@@ -251,10 +270,54 @@ impl Instance {
             .collect()
     }
 
+    /// Whether a store comes in front of a fence that it was behind.
+    fn overtakes_fence(&self, pieces: &[Piece]) -> bool {
+        let has_fence = |unit: usize| {
+            let mut events = self.events.iter().filter(|(_, at, _)| *at == unit);
+            events.any(|(event, ..)| matches!(event.what, What::Fence { .. }))
+        };
+        let units: Vec<usize> = pieces
+            .iter()
+            .filter_map(|piece| match piece {
+                Piece::Unit { unit, .. } => Some(*unit),
+                _ => None,
+            })
+            .collect();
+        units.iter().enumerate().any(|(place, &store)| {
+            self.stores_of(store) > 0
+                && units[place + 1..]
+                    .iter()
+                    .any(|&fence| fence < store && has_fence(fence))
+        })
+    }
+
+    /// The stores, by the names of their events, that are durable when the list has ended, without what comes later.
+    fn durable_at_end(&self, pieces: &[Piece], inside: bool) -> FxHashSet<String> {
+        let mut slice = self.litmus_with(pieces, inside, &[]);
+        slice.litmus.properties = (0..slice.own).map(Property::Durable).collect();
+        let broken: FxHashSet<usize> = violations(&slice.litmus)
+            .iter()
+            .map(|violation| violation.property)
+            .collect();
+        let stores = slice.litmus.stores.into_iter().enumerate();
+        stores
+            .filter(|(id, _)| !broken.contains(id))
+            .map(|(_, store)| store.name)
+            .collect()
+    }
+
     /// Whether every order holds then, and nothing is lost: what was durable is, and what persisted in an order still does, as far as it still comes in that order.
     pub fn holds(&self, pieces: &[Piece], inside: bool, units: usize, strictness: Strictness) -> bool {
         let mut slice = self.litmus(pieces, inside);
         if strictness == Strictness::Durable && !slice.is_durable_in_order() {
+            return false;
+        }
+        if self.pending && self.overtakes_fence(pieces) {
+            return false;
+        }
+        // Whoever comes behind the list may tell the world that it is done.
+        let was_durable = self.durable_at_end(&self.as_it_was(units), false);
+        if !was_durable.is_subset(&self.durable_at_end(pieces, inside)) {
             return false;
         }
         slice.require_orders();

@@ -43,3 +43,31 @@ pub const OWN: [&str; 3] = ["crashproof_flush", "crashproof_fence", "crashproof_
 pub const FILES: [&str; 9] = [
     "rename", "renameat", "unlink", "remove", "truncate", "link", "symlink", "mkdir", "rmdir",
 ];
+
+/// Intrinsics that touch no memory, by their beginnings.
+pub const COMPUTING: [&str; 24] = [
+    "llvm.abs.",
+    "llvm.annotation",
+    "llvm.assume",
+    "llvm.bitreverse.",
+    "llvm.bswap.",
+    "llvm.ceil.",
+    "llvm.ctlz.",
+    "llvm.ctpop.",
+    "llvm.cttz.",
+    "llvm.dbg.",
+    "llvm.expect.",
+    "llvm.fabs.",
+    "llvm.floor.",
+    "llvm.fmuladd.",
+    "llvm.fshl.",
+    "llvm.fshr.",
+    "llvm.is.constant.",
+    "llvm.lifetime.",
+    "llvm.objectsize.",
+    "llvm.ptrmask.",
+    "llvm.smax.",
+    "llvm.smin.",
+    "llvm.umax.",
+    "llvm.umin.",
+];

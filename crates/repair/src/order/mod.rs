@@ -117,11 +117,6 @@ fn patch_sources(
 ) -> Result<OrderPatch, SourceError> {
     let libclang = Libclang::load()?;
     let index = Index::new(&libclang.clang, false, false);
-    let has = |command: &CompileCommand, option: &str| command.command.iter().any(|word| word == option);
-    let is_strict = !sources
-        .commands
-        .iter()
-        .any(|command| has(command, "-fno-strict-aliasing"));
     let units = Units::new(&index, sources.tree, sources.commands);
     let plan = Plan::default();
     let module = sources.module;
@@ -130,7 +125,7 @@ fn patch_sources(
         units: &units,
         trace,
         locator: Locator::new(module),
-        analysis: Analysis::new(module, is_strict),
+        analysis: Analysis::new(module),
         patcher: Patcher::new(&plan, module, sources.observed, &units),
         sites,
         accepted: Vec::new(),

@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
-use clang::EntityKind;
+use clang::{EntityKind, TypeKind};
 use inkwell::module::Module;
 use llvm_sys::LLVMOpcode;
 
@@ -48,6 +48,12 @@ impl List<'_> {
         let range = tree.range(target).end..tree.range(step).end;
         let is_plain = tree.kind(node) == EntityKind::DeclStmt
             && tree.kind(variable) == EntityKind::VarDecl
+            && tree.ty(variable).is_some_and(|ty| {
+                !matches!(
+                    ty.get_canonical_type().get_kind(),
+                    TypeKind::LValueReference | TypeKind::RValueReference
+                )
+            })
             && ["++", "--"].contains(&operator.as_str())
             && [variable, step, target]
                 .into_iter()
@@ -157,7 +163,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         if let Some(name) = self
             .declared_in(passed)
             .into_iter()
-            .find(|name| self.mentions(moved, name))
+            .find(|name| self.mentions(moved, name) || self.uses_macro(moved))
         {
             return Err(format!(
                 "{} declares `{name}`, which {} uses",
@@ -178,6 +184,15 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
             ));
         }
         let runs_earlier = passed < moved;
+        // A store in front of a fence that it was behind: what the fence waited for no longer comes before it.
+        let fence = moved.min(passed);
+        let overtakes = moved.max(passed);
+        if self.effects(fence).persists && !self.only_persists(overtakes) && self.may_be_pending(fence) {
+            return Err(format!(
+                "{} may be there for more than what the recording shows, and must not come later",
+                describe(fence)
+            ));
+        }
         if ours.only_persists() && runs_earlier && self.may_be_missed(ours, passed) {
             return Err(format!(
                 "{} may store or flush what {} is there for, in a way that the recording need not show",
@@ -208,18 +223,50 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         Ok(())
     }
 
-    /// Whether a flush or fence that comes before the statement would miss something that it does only now and then; what it always does, the recording shows.
-    fn may_be_missed(&self, persisting: &Effects<'m>, passed: usize) -> bool {
+    /// Whether the statement may flush or wait for something that a path does which the recording need not show: what comes behind the statement
+    /// would no longer be behind that.
+    fn may_be_pending(&self, unit: usize) -> bool {
+        if !self.only_persists(unit) {
+            return self.effects(unit).fences;
+        }
+        // Up to the fence before it, which has waited for what was flushed earlier.
+        let unfenced = (0..unit).rev().take_while(|&earlier| {
+            !(self.only_persists(earlier) && self.effects(earlier).fences && !self.branches_itself(earlier))
+        });
+        unfenced.into_iter().any(|earlier| {
+            let effects = self.effects(earlier);
+            // What flushes and does nothing else flushes what it is given, however that is written.
+            let branches = match self.only_persists(earlier) {
+                true => self.branches_itself(earlier),
+                false => self.branches(earlier),
+            };
+            let is_served = || self.analysis.may_flush_stores_of(self.effects(unit), effects, true);
+            effects.stores_anywhere || (branches && (effects.persists || is_served()))
+        })
+    }
+
+    fn branches_itself(&self, unit: usize) -> bool {
         use LLVMOpcode::*;
-        let branches = |at: &Value<'m>| match at.opcode() {
+        self.code[unit].iter().any(|at| match at.opcode() {
             Some(LLVMBr) => at.operand(1).is_some(),
             Some(LLVMSwitch | LLVMInvoke | LLVMIndirectBr) => true,
-            Some(LLVMCall) => at.called_function().is_some_and(Value::has_body),
             _ => false,
-        };
+        })
+    }
+
+    /// Whether it does not always do the same, for all that is seen of it here.
+    fn branches(&self, unit: usize) -> bool {
+        let calls = |at: &Value<'m>| at.called_function().is_some_and(Value::has_body);
+        self.branches_itself(unit) || self.code[unit].iter().any(calls)
+    }
+
+    /// Whether a flush or fence that comes before the statement would miss something that it does only now and then; what it always does, the recording shows.
+    fn may_be_missed(&self, persisting: &Effects<'m>, passed: usize) -> bool {
         let effects = self.effects(passed);
-        self.code[passed].iter().any(branches)
-            && (effects.stores_anywhere || effects.persists || self.analysis.flushes_stores_of(persisting, effects))
+        let branches = self.branches(passed);
+        effects.stores_anywhere
+            || (branches && effects.persists)
+            || self.analysis.may_flush_stores_of(persisting, effects, branches)
     }
 
     /// A label in the code, also one of a `switch` around it.
@@ -285,6 +332,15 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         tokens
             .into_iter()
             .any(|token| token.kind == TokenKind::Word && file.token_text(token) == name)
+    }
+
+    /// Whether not all of the statement is spelled where it stands.
+    fn uses_macro(&self, unit: usize) -> bool {
+        let tree = &self.list.tree;
+        let range = &self.list.units[unit].range;
+        tree.macros
+            .iter()
+            .any(|(used, _)| used.start < range.end && range.start < used.end)
     }
 
     /// Checks a whole arrangement: every two units that change places, of which at least one is marked as moved.
