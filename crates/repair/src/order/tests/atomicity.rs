@@ -109,3 +109,33 @@ fn a_store_behind_a_transaction_gets_none() {
     ));
     assert!(reason.contains("they have to become persistent as one"), "{reason}");
 }
+
+/// What is stored to a `bool` is 0 or 1, whatever the value.
+#[test]
+fn truth_values_are_left() {
+    let (reason, _) = left_apart(
+        "#include <stdbool.h>
+struct flags { _Alignas(64) bool low; bool high; };
+void f(struct flags *flags, int n) {
+    flags->low = n & 4; //~ before; store 0 1
+    flags->high = n & 8; //~ after; store 1 1
+}
+",
+    );
+    assert!(reason.contains("they have to become persistent as one"), "{reason}");
+}
+
+/// What comes in between may rely on the first.
+#[test]
+fn stores_with_something_in_between_are_left() {
+    let (reason, _) = left_apart(&format!(
+        "{TYPES}void f(struct pair *pair, int n) {{
+    pair->low = 7; //~ before; store 0 4
+    if (n > 1)
+        pair->far = 1;
+    pair->high = 8; //~ after; store 4 4
+}}
+"
+    ));
+    assert!(reason.contains("they have to become persistent as one"), "{reason}");
+}

@@ -198,3 +198,63 @@ fn a_flush_does_not_move_past_a_branch_that_it_serves() {
 ";
     assert!(text.contains(expected), "{text}");
 }
+
+/// On a path that was not recorded the first fence is there for the log, which has to persist before the value.
+#[test]
+fn a_fence_that_another_path_needs_does_not_come_later() {
+    let reason = reason(
+        "struct logged { _Alignas(64) uint64_t log; _Alignas(64) uint64_t value; _Alignas(64) uint64_t valid; };
+void f(struct logged *r, int n) {
+    if (n > 0) {
+        r->log = n;
+        CLWB(&r->log);
+    }
+    r->valid = 1; //~ after; store 128 8
+    CLWB(&r->valid); //~ flush 128
+    SFENCE(); //~ fence
+    r->value = 7; //~ before; store 64 8
+    CLWB(&r->value); //~ flush 64
+    SFENCE(); //~ fence
+}
+",
+    );
+    assert!(reason.contains("must not come later"), "{reason}");
+}
+
+/// The line that is flushed may hold the element, with another index.
+#[test]
+fn a_flush_does_not_move_past_a_store_at_an_index() {
+    let text = super::in_order(
+        "struct slots { _Alignas(64) uint64_t value; uint64_t slots[15]; _Alignas(64) uint64_t valid; };
+void f(struct slots *r, int n) {
+    r->value = 7; //~ before; store 0 8
+    r->valid = 1; //~ after; store 128 8
+    r->slots[n] = 5; //~ store 88 8
+    CLWB(&r->value); //~ flush 0
+    CLWB(&r->valid); //~ flush 128
+    SFENCE(); //~ fence
+}
+",
+    );
+    assert!(text.contains("r->slots[n] = 5;\n    CLWB(&r->value);"), "{text}");
+}
+
+#[test]
+fn members_of_a_union_are_not_apart() {
+    let reason = reason(
+        "struct number { uint64_t flag; };
+struct pointer { uint64_t *word; };
+union either { struct number a; struct pointer b; };
+struct all { _Alignas(64) union either u[2]; _Alignas(64) uint64_t value; };
+void f(struct all *r, int n) {
+    r->u[0].a.flag = 1; //~ after; store 0 8
+    CLWB(&r->u[0]); //~ flush 0
+    SFENCE(); //~ fence
+    r->value = (r->u[n].b.word != 0) + 7; //~ before; store 64 8
+    CLWB(&r->value); //~ flush 64
+    SFENCE(); //~ fence
+}
+",
+    );
+    assert!(reason.contains("may touch the same memory"), "{reason}");
+}
