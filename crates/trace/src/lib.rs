@@ -9,6 +9,7 @@
 pub mod dump;
 pub mod event;
 pub mod format;
+mod operations;
 mod reader;
 pub mod symbols;
 mod tables;
@@ -16,6 +17,7 @@ mod writer;
 
 pub use event::*;
 pub use format::{Header, Options};
+pub use operations::{Boundaries, Operations};
 pub use reader::{Item, ReadError, TraceReader};
 pub use tables::{Process, Tables};
 pub use writer::{Storage, TraceWriter, WriteError};
