@@ -17,6 +17,7 @@ pub(crate) struct CrashMark<'a> {
     pub column: Option<u32>,
     /// It has a store that is missing.
     pub missing: bool,
+    pub told: Vec<Told>,
     pub label: String,
 }
 
@@ -50,6 +51,7 @@ pub(crate) fn marks<'a>(finding: &Finding, crash: &'a Crash) -> Vec<CrashMark<'a
                 .iter()
                 .any(|told| matches!(told, Told::Missing | Told::StillToCome)),
             label: label(finding, &told),
+            told,
         })
     };
     places.into_iter().filter_map(mark).collect()
@@ -57,7 +59,7 @@ pub(crate) fn marks<'a>(finding: &Finding, crash: &'a Crash) -> Vec<CrashMark<'a
 
 /// What there is to say of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+pub(crate) enum Told {
     Missing,
     StillToCome,
     Persisted,

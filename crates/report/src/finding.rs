@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::picture::{Graph, Sample, Timeline, Traffic};
 use crate::terminal::signal_name;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -126,7 +127,7 @@ pub struct Finding {
 }
 
 /// A crash after which recovery fails, reduced to what matters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crash {
     /// The last store that had been executed.
     pub after: Frame,
@@ -147,6 +148,15 @@ pub struct Crash {
     /// The test ended before it could be reduced: all uncertain stores are named, and the kind is a guess.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreduced: bool,
+    /// Power fails just before this event of the trace, as `crashproof dump` numbers them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<u64>,
+    /// The cache lines of these stores; for `--html` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Timeline>,
+    /// The update behaviour that they belong to; for `--html` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Graph>,
 }
 
 /// A store in a crash state. In JSON the fields of its frame come first.
@@ -164,6 +174,9 @@ pub struct CrashStore {
     /// If it is no store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<FileOperation>,
+    /// Its number in the trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<u64>,
 }
 
 /// What a program does to a PM file beside storing.
@@ -317,6 +330,12 @@ pub struct Report {
     /// Of a repair: the patch of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<Patch>,
+    /// Of a crash test: how it went; for `--html` only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub progress: Vec<Sample>,
+    /// Who stores, flushes and fences, most costly first; for `--html` only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub traffic: Vec<Traffic>,
 }
 
 impl Report {

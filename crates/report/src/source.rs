@@ -75,7 +75,7 @@ impl Source {
     }
 
     /// Where line `line` (from 1) lies in `text`, without its line end.
-    fn line_range(&self, line: u32) -> Option<Range<usize>> {
+    pub fn line_range(&self, line: u32) -> Option<Range<usize>> {
         let index = (line as usize).checked_sub(1)?;
         let start = *self.starts.get(index)?;
         let end = self.starts.get(index + 1).map_or(self.text.len(), |next| next - 1);

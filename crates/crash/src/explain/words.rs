@@ -60,6 +60,7 @@ pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places)
             replay: None,
             depth: context.words.depth,
             unreduced: false,
+            ..Crash::default()
         }),
         order,
     }
@@ -110,6 +111,7 @@ fn stores(indices: &[Index], cause: &Cause, context: &Context, places: &mut Plac
             data: digits,
             executed: index < cause.state.point,
             operation: operation(&change.what),
+            event: Some(change.id.seq),
         };
         stores.push((change.id.seq, store));
     }

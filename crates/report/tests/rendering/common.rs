@@ -153,6 +153,7 @@ pub fn crash_store(line: u32, column: u32, offset: u64) -> CrashStore {
         data: "0100000000000000".into(),
         executed: true,
         operation: None,
+        event: None,
     }
 }
 
@@ -196,6 +197,7 @@ pub fn crash_order() -> Finding {
                 }),
                 depth: 1,
                 unreduced: false,
+                ..Crash::default()
             },
         )
     }
@@ -227,6 +229,7 @@ pub fn crash_atomicity() -> Finding {
             replay: None,
             depth: 1,
             unreduced: false,
+            ..Crash::default()
         },
     )
 }
@@ -253,6 +256,7 @@ pub fn crash_durability() -> Finding {
             replay: None,
             depth: 1,
             unreduced: false,
+            ..Crash::default()
         },
     )
 }

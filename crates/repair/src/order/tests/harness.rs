@@ -162,6 +162,7 @@ fn finding(kind: Kind, before: Frame, after: Frame) -> Finding {
         data: String::new(),
         executed: true,
         operation: None,
+        event: None,
     };
     Finding {
         kind,
@@ -189,6 +190,7 @@ fn finding(kind: Kind, before: Frame, after: Frame) -> Finding {
             replay: None,
             depth: 1,
             unreduced: false,
+            ..Crash::default()
         }),
         order: vec![Order { before, after }],
     }

@@ -1,0 +1,2 @@
+"use strict";
+document.getElementById("report").textContent = document.getElementById("crashproof-data").textContent;
