@@ -1,5 +1,6 @@
 //! What came of a repair: as JSON (docs/repair.md has the contract) and in words.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use crashproof_report::{Finding, Kind, Severity};
@@ -178,43 +179,28 @@ impl Outcome {
         self.findings.iter().filter(|finding| finding.state == state).count()
     }
 
-    /// For people, with colours.
+    /// For people, with colours. Findings of which the same is to be said (the same place, by other call paths) are one.
     pub fn in_words(&self, root: &str) -> String {
-        let mut text = String::new();
+        let mut alike: Vec<(String, String, usize)> = Vec::new();
+        let mut known = HashMap::new();
         for (index, finding) in self.findings.iter().enumerate() {
-            let (color, word) = match finding.state {
-                State::Repaired => (32, "repaired"),
-                State::Left => (31, "left"),
-                State::NotAsked => continue,
+            let Some(heading) = heading(finding, root) else {
+                continue;
             };
-            let _ = write!(
-                text,
-                "\x1b[1;{color}m{word}[{}]\x1b[0m: {}",
-                finding.finding.kind,
-                finding.finding.at(root)
-            );
-            match &finding.reason {
-                Some(reason) => text.push_str(&format!("\n  = {}\n", indented(reason))),
-                None => text.push('\n'),
-            }
-            if let Some(advice) = &finding.advice {
-                let _ = writeln!(text, "  = help: {}", indented(advice));
-            }
-            // One change may repair several; it is told once.
-            let orders = finding.orders.iter().filter_map(|&order| self.orders.get(order));
-            for words in orders
-                .filter(|order| order.findings.first() == Some(&index))
-                .flat_map(|order| &order.words)
-            {
-                let _ = writeln!(text, "  = {}", indented(words));
-            }
-            if finding.seen_before == Some(false) && finding.state == State::Repaired {
-                let proof = match finding.orders.is_empty() {
-                    true => "so that it is gone there proves nothing",
-                    false => "it is gone in the build that did",
-                };
-                let _ = writeln!(text, "  = note: your own build did not show it, {proof}");
-            }
+            let details = self.details(index, finding);
+            let at = *known.entry((heading.clone(), details.clone())).or_insert_with(|| {
+                alike.push((heading, details, 0));
+                alike.len() - 1
+            });
+            alike[at].2 += 1;
+        }
+        let mut text = String::new();
+        for (heading, details, count) in alike {
+            let paths = match count {
+                1 => String::new(),
+                count => format!(" (by {count} call paths)"),
+            };
+            let _ = write!(text, "{heading}{paths}\n{details}");
         }
         self.verification_in_words(root, &mut text);
         for note in &self.notes {
@@ -236,6 +222,33 @@ impl Outcome {
                 let _ = writeln!(text, "            the binary does not verify: {problem}");
             }
             None => {}
+        }
+        text
+    }
+
+    /// The lines below the heading of a finding.
+    fn details(&self, index: usize, finding: &FindingOutcome) -> String {
+        let mut text = String::new();
+        if let Some(reason) = &finding.reason {
+            let _ = writeln!(text, "  = {}", indented(reason));
+        }
+        if let Some(advice) = &finding.advice {
+            let _ = writeln!(text, "  = help: {}", indented(advice));
+        }
+        // One change may repair several; it is told once.
+        let orders = finding.orders.iter().filter_map(|&order| self.orders.get(order));
+        for words in orders
+            .filter(|order| order.findings.first() == Some(&index))
+            .flat_map(|order| &order.words)
+        {
+            let _ = writeln!(text, "  = {}", indented(words));
+        }
+        if finding.seen_before == Some(false) && finding.state == State::Repaired {
+            let proof = match finding.orders.is_empty() {
+                true => "so that it is gone there proves nothing",
+                false => "it is gone in the build that did",
+            };
+            let _ = writeln!(text, "  = note: your own build did not show it, {proof}");
         }
         text
     }
@@ -325,6 +338,20 @@ impl Outcome {
     }
 }
 
+/// `repaired[missing-flush]: append at log.c:31`; nothing of what was not asked for.
+fn heading(finding: &FindingOutcome, root: &str) -> Option<String> {
+    let (color, word) = match finding.state {
+        State::Repaired => (32, "repaired"),
+        State::Left => (31, "left"),
+        State::NotAsked => return None,
+    };
+    let Named { kind, .. } = &finding.finding;
+    Some(format!(
+        "\x1b[1;{color}m{word}[{kind}]\x1b[0m: {}",
+        finding.finding.at(root)
+    ))
+}
+
 fn findings(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 finding {what}"),
@@ -360,5 +387,55 @@ impl Named {
             (None, _) => text.push_str("an unknown place"),
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(line: u32, reason: &str) -> FindingOutcome {
+        FindingOutcome {
+            finding: Named {
+                kind: Kind::MissingFlush,
+                file: Some("/src/log.c".to_owned()),
+                line: Some(line),
+                function: Some("append".to_owned()),
+            },
+            state: State::Left,
+            reason: Some(reason.to_owned()),
+            advice: None,
+            fixes: Vec::new(),
+            orders: Vec::new(),
+            seen_before: None,
+        }
+    }
+
+    #[test]
+    fn what_is_said_alike_is_said_once() {
+        let outcome = Outcome {
+            version: 1,
+            result: Verdict::Left,
+            program: Vec::new(),
+            findings: vec![left(31, "so"), left(31, "so"), left(31, "otherwise"), left(32, "so")],
+            fixes: Vec::new(),
+            orders: Vec::new(),
+            clones: Vec::new(),
+            idiom: None,
+            diff: String::new(),
+            verification: None,
+            applied: false,
+            binary: None,
+            notes: Vec::new(),
+        };
+        let words = outcome
+            .in_words("/src")
+            .replace("\x1b[1;31m", "")
+            .replace("\x1b[0m", "");
+        let expected = "left[missing-flush]: append at log.c:31 (by 2 call paths)\n  = so\n\
+                        left[missing-flush]: append at log.c:31\n  = otherwise\n\
+                        left[missing-flush]: append at log.c:32\n  = so\n\
+                        crashproof: nothing repaired, 4 findings left\n";
+        assert_eq!(words, expected);
     }
 }
