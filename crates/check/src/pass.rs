@@ -236,7 +236,7 @@ impl Pass {
                 self.outputs[thread] = self.outputs[thread].wrapping_add(1);
             }
             EventKind::Quiet => self.quiets = self.quiets.wrapping_add(1),
-            EventKind::Rename { .. } => {}
+            EventKind::Rename { .. } | EventKind::Access { .. } | EventKind::Path { .. } => {}
         }
     }
 

@@ -863,7 +863,9 @@ fn take_apart(event: &Event<'_>, tear: bool, steps: &mut VecDeque<Step>) {
         | EventKind::ThreadStart { .. }
         | EventKind::ProcessStart { .. }
         | EventKind::ProcessEnd { .. }
-        | EventKind::Quiet => {}
+        | EventKind::Quiet
+        | EventKind::Access { .. }
+        | EventKind::Path { .. } => {}
     }
 }
 

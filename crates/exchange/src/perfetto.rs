@@ -159,6 +159,8 @@ impl Exporter<'_> {
                 self.step(event, &format!("request {request:?}"), json!({}), tables)?
             }
             EventKind::ProcessStart { .. } | EventKind::ProcessEnd { .. } | EventKind::Quiet => {}
+            // Beside the store that it is about; a path is of no moment.
+            EventKind::Access { .. } | EventKind::Path { .. } => {}
         }
         Ok(())
     }

@@ -130,6 +130,25 @@ fn event_kind(f: &mut Formatter, kind: &EventKind, tables: &Tables) -> fmt::Resu
         }
         EventKind::ProcessEnd { process } => write!(f, "process-end P{}", process.0),
         EventKind::Quiet => f.write_str("quiet"),
+        EventKind::Access {
+            store,
+            node,
+            at,
+            len,
+            depends,
+        } => {
+            let what = if store { "stores" } else { "loads" };
+            write!(f, "access {node} {what} {} len {len}", address(at, tables))?;
+            for (index, on) in depends.iter().enumerate() {
+                let (comma, how) = (
+                    if index == 0 { " after" } else { "," },
+                    if on.control { "control" } else { "data" },
+                );
+                write!(f, "{comma} {how} {}", on.node)?;
+            }
+            Ok(())
+        }
+        EventKind::Path { blocks, cuts } => write!(f, "path {blocks:#018x} cuts {cuts}"),
     }
 }
 

@@ -3,6 +3,8 @@
 //! Ids are dense and small, so analyses index vectors by them. Addresses are (file, offset): a trace does not depend on
 //! where a file was mapped.
 
+use crate::dependences::Dependences;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -229,6 +231,24 @@ pub enum EventKind<'a> {
     },
     /// No process did anything to PM for so long that none can have been in the middle of an update.
     Quiet,
+    /// An access to PM by code that tracks dependences, beside the events that say what the access did to PM (a store has both).
+    Access {
+        /// Else a load.
+        store: bool,
+        /// Numbers the accesses of the whole run: ascending, each once.
+        node: u64,
+        at: PmAddress,
+        /// As a whole: the access of a library function may be long.
+        len: u32,
+        depends: Dependences<'a>,
+    },
+    /// An operation ended whose code tracks dependences.
+    Path {
+        /// Digest of the set of basic blocks that it executed.
+        blocks: u64,
+        /// Labels that had more members than are kept.
+        cuts: u64,
+    },
 }
 
 /// Why a trace may not hold everything that happened.

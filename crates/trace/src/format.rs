@@ -8,8 +8,9 @@ use crate::event::{FileId, StackId, ThreadId};
 
 /// The first byte is not ASCII, so that no text file is taken for a trace.
 pub const MAGIC: [u8; 8] = *b"\x93crashpf";
-pub const VERSION: u32 = 2;
-/// The oldest version that can be read. Version 1 does not say which files the program made.
+pub const VERSION: u32 = 3;
+/// The oldest version that can be read. Version 1 does not say which files the program made; versions before 3 have no
+/// dependences.
 pub const OLDEST_VERSION: u32 = 1;
 /// Magic, version, length of the body, checksum of the body.
 pub const FIXED_HEADER: usize = 20;
@@ -33,6 +34,8 @@ pub const MAX_DATA: usize = 64 << 10;
 pub const MAX_TEXT: usize = 16 << 10;
 pub const MAX_BUILD_ID: usize = 64;
 pub const MAX_STACK_FRAMES: usize = 1024;
+/// Of one access; many times what a label holds.
+pub const MAX_DEPENDENCES: usize = 4096;
 /// File offsets and sizes fit in `off_t`, so that a reader may add a length to an offset without overflow.
 pub const MAX_OFFSET: u64 = i64::MAX as u64;
 
@@ -77,6 +80,8 @@ pub mod tag {
     pub const PROCESS_END: u8 = 19;
     pub const INITIAL: u8 = 20;
     pub const QUIET: u8 = 21;
+    pub const ACCESS: u8 = 22;
+    pub const PATH: u8 = 23;
     /// From here on: definitions, which are no items of their own.
     pub const MODULE: u8 = 24;
     pub const STACK: u8 = 25;
@@ -106,6 +111,8 @@ pub struct Context {
     pub stack: Option<StackId>,
     pub file: Option<FileId>,
     pub offset: u64,
+    /// Of the last access.
+    pub node: u64,
 }
 
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -186,6 +193,11 @@ impl<'a> Input<'a> {
         Ok(bytes)
     }
 
+    /// Eight bytes: for digests, which no varint makes shorter.
+    pub fn u64(&mut self) -> Result<u64, Defect> {
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| SHORT)?))
+    }
+
     pub fn bytes(&mut self, max: usize) -> Result<&'a [u8], Defect> {
         let len = self.varint()?;
         if len > max as u64 {
@@ -203,6 +215,16 @@ impl<'a> Input<'a> {
     }
 }
 
+/// Of the version too, since version 3: a version that was damaged into another one that can be read is found.
+pub fn header_crc(version: u32, body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    if version >= 3 {
+        hasher.update(&version.to_le_bytes());
+    }
+    hasher.update(body);
+    hasher.finalize()
+}
+
 /// The whole file header; `None` if the command line is too long for one.
 pub fn encode_header(header: &Header) -> Option<Vec<u8>> {
     let mut body = Vec::new();
@@ -217,7 +239,7 @@ pub fn encode_header(header: &Header) -> Option<Vec<u8>> {
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&(body.len() as u32).to_le_bytes());
-    out.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+    out.extend_from_slice(&header_crc(VERSION, &body).to_le_bytes());
     out.extend_from_slice(&body);
     Some(out)
 }

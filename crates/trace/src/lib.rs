@@ -6,6 +6,7 @@
 //! Architecture invariant: knows neither recorders nor analyses.
 #![forbid(unsafe_code)]
 
+mod dependences;
 pub mod dump;
 pub mod event;
 pub mod format;
@@ -15,6 +16,7 @@ pub mod symbols;
 mod tables;
 mod writer;
 
+pub use dependences::{Dependence, Dependences};
 pub use event::*;
 pub use format::{Header, Options};
 pub use operations::{Boundaries, Operations};

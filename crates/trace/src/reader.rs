@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::dependences::Dependences;
 use crate::event::*;
 use crate::format::{self, BlockHeader, Context, Defect, Header, Input, tag, unzigzag};
 use crate::tables::{Process, Tables};
@@ -490,7 +491,7 @@ fn read_header(path: &Path, source: &mut dyn Read) -> Result<(Header, u32, u64),
             offset: end,
         });
     }
-    if crc32fast::hash(&body) != u32_at(16) {
+    if format::header_crc(found, &body) != u32_at(16) {
         return Err(damaged(path, n as u64, 0, "the checksum of the header is wrong"));
     }
     let header = format::decode_header(&body).map_err(|what| damaged(path, n as u64, 0, what))?;
@@ -794,6 +795,30 @@ fn decode_rare<'a>(
             context.thread = None;
             EventKind::Quiet
         }
+        tag::ACCESS => {
+            let at = context.take_address(input)?;
+            let coded = input.varint()?;
+            let len = u32::try_from(coded >> 1).map_err(|_| "a length is out of bounds")?;
+            if len as u64 > format::MAX_OFFSET - at.offset {
+                return Err("an offset is out of bounds");
+            }
+            let node = context.node.wrapping_add(unzigzag(input.varint()?) as u64);
+            if node >> 63 != 0 {
+                return Err("the number of an access is out of bounds");
+            }
+            context.node = node;
+            EventKind::Access {
+                store: coded & 1 != 0,
+                node,
+                at,
+                len,
+                depends: Dependences::decode(input, node)?,
+            }
+        }
+        tag::PATH => EventKind::Path {
+            blocks: input.u64()?,
+            cuts: input.varint()?,
+        },
         _ => return Err("an unknown kind of record"),
     })
 }

@@ -429,6 +429,27 @@ impl TraceWriter {
                 put_varint(&mut self.raw, process.0 as u64);
             }
             EventKind::Quiet => self.put_of_no_thread(tag::QUIET, thread, stack),
+            EventKind::Access {
+                store,
+                node,
+                at,
+                len,
+                depends,
+            } => {
+                self.check_range(at, len as usize)?;
+                depends.check(node).map_err(|what| self.invalid(what))?;
+                self.put_event(tag::ACCESS, thread, stack, Some(at.file));
+                self.put_offset(at.offset);
+                put_varint(&mut self.raw, (len as u64) << 1 | store as u64);
+                put_varint(&mut self.raw, zigzag(node.wrapping_sub(self.context.node) as i64));
+                self.context.node = node;
+                depends.encode(&mut self.raw, node);
+            }
+            EventKind::Path { blocks, cuts } => {
+                self.put_event(tag::PATH, thread, stack, None);
+                self.raw.extend_from_slice(&blocks.to_le_bytes());
+                put_varint(&mut self.raw, cuts);
+            }
         }
         self.seq += 1;
         self.close_full_block()

@@ -64,6 +64,27 @@ fn one_line_per_item() {
             offset: 0,
             len: 4096,
         },
+        EventKind::Access {
+            store: false,
+            node: 6,
+            at,
+            len: 8,
+            depends: Dependences::of(&[]),
+        },
+        EventKind::Access {
+            store: true,
+            node: 7,
+            at,
+            len: 100,
+            depends: Dependences::of(&[
+                Dependence {
+                    node: 6,
+                    control: false,
+                },
+                Dependence { node: 2, control: true },
+            ]),
+        },
+        EventKind::Path { blocks: 0xabc, cuts: 2 },
         EventKind::ProcessEnd { process: ProcessId(0) },
     ] {
         writer.event(thread, stack, &kind).unwrap();
@@ -93,6 +114,9 @@ initial pool+0x1040 len 20 [07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 …]
 #15 T1 call pmemobj_tx_begin(0x1, 0x2, 0x3, 0x4, 0x5, 0xffff)
 #16 T1 request tx-add tx 5 pool+0x1040 len 64
 #17 T1 unmap pool+0x0 len 4096
-#18 T1 process-end P0"##;
+#18 T1 access 6 loads pool+0x1040 len 8
+#19 T1 access 7 stores pool+0x1040 len 100 after data 6, control 2
+#20 T1 path 0x0000000000000abc cuts 2
+#21 T1 process-end P0"##;
     assert_eq!(lines.join("\n"), expected);
 }

@@ -161,7 +161,15 @@ fn check(bytes: Vec<u8>, describe: bool) -> u64 {
             EventKind::Request {
                 range: Some((at, len)), ..
             } => check_at(at, len, tables),
+            EventKind::Access {
+                node, at, len, depends, ..
+            } => {
+                check_at(at, len as u64, tables);
+                assert_eq!(depends.iter().count(), depends.len());
+                assert!(depends.iter().all(|on| on.node < node));
+            }
             EventKind::Request { .. }
+            | EventKind::Path { .. }
             | EventKind::Fence { .. }
             | EventKind::Output { .. }
             | EventKind::Call { .. }

@@ -391,3 +391,44 @@ fn a_bomb_does_not_go_off() {
     let error = read_all(bytes).1.err().unwrap().to_string();
     assert!(error.contains("too many stacks"), "{error}");
 }
+
+#[test]
+fn an_access_depends_on_earlier_ones_only() {
+    let disk = Disk::new(usize::MAX);
+    let mut writer = writer(&disk);
+    let at = PmAddress {
+        file: FileId(0),
+        offset: 64,
+    };
+    let mut write = |node: u64, on: &[u64]| {
+        let depends: Vec<Dependence> = on
+            .iter()
+            .map(|node| Dependence {
+                node: *node,
+                control: true,
+            })
+            .collect();
+        let access = EventKind::Access {
+            store: true,
+            node,
+            at,
+            len: 8,
+            depends: Dependences::of(&depends),
+        };
+        writer
+            .event(ThreadId(0), StackId(0), &access)
+            .map_err(|error| error.to_string())
+    };
+    assert!(write(5, &[5]).unwrap_err().contains("an access depends on a later one"));
+    assert!(
+        write(u64::MAX, &[5])
+            .unwrap_err()
+            .contains("the number of an access is out of bounds")
+    );
+    assert!(
+        write(1 << 40, &[3; format::MAX_DEPENDENCES + 1])
+            .unwrap_err()
+            .contains("too many dependences")
+    );
+    write(1 << 40, &[3; format::MAX_DEPENDENCES]).unwrap();
+}

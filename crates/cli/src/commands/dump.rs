@@ -29,6 +29,10 @@ pub enum EventClass {
     Request,
     Thread,
     Process,
+    /// Access by code built with `crashproof cc --deps`
+    Access,
+    /// Basic blocks that an operation executed
+    Path,
     /// Content of a file when it was first mapped
     Initial,
 }
@@ -187,6 +191,8 @@ fn classify(item: &Item<'_>) -> (EventClass, Option<Place>) {
         ),
         EventKind::ThreadStart { .. } => (EventClass::Thread, None),
         EventKind::ProcessStart { .. } | EventKind::ProcessEnd { .. } | EventKind::Quiet => (EventClass::Process, None),
+        EventKind::Access { at, len, .. } => (EventClass::Access, part(at.file, at.offset, *len as u64)),
+        EventKind::Path { .. } => (EventClass::Path, None),
     }
 }
 

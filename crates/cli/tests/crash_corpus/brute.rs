@@ -329,7 +329,9 @@ impl Machine {
             | EventKind::ThreadStart { .. }
             | EventKind::ProcessStart { .. }
             | EventKind::ProcessEnd { .. }
-            | EventKind::Quiet => {}
+            | EventKind::Quiet
+            | EventKind::Access { .. }
+            | EventKind::Path { .. } => {}
         }
     }
 

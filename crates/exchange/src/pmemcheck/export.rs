@@ -132,6 +132,7 @@ impl Exporter<'_> {
             // One of each is what a log has by itself.
             EventKind::ThreadStart { .. } | EventKind::ProcessStart { .. } | EventKind::ProcessEnd { .. } => {}
             EventKind::Quiet => self.lost.add("times at which nothing happened"),
+            EventKind::Access { .. } | EventKind::Path { .. } => self.lost.add("dependences"),
         }
         Ok(())
     }

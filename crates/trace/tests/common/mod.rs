@@ -22,7 +22,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
     // Small numbers as in real traces, and any number.
     let number = || prop_oneof![0..5000u64, any::<u64>()];
     let data = prop_oneof![8 => prop::collection::vec(any::<u8>(), 0..70), 1 => Just(vec![7; 70_000])];
-    (0..28u8, 0..6u8, any::<u16>(), number(), number(), data).prop_map(|(what, thread, stack, a, b, data)| Operation {
+    (0..30u8, 0..6u8, any::<u16>(), number(), number(), data).prop_map(|(what, thread, stack, a, b, data)| Operation {
         what,
         thread,
         stack,
@@ -147,8 +147,18 @@ impl Operation {
         String::from_utf8_lossy(&self.data[..self.data.len().min(64)]).into_owned()
     }
 
+    /// Of an access that follows all of them.
+    fn depends(&self) -> (u64, Vec<Dependence>) {
+        let node = (self.a >> 1).max(1);
+        let on = |byte: &u8| Dependence {
+            node: node - node.min(1 + (self.b >> 1) % (1 + *byte as u64)),
+            control: byte & 1 != 0,
+        };
+        (node, self.data.iter().take(format::MAX_DEPENDENCES).map(on).collect())
+    }
+
     /// `None`: not an event.
-    fn kind<'a>(&'a self, text: &'a str) -> Option<EventKind<'a>> {
+    fn kind<'a>(&'a self, text: &'a str, node: u64, depends: &'a [Dependence]) -> Option<EventKind<'a>> {
         let at = self.at(70_000);
         let PmAddress { file, offset } = at;
         let data = &self.data[..];
@@ -238,6 +248,17 @@ impl Operation {
                 executable: text,
             },
             23 => EventKind::ProcessEnd { process: ProcessId(0) },
+            28 => EventKind::Access {
+                store: bit(0),
+                node,
+                at: self.at(u32::MAX as u64),
+                len: self.b as u32,
+                depends: Dependences::of(depends),
+            },
+            29 => EventKind::Path {
+                blocks: self.a.wrapping_mul(self.b),
+                cuts: self.b,
+            },
             _ => return None,
         })
     }
@@ -245,7 +266,8 @@ impl Operation {
     /// Performs the operation; adds what a reader must give for it to `expected`.
     pub fn perform(&self, writer: &mut TraceWriter, expected: &mut Vec<String>) -> Result<(), WriteError> {
         let text = self.text();
-        if let Some(kind) = self.kind(&text) {
+        let (node, depends) = self.depends();
+        if let Some(kind) = self.kind(&text, node, &depends) {
             let stack = StackId(self.stack as u32 % writer.tables().stack_count() as u32);
             let thread = ThreadId(self.thread as u32);
             let event = Event {
@@ -298,7 +320,7 @@ pub fn small_trace() -> Vec<u8> {
     let disk = Disk::new(usize::MAX);
     let mut writer = writer(&disk);
     let mut expected = Vec::new();
-    for what in 0..28 {
+    for what in 0..30 {
         let operation = Operation {
             what,
             thread: what % 3,
