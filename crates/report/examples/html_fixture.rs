@@ -405,7 +405,8 @@ fn timeline() -> Timeline {
         frame: frame[0].clone(),
         lines: lines.to_vec(),
         stored: None,
-        output: None,
+        text: None,
+        omitted: None,
         states: states.to_vec(),
     };
     let store = |number, row: usize, source: u32, offset, outcome, states: &[(usize, LineState)]| TimelineEvent {
@@ -428,7 +429,7 @@ fn timeline() -> Timeline {
         ..event(13, TimelineKind::NtStore, &insert(19, 13), &[1], &[(1, Pending)])
     };
     let printed = TimelineEvent {
-        output: Some("inserted 0\n".into()),
+        text: Some("inserted 0\n".into()),
         ..event(9, TimelineKind::Output, &insert(35, 2), &[], &[])
     };
     Timeline {
@@ -438,7 +439,11 @@ fn timeline() -> Timeline {
             event(6, TimelineKind::Flush, &insert(25, 2), &[0], &[(0, Pending)]),
             event(7, TimelineKind::Fence, &insert(27, 2), &[0], &[(0, Persistent)]),
             printed,
-            store(10, 2, 17, 0x80, StoreOutcome::Missing, &[(2, Dirty)]),
+            TimelineEvent {
+                omitted: Some(37),
+                ..event(9, TimelineKind::Gap, &[Frame::default()], &[], &[(2, Dirty)])
+            },
+            store(10, 2, 17, 0x80, StoreOutcome::Missing, &[]),
             store(11, 2, 18, 0x88, StoreOutcome::Missing, &[]),
             event(12, TimelineKind::Flush, &insert(20, 2), &[2], &[(2, Pending)]),
             torn,
@@ -455,6 +460,7 @@ fn timeline() -> Timeline {
             store(17, 0, 24, 8, StoreOutcome::Later, &[(0, Dirty)]),
         ],
         omitted: 4,
+        more_lines: 1,
     }
 }
 

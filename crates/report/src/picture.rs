@@ -15,6 +15,9 @@ pub struct Timeline {
     /// Events of these lines before the first one shown, which were left out for their number.
     #[serde(default)]
     pub omitted: u64,
+    /// Lines that were left out for their number.
+    #[serde(default)]
+    pub more_lines: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,9 +43,12 @@ pub struct TimelineEvent {
     /// Of what is stored or written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<Stored>,
-    /// The first bytes of what the program printed.
+    /// The beginning of what the program printed; what happened to the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<String>,
+    pub text: Option<String>,
+    /// Of a gap: how many events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub omitted: Option<u64>,
     /// The rows whose state it changes, and to what.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<(usize, LineState)>,
@@ -62,7 +68,11 @@ pub enum TimelineKind {
     Sync,
     /// write(2) to the PM file.
     Write,
+    /// The PM file appears, gets another size or another name, or goes away.
+    File,
     Output,
+    /// Events that are left out for their number.
+    Gap,
     /// Power fails.
     Crash,
 }

@@ -400,7 +400,8 @@ fn timeline(tables: &mut Tables, timeline: &picture::Timeline) -> data::Timeline
             lines: event.lines.clone(),
             offset: stored.map(|stored| stored.offset),
             length: stored.map(|stored| stored.length),
-            data: stored.map(|stored| stored.data.clone()).or(event.output.clone()),
+            data: stored.map(|stored| stored.data.clone()).or(event.text.clone()),
+            omitted: event.omitted,
             outcome: outcome.filter(|_| whole),
             pieces: if whole { Vec::new() } else { pieces },
             states: event.states.clone(),
@@ -410,6 +411,7 @@ fn timeline(tables: &mut Tables, timeline: &picture::Timeline) -> data::Timeline
         lines,
         events: timeline.events.iter().map(event).collect(),
         omitted: timeline.omitted,
+        more_lines: timeline.more_lines,
     }
 }
 

@@ -288,6 +288,8 @@ pub struct Timeline {
     pub events: Vec<TimelineEvent>,
     /// Earlier events of these lines that are not shown.
     pub omitted: u64,
+    /// Lines that are not shown.
+    pub more_lines: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -313,9 +315,12 @@ pub struct TimelineEvent {
     pub offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<u64>,
-    /// What is stored, as hexadecimal digits (at most 64 bytes), or the text that is output.
+    /// What is stored, as hexadecimal digits (at most 64 bytes); what is output; what happens to the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
+    /// Of a gap: how many events are not shown there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub omitted: Option<u64>,
     /// Of a store that ends in one way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<StoreOutcome>,
