@@ -286,9 +286,18 @@ pub struct DumpArguments {
 ///
 /// They say what only the author of a program knows: volatile data in persistent memory, what has to be durable where, what
 /// has to persist before what. Natively they do nothing. docs/annotations.md has them.
+///
+/// With --driver it is crashproof_driver.h, which needs crashproof.h beside it: most of a driver for `crash --oracle output`
+/// (docs/drivers.md).
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  crashproof header src/crashproof.h")]
+#[command(
+    after_help = "Examples:\n  crashproof header src/crashproof.h\n  crashproof header --driver src/crashproof_driver.h"
+)]
 pub struct HeaderArguments {
+    /// crashproof_driver.h, for drivers of operations
+    #[arg(long)]
+    pub driver: bool,
+
     /// The file to write [default: stdout]
     pub file: Option<PathBuf>,
 }

@@ -1,0 +1,383 @@
+/*
+ * A driver of operations, for `crashproof crash --oracle output` (docs/drivers.md). C and C++; one file beside crashproof.h.
+ *
+ * To test a persistent structure, crashproof runs sequences of operations on it, crashes them, and compares what the structure
+ * answers afterwards with what it answers without a crash. All that it needs is a program that does the operations of a file:
+ *
+ *     ./driver POOL --ops FILE [--from N] [--to M] [--skip K] [--probe]
+ *
+ * This header is that program but for five things, which you fill in:
+ *
+ *     #include "crashproof_driver.h"
+ *
+ *     static void open_pool(const char *path, int create) { ... }       // make the pool and an empty structure, or open them
+ *     static void recover(void) { ... }                                 // what your program does first with a pool it finds
+ *     static void insert(char **words) {                                // one function per operation ...
+ *         uint64_t key = crashproof_number(words[0]), value = crashproof_number(words[1]);
+ *         crashproof_print("%s", table_insert(key, value) ? "inserted" : "exists");   // ... which prints its result
+ *     }
+ *     static void get(char **words) {
+ *         uint64_t value;
+ *         if (table_get(crashproof_number(words[0]), &value))
+ *             crashproof_print("%lu", value);
+ *         else
+ *             crashproof_print("none");
+ *     }
+ *     static void probe(void) { crashproof_probe_keys(get); }           // what can be asked at the end
+ *
+ *     static const struct crashproof_operation operations[] = {
+ *         {"insert", 2, insert},                                        // its name, how many words follow it, the function
+ *         {"get", 1, get},
+ *         {NULL, 0, NULL},
+ *     };
+ *     static const struct crashproof_driver driver = {open_pool, recover, probe, operations};
+ *     CRASHPROOF_DRIVER(driver)
+ *
+ * FILE has an operation a line, the name and its words between blanks ("insert 3 14"). The first line is operation 0. Operations N
+ * to M, without M and without K, are done in their order; each prints one line, which is written at once and unbuffered: it is the promise
+ * that crashproof holds the structure to. A line of FILE that is no operation is refused before anything is done
+ * ("FILE:LINE: ...", exit status 2).
+ *
+ * What an operation prints must follow from the operations before it and from nothing else: no addresses, times, counts of
+ * free blocks, or order of iteration of a table that hashes addresses.
+ *
+ *   crashproof_print(format, ...)      adds to the output line of the operation ("ok" if it adds nothing), or to the probe's lines
+ *   crashproof_number(word)            the word as a number; refuses the line of FILE if it is none
+ *   crashproof_refuse(why)             refuses the line of FILE whose operation is being done: the word is a key that cannot be, say
+ *   crashproof_probe_keys(function)    for the probe of a map: one line for each first word of an operation in FILE, sorted
+ *
+ * The probe of a structure without keys prints the structure instead, a line (with "\n") an element.
+ *
+ * SPDX-License-Identifier: 0BSD
+ */
+#ifndef CRASHPROOF_DRIVER_H
+#define CRASHPROOF_DRIVER_H
+
+#include "crashproof.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct crashproof_operation {
+    const char *name;
+    int words;                    /* that follow the name */
+    void (*function)(char **words);
+};
+
+struct crashproof_driver {
+    /* The pool is at this path. `create`: there is no file; make it and an empty structure, durably. */
+    void (*open)(const char *path, int create);
+    /* After `open` of a pool that was there. May be NULL, if opening recovers. */
+    void (*recover)(void);
+    /* Prints what the structure holds. */
+    void (*probe)(void);
+    /* The last one has the name NULL. */
+    const struct crashproof_operation *operations;
+};
+
+#define CRASHPROOF_DRIVER(driver)                                                                                      \
+    int main(int argc, char **argv) {                                                                                  \
+        return crashproof_drive(&(driver), argc, argv);                                                                \
+    }
+
+/* The rest is how it is done. Names that end with an underscore are not for use. */
+
+#define CRASHPROOF_MAX_WORDS_ 8
+
+struct crashproof_line_ {
+    const struct crashproof_operation *operation;
+    char *words; /* the first one; the others follow, each after a zero */
+};
+
+static struct {
+    const char *file;
+    struct crashproof_line_ *lines;
+    size_t count;
+    size_t current; /* being read or done */
+    char *text;     /* of the line of output, or of the probe */
+    size_t used, room;
+} crashproof_state_;
+
+#if defined(__GNUC__)
+__attribute__((noreturn, unused))
+#endif
+static void
+crashproof_refuse(const char *why) {
+    fprintf(stderr, "%s:%lu: %s\n", crashproof_state_.file, (unsigned long)crashproof_state_.current + 1, why);
+    exit(2);
+}
+
+#if defined(__GNUC__)
+__attribute__((noreturn))
+#endif
+static void
+crashproof_fail_(const char *what) {
+    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    exit(2);
+}
+
+static void *crashproof_grown_(void *memory, size_t size) {
+    memory = realloc(memory, size);
+    if (memory == NULL)
+        crashproof_fail_("memory for the operations");
+    return memory;
+}
+
+#if defined(__GNUC__)
+__attribute__((unused))
+#endif
+static uint64_t
+crashproof_number(const char *word) {
+    char *end;
+    errno = 0;
+    uint64_t number = strtoull(word, &end, 0);
+    if (end == word || *end != 0 || *word == '-' || errno != 0) {
+        char why[128];
+        snprintf(why, sizeof why, "'%s' is not a number", word);
+        crashproof_refuse(why);
+    }
+    return number;
+}
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2), unused))
+#endif
+static void
+crashproof_print(const char *format, ...) {
+    for (;;) {
+        size_t room = crashproof_state_.room - crashproof_state_.used;
+        va_list arguments;
+        va_start(arguments, format);
+        int length = vsnprintf(crashproof_state_.text + crashproof_state_.used, room, format, arguments);
+        va_end(arguments);
+        if (length < 0)
+            crashproof_fail_(format);
+        if ((size_t)length < room) {
+            crashproof_state_.used += (size_t)length;
+            return;
+        }
+        crashproof_state_.room = 2 * crashproof_state_.room + (size_t)length;
+        crashproof_state_.text = (char *)crashproof_grown_(crashproof_state_.text, crashproof_state_.room);
+    }
+}
+
+/* One write, unless the kernel takes less. */
+static void crashproof_write_(void) {
+    for (size_t done = 0; done < crashproof_state_.used;) {
+        ssize_t written = write(STDOUT_FILENO, crashproof_state_.text + done, crashproof_state_.used - done);
+        if (written < 0 && errno != EINTR)
+            crashproof_fail_("standard output");
+        done += written < 0 ? 0 : (size_t)written;
+    }
+    crashproof_state_.used = 0;
+}
+
+/* Exactly one line for an operation, whatever it printed. */
+static void crashproof_write_line_(void) {
+    if (crashproof_state_.used == 0)
+        crashproof_print("ok");
+    for (size_t i = 0; i < crashproof_state_.used; i++)
+        if (crashproof_state_.text[i] == '\n')
+            crashproof_state_.text[i] = ' ';
+    crashproof_print("\n");
+    crashproof_write_();
+}
+
+/* Shorter words first, so that numbers are in order. */
+static int crashproof_compare_(const void *a, const void *b) {
+    const char *one = *(char *const *)a, *other = *(char *const *)b;
+    size_t length = strlen(one), other_length = strlen(other);
+    return length != other_length ? (length < other_length ? -1 : 1) : strcmp(one, other);
+}
+
+#if defined(__GNUC__)
+__attribute__((unused))
+#endif
+static void
+crashproof_probe_keys(void (*function)(char **words)) {
+    size_t room = 16, count = 0;
+    while (room < 2 * crashproof_state_.count)
+        room *= 2;
+    char **keys = (char **)crashproof_grown_(NULL, room * sizeof *keys);
+    memset(keys, 0, room * sizeof *keys);
+    for (size_t i = 0; i < crashproof_state_.count; i++) {
+        if (crashproof_state_.lines[i].operation->words == 0)
+            continue;
+        char *key = crashproof_state_.lines[i].words;
+        size_t at = 5381;
+        for (const char *c = key; *c; c++)
+            at = at * 33 + (unsigned char)*c;
+        for (at &= room - 1; keys[at] && strcmp(keys[at], key) != 0; at = (at + 1) & (room - 1))
+            ;
+        keys[at] = key;
+    }
+    for (size_t i = 0; i < room; i++)
+        if (keys[i])
+            keys[count++] = keys[i];
+    qsort(keys, count, sizeof *keys, crashproof_compare_);
+    for (size_t i = 0; i < count; i++) {
+        char *words[CRASHPROOF_MAX_WORDS_] = {keys[i]};
+        crashproof_print("%s: ", keys[i]);
+        function(words);
+        crashproof_print("\n");
+    }
+    free(keys);
+}
+
+/* What a line of the file says. The blanks between words become zeros. */
+static void crashproof_read_line_(const struct crashproof_driver *driver, char *line) {
+    const char *blanks = " \t\r";
+    char why[256];
+    char *name = line + strspn(line, blanks), *end = name + strcspn(name, blanks);
+    if (name == end)
+        crashproof_refuse("an empty line; each line is an operation");
+    char *rest = end + (*end != 0);
+    *end = 0;
+    const struct crashproof_operation *operation = driver->operations;
+    while (operation->name && strcmp(operation->name, name) != 0)
+        operation++;
+    if (!operation->name) {
+        snprintf(why, sizeof why, "'%.60s' is no operation; there are", name);
+        for (operation = driver->operations; operation->name; operation++) {
+            strncat(why, " ", sizeof why - strlen(why) - 1);
+            strncat(why, operation->name, sizeof why - strlen(why) - 1);
+        }
+        crashproof_refuse(why);
+    }
+    /* The words are moved together, so that each begins where the one before ends. */
+    char *to = rest;
+    int count = 0;
+    for (char *at = rest + strspn(rest, blanks); *at; at += strspn(at, blanks), count++) {
+        size_t length = strcspn(at, blanks);
+        int last = at[length] == 0;
+        memmove(to, at, length);
+        to[length] = 0;
+        to += length + 1;
+        at += length + !last;
+    }
+    if (count != operation->words) {
+        snprintf(why, sizeof why, "'%.60s' with %d words after it instead of %d", name, count, operation->words);
+        crashproof_refuse(why);
+    }
+    crashproof_state_.lines[crashproof_state_.current].operation = operation;
+    crashproof_state_.lines[crashproof_state_.current].words = rest;
+}
+
+static void crashproof_read_(const struct crashproof_driver *driver, const char *path) {
+    FILE *file = fopen(path, "r");
+    if (!file)
+        crashproof_fail_(path);
+    size_t length = 0, room = 1 << 16, lines = 0;
+    char *text = NULL;
+    do {
+        room *= 2;
+        text = (char *)crashproof_grown_(text, room);
+        length += fread(text + length, 1, room - length - 1, file);
+    } while (length == room - 1);
+    if (ferror(file))
+        crashproof_fail_(path);
+    fclose(file);
+    if (length > 0 && text[length - 1] != '\n')
+        text[length++] = '\n';
+    for (size_t i = 0; i < length; i++)
+        lines += text[i] == '\n';
+    crashproof_state_.file = path;
+    crashproof_state_.count = lines;
+    crashproof_state_.lines =
+        (struct crashproof_line_ *)crashproof_grown_(NULL, (lines + 1) * sizeof *crashproof_state_.lines);
+    char *line = text;
+    for (crashproof_state_.current = 0; crashproof_state_.current < lines; crashproof_state_.current++) {
+        char *end = (char *)memchr(line, '\n', length - (size_t)(line - text));
+        *end = 0;
+        if (strlen(line) != (size_t)(end - line))
+            crashproof_refuse("a zero byte");
+        crashproof_read_line_(driver, line);
+        line = end + 1;
+    }
+}
+
+static void crashproof_do_(size_t number) {
+    const struct crashproof_line_ *line = &crashproof_state_.lines[number];
+    char *words[CRASHPROOF_MAX_WORDS_] = {NULL};
+    char *word = line->words;
+    for (int i = 0; i < line->operation->words; i++, word += strlen(word) + 1)
+        words[i] = word;
+    crashproof_state_.current = number;
+    CRASHPROOF_REQUEST_(1, line->operation->name, strlen(line->operation->name), 0, 0);
+    line->operation->function(words);
+    crashproof_write_line_();
+    CRASHPROOF_REQUEST_(2, line->operation->name, strlen(line->operation->name), 0, 0);
+}
+
+static int crashproof_usage_(const char *program) {
+    fprintf(stderr, "usage: %s POOL --ops FILE [--from N] [--to M] [--skip K] [--probe]\n", program);
+    return 2;
+}
+
+static int crashproof_drive(const struct crashproof_driver *driver, int argc, char **argv) {
+    const char *pool = NULL, *file = NULL;
+    unsigned long from = 0, to = (unsigned long)-1, skip = (unsigned long)-1;
+    int probe = 0;
+    for (int i = 1; i < argc; i++) {
+        unsigned long *number = NULL;
+        char *end = NULL;
+        if (strcmp(argv[i], "--probe") == 0) {
+            probe = 1;
+            continue;
+        }
+        if (strncmp(argv[i], "--", 2) != 0) {
+            if (pool)
+                return crashproof_usage_(argv[0]);
+            pool = argv[i];
+            continue;
+        }
+        if (strcmp(argv[i], "--from") == 0)
+            number = &from;
+        else if (strcmp(argv[i], "--to") == 0)
+            number = &to;
+        else if (strcmp(argv[i], "--skip") == 0)
+            number = &skip;
+        else if (strcmp(argv[i], "--ops") != 0)
+            return crashproof_usage_(argv[0]);
+        if (++i == argc)
+            return crashproof_usage_(argv[0]);
+        if (!number) {
+            file = argv[i];
+            continue;
+        }
+        *number = strtoul(argv[i], &end, 10);
+        if (end == argv[i] || *end != 0 || argv[i][0] == '-')
+            return crashproof_usage_(argv[0]);
+    }
+    if (!pool || !file)
+        return crashproof_usage_(argv[0]);
+    for (const struct crashproof_operation *operation = driver->operations; operation->name; operation++)
+        if (operation->words > CRASHPROOF_MAX_WORDS_) {
+            fprintf(stderr, "operation %s has more than %d words\n", operation->name, CRASHPROOF_MAX_WORDS_);
+            return 2;
+        }
+    crashproof_state_.room = 1 << 12;
+    crashproof_state_.text = (char *)crashproof_grown_(NULL, crashproof_state_.room);
+    crashproof_read_(driver, file);
+
+    int create = access(pool, F_OK) != 0;
+    driver->open(pool, create);
+    if (!create && driver->recover)
+        driver->recover();
+    for (size_t number = from; number < to && number < crashproof_state_.count; number++)
+        if (number != skip)
+            crashproof_do_(number);
+    if (probe) {
+        crashproof_print("probe\n");
+        driver->probe();
+        crashproof_write_();
+    }
+    return 0;
+}
+
+#endif
