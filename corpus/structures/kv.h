@@ -1,4 +1,5 @@
-// The driver of those structures that map keys to values.
+// What those structures share that map keys to values: with -DDRIVER they are drivers of operations (docs/drivers.md), else the
+// programs `load` and `verify` of structure.h.
 #ifndef KV_H
 #define KV_H
 
@@ -14,6 +15,12 @@ static void kv_remove(uint64_t key);
 static uint64_t kv_get(uint64_t key);
 // Checks all invariants; the number of entries.
 static uint64_t kv_check(void);
+
+#ifdef DRIVER
+
+#include "kv_driver.h"
+
+#else
 
 static inline void kv_apply(struct op op) {
     switch (op.kind) {
@@ -77,4 +84,5 @@ int main(int argc, char **argv) {
     return 0;
 }
 
+#endif
 #endif
