@@ -489,9 +489,9 @@ fn graph() -> Graph {
     }
 }
 
-/// A source of three hundred functions.
+/// A source of a thousand functions.
 fn many_c() -> String {
-    (0..300)
+    (0..1000)
         .map(|number| format!("void function_{number}(struct node *node)\n{{\n\tnode->key = {number};\n\tnode->next = 0;\n\tfunction_{}(node);\n}}\n", number + 1))
         .collect()
 }
@@ -506,7 +506,7 @@ fn thousand() -> Report {
     ];
     let finding = |number: u32| {
         let call = |depth: u32| {
-            let function = (number * 7 + depth * 13) % 300;
+            let function = (number * 7 + depth * 13) % 1000;
             let line = function * 6 + if depth == 0 { 3 + number % 2 } else { 5 };
             frame(&format!("function_{function}"), "src/many.c", line, 12)
         };

@@ -14,7 +14,16 @@ use crate::Suite;
 
 const TEMPLATE: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/script.js");
+/// One module: what a file defines is there for those that follow.
+const SCRIPT: &str = concat!(
+    include_str!("page/base.js"),
+    include_str!("page/source.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/graph.js"),
+    include_str!("page/charts.js"),
+    include_str!("page/findings.js"),
+    include_str!("page/script.js"),
+);
 
 #[derive(Clone, Debug, Default)]
 pub struct HtmlOptions {
