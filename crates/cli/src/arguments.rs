@@ -11,6 +11,7 @@ use crate::commands::dump::{EventClass, OffsetRange};
 mod crash;
 mod exchange;
 mod explain;
+mod infer;
 mod litmus;
 mod results;
 // The program that repairs is another one; its options are in its crate, and known here for help, completions and man pages.
@@ -20,6 +21,7 @@ mod repair;
 pub use crash::{CrashArguments, Strategy};
 pub use exchange::{ExportArguments, ExportFormat, ImportArguments, Tool};
 pub use explain::ExplainArguments;
+pub use infer::InferArguments;
 pub use litmus::LitmusArguments;
 use repair::RepairArguments;
 pub use results::{Format, ResultOptions};
@@ -62,6 +64,7 @@ pub enum Command {
     Record(RecordArguments),
     Dump(DumpArguments),
     Explain(ExplainArguments),
+    Infer(InferArguments),
     Litmus(LitmusArguments),
     /// Compile C as clang-19 does, for faster recording and with the types of what is stored
     #[command(after_help = CC_EXAMPLES)]

@@ -39,6 +39,7 @@ fn main() {
         Command::Init(arguments) => commands::init::run(arguments),
         Command::Dump(arguments) => commands::dump::run(arguments),
         Command::Explain(arguments) => commands::explain::run(arguments),
+        Command::Infer(arguments) => commands::infer::run(arguments),
         Command::Litmus(arguments) => commands::litmus::run(arguments),
         Command::Cc(arguments) => commands::compiler::run("cc", arguments.arguments.clone()),
         Command::Cpp(arguments) => commands::compiler::run("c++", arguments.arguments.clone()),

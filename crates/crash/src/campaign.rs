@@ -2,9 +2,11 @@
 //! it ([`Outcome`]).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crashproof_infer::Conditions;
 use crashproof_model::Model;
 use crashproof_report::{Finding, Stats};
 use crashproof_sandbox::Run;
@@ -25,6 +27,8 @@ pub enum StrategyKind {
     Dpor,
     Random,
     Representative,
+    /// Needs [`CampaignOptions::conditions`].
+    Conditions,
 }
 
 impl StrategyKind {
@@ -36,6 +40,7 @@ impl StrategyKind {
             StrategyKind::Dpor => "dpor",
             StrategyKind::Random => "random",
             StrategyKind::Representative => "representative",
+            StrategyKind::Conditions => "conditions",
         }
     }
 
@@ -58,6 +63,8 @@ pub struct CampaignOptions {
     pub strategy: StrategyKind,
     /// Of `representative`: behaviours of two objects, too.
     pub joint: bool,
+    /// Of `conditions`: what the program relies on, by a recording with dependences.
+    pub conditions: Option<Arc<Conditions>>,
     /// Of `random`.
     pub seed: u64,
     /// Crash points begin with the first event that has this function in its call path, and end with the first event after
@@ -86,6 +93,7 @@ impl Default for CampaignOptions {
             reorder_in_line: false,
             strategy: StrategyKind::Representative,
             joint: true,
+            conditions: None,
             seed: 1,
             from: None,
             until: None,

@@ -33,6 +33,10 @@ pub enum CrashError {
         "crash point {point} is not in the trace, which has {events} events; use the trace that the state was found in"
     )]
     NoSuchPoint { point: u64, events: u64 },
+    #[error(
+        "the strategy `conditions` needs conditions: record the program, built with `crashproof cc --deps`, with its dependences"
+    )]
+    NoConditions,
     /// Of whoever explains failures.
     #[error("a failure could not be explained: {0}")]
     Explainer(Box<dyn std::error::Error + Send + Sync>),

@@ -4,6 +4,7 @@
 //! Architecture invariant: reads traces and makes findings; what runs a recovery is behind [`Executor`].
 
 mod campaign;
+mod conditions;
 mod cursor;
 mod error;
 mod executor;

@@ -59,6 +59,10 @@ pub struct CrashArguments {
     #[arg(long, value_name = "STRATEGY", default_value = "representative", help_heading = STATES)]
     pub strategy: Strategy,
 
+    /// Of the strategy `conditions`: a recording of the same run by a program built with `crashproof cc --deps`
+    #[arg(long, value_name = "TRACE", help_heading = STATES)]
+    pub dependences: Option<PathBuf>,
+
     /// Of the strategy `representative`: only behaviours of one object, as Squint has them
     #[arg(long, help_heading = STATES)]
     pub no_joint: bool,
@@ -187,6 +191,8 @@ pub enum Strategy {
     Prefix,
     /// The states of a few update behaviours, each of which stands for many that are alike
     Representative,
+    /// The states that violate what the program's code relies on, as `crashproof infer` lists it
+    Conditions,
     /// Every state that the hardware allows
     Exhaustive,
     /// Every state but those that the recovery cannot tell apart; the same verdicts as exhaustive

@@ -10,6 +10,7 @@ pub mod export;
 pub mod generate;
 pub mod header;
 pub mod import;
+pub mod infer;
 pub mod init;
 pub mod litmus;
 pub mod outcome;

@@ -9,6 +9,7 @@
 //! is to be done at every point is spread over several passes ([`Step`]): the first goes over each 32nd point, the last over
 //! every second.
 
+mod conditions;
 mod dpor;
 mod exhaustive;
 mod prefix;
@@ -18,6 +19,7 @@ mod representative;
 use std::ops::Range;
 use std::path::Path;
 
+pub(crate) use conditions::Violating;
 pub(crate) use dpor::Dpor;
 pub(crate) use exhaustive::Exhaustive;
 pub(crate) use prefix::Prefix;
@@ -120,6 +122,7 @@ pub(crate) fn strategy(
             workers: workers as u64,
         }),
         StrategyKind::Random => Box::new(Random::new(options)),
+        StrategyKind::Conditions => Box::new(Violating::open(trace, &surveyed.contents, options)?),
         StrategyKind::Representative => Box::new(Representative::open(trace, &surveyed.contents, options)?),
     })
 }

@@ -5,10 +5,12 @@ use std::fmt::Write;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crashproof_check::Config;
 use crashproof_crash::{CampaignOptions, StrategyKind};
+use crashproof_infer::Conditions;
 use crashproof_sandbox::{Command, Limits};
 
 use super::state::{Programs, Stamp};
@@ -30,6 +32,11 @@ pub enum PlanError {
          --strategy {strategy}"
     )]
     NoJoint { strategy: &'static str },
+    #[error(
+        "the strategy `conditions` takes what the program relies on from a recording of the same run with dependences; build it with \
+         `crashproof cc --deps`, `crashproof record -o deps.trace -- PROGRAM`, and give --dependences deps.trace"
+    )]
+    NoDependences,
     #[error("cannot find out what the current folder is: {0}; change into one that exists")]
     CurrentFolder(#[source] std::io::Error),
     #[error("cannot find out where crashproof itself is: {0}")]
@@ -59,6 +66,7 @@ impl From<Strategy> for StrategyKind {
             Strategy::Exhaustive => StrategyKind::Exhaustive,
             Strategy::Dpor => StrategyKind::Dpor,
             Strategy::Random => StrategyKind::Random,
+            Strategy::Conditions => StrategyKind::Conditions,
         }
     }
 }
@@ -67,6 +75,8 @@ pub struct Plan {
     pub recover: Command,
     pub check: Option<Command>,
     pub expect_output: Option<Vec<u8>>,
+    /// Of the strategy `conditions`.
+    pub conditions: Option<Arc<Conditions>>,
     pub config: Config,
     pub runtime: PathBuf,
     /// This program.
@@ -95,6 +105,11 @@ impl Plan {
             })?),
             None => None,
         };
+        let conditions = match (&arguments.dependences, strategy) {
+            (Some(trace), StrategyKind::Conditions) => Some(Arc::new(Conditions::infer(trace)?)),
+            (None, StrategyKind::Conditions) => return Err(PlanError::NoDependences.into()),
+            _ => None,
+        };
         let folder = std::env::current_dir().map_err(PlanError::CurrentFolder)?;
         let jobs = match arguments.jobs {
             Some(jobs) => usize::from(jobs),
@@ -104,6 +119,7 @@ impl Plan {
             recover,
             check,
             expect_output,
+            conditions,
             config: project::load(arguments.config.as_deref())?.without_tests(),
             runtime: runtime::find()?,
             supervisor: std::env::current_exe().map_err(PlanError::OwnPath)?,
@@ -125,6 +141,7 @@ impl Plan {
             reorder_in_line: arguments.reorder_in_line,
             strategy: arguments.strategy.into(),
             joint: !arguments.no_joint,
+            conditions: self.conditions.clone(),
             seed: arguments.seed,
             from: arguments.from.clone(),
             until: arguments.until.clone(),

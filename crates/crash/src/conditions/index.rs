@@ -1,0 +1,87 @@
+//! Conditions by what they constrain, in the numbers of the trace that is crashed.
+
+use crashproof_infer::{Conditions, Field, FieldIndex, Fields};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+pub(super) struct Index {
+    /// By file and word: which bytes of it are which location.
+    locations: FxHashMap<(u32, u64), Vec<(u8, u32)>>,
+    /// By location: what must persist before it, sorted.
+    befores: Vec<Vec<u32>>,
+    guardians: FxHashSet<u32>,
+    /// By field: what must persist before it, and whether only in the same object.
+    field_befores: FxHashMap<FieldIndex, Vec<(FieldIndex, bool)>>,
+    field_guardians: FxHashSet<FieldIndex>,
+}
+
+impl Index {
+    /// `files` are those of the trace.
+    pub fn new(conditions: &Conditions, fields: &Fields, files: &[String]) -> Index {
+        // By path; the recordings may have had different folders, so else by number.
+        let file = |number: usize| {
+            let path = conditions.files.get(number);
+            let same = path.and_then(|path| files.iter().position(|file| file == path));
+            same.unwrap_or(number) as u32
+        };
+        let mut locations: FxHashMap<(u32, u64), Vec<(u8, u32)>> = FxHashMap::default();
+        for (number, location) in conditions.locations.iter().enumerate() {
+            let (_, word) = location.word();
+            let at = (file(location.file.index()), word);
+            locations.entry(at).or_default().push((location.mask(), number as u32));
+        }
+        let mut befores = vec![Vec::new(); conditions.locations.len()];
+        for order in &conditions.orders {
+            befores[order.after.index()].push(order.before.0);
+        }
+        for list in &mut befores {
+            list.sort_unstable();
+            list.dedup();
+        }
+        let mut field_befores: FxHashMap<FieldIndex, Vec<(FieldIndex, bool)>> = FxHashMap::default();
+        let find = |field: &Field| fields.find(field);
+        for (order, _) in &conditions.lifted.orders {
+            if let (Some(before), Some(after)) = (find(&order.before), find(&order.after)) {
+                let list = field_befores.entry(after).or_default();
+                if !list.contains(&(before, order.same_object)) {
+                    list.push((before, order.same_object));
+                }
+            }
+        }
+        Index {
+            locations,
+            befores,
+            guardians: conditions
+                .guardians
+                .iter()
+                .map(|guardian| guardian.location.0)
+                .collect(),
+            field_befores,
+            field_guardians: conditions.lifted.guardians.keys().filter_map(find).collect(),
+        }
+    }
+
+    /// Locations that these bytes of a word overlap.
+    pub fn locations(&self, file: u32, word: u64, mask: u8) -> Vec<u32> {
+        let known = self.locations.get(&(file, word)).into_iter().flatten();
+        known
+            .filter(|(bytes, _)| bytes & mask != 0)
+            .map(|&(_, location)| location)
+            .collect()
+    }
+
+    pub fn befores(&self, after: u32) -> &[u32] {
+        &self.befores[after as usize]
+    }
+
+    pub fn is_guardian(&self, location: u32) -> bool {
+        self.guardians.contains(&location)
+    }
+
+    pub fn field_befores(&self, after: FieldIndex) -> &[(FieldIndex, bool)] {
+        self.field_befores.get(&after).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn is_guardian_field(&self, field: FieldIndex) -> bool {
+        self.field_guardians.contains(&field)
+    }
+}

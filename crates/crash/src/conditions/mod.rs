@@ -1,0 +1,320 @@
+//! Which of the uncertain stores of a crash point can violate a condition, and the states in which they do (Witcher, SOSP 2021,
+//! section 4.3.2).
+//!
+//! A condition says that U persists before P. It is violated where P has persisted and U has not. For each P with a violated condition
+//! there is a minimal state: what is guaranteed, P, and P's earlier stores in its line; for each U a maximal one: everything but U and what follows
+//! it in its line. With guardians, which persist together, each is P to the others and U to them.
+//!
+//! Conditions of addresses come from another recording than the one that is crashed (the one with dependences is of code that is
+//! hardly optimised). They carry over by file and offset, and only in operations that stored to the same bytes in both; conditions of
+//! types and fields hold everywhere.
+//!
+//! Deviation: the paper looks at the stores since the last fence, and writes everything back at the end of an operation. Here P and U are any stores
+//! that are not guaranteed persistent, whichever operations they belong to.
+
+mod index;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crashproof_infer::{Conditions, Fields, Level, operations};
+use crashproof_model::LINE;
+use crashproof_trace::{Boundaries, EventKind, Item, Operations, TraceReader};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::error::CrashError;
+use crate::state::{CrashPoint, State};
+use index::Index;
+
+/// Operations that a warning names.
+const NAMED: usize = 5;
+
+/// A store of a point that is not guaranteed persistent: its line, and which of the line's stores.
+type At = (usize, usize);
+
+/// A word's worth of such a store.
+struct Piece<'a> {
+    at: At,
+    /// Locations of conditions that it overlaps.
+    locations: Vec<u32>,
+    levels: &'a [Level],
+    /// File and offset, to tell objects apart.
+    file: u32,
+    offset: u64,
+}
+
+/// What can be violated at a point.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Violated {
+    /// Persisted, without what must have persisted before.
+    pub persisted: BTreeSet<At>,
+    /// Not persisted, with something that must not have persisted before.
+    pub missing: BTreeSet<At>,
+}
+
+impl Violated {
+    fn add(&mut self, p: At, u: At, point: &CrashPoint) {
+        if is_possible(p, u, point) {
+            self.persisted.insert(p);
+            self.missing.insert(u);
+        }
+    }
+}
+
+/// Whether P can persist without U.
+fn is_possible(p: At, u: At, point: &CrashPoint) -> bool {
+    if p == u {
+        return false;
+    }
+    if p.0 != u.0 {
+        return true;
+    }
+    let line = &point.lines[p.0];
+    let stores = line.line().stores();
+    // What is ordered persists after what came before it in its line.
+    !(line.is_ordered(&stores[p.1]) && line.is_ordered(&stores[u.1]) && u.1 < p.1)
+}
+
+/// The conditions, as they apply to the stores of one trace.
+pub(crate) struct Violations {
+    index: Index,
+    fields: Fields,
+    /// Where operations begin: the first store, and the number.
+    begins: Vec<(u64, Option<u64>)>,
+    /// Operations in which only conditions of types and fields apply.
+    elsewhere: FxHashSet<Option<u64>>,
+    pub warnings: Vec<String>,
+}
+
+impl Violations {
+    pub fn new(trace: &Path, conditions: &Conditions) -> Result<Violations, CrashError> {
+        let fields = Fields::read(trace)?;
+        let (begins, files) = stores_by_operation(trace)?;
+        let own = operations(trace)?;
+        let differs = |operation: &Option<u64>| {
+            let recorded = conditions.operations.get(operation).map(|known| known.written);
+            recorded != own.get(operation).map(|known| known.written)
+        };
+        let storing: FxHashSet<Option<u64>> = begins.iter().map(|&(_, operation)| operation).collect();
+        let elsewhere: FxHashSet<Option<u64>> = storing.into_iter().filter(differs).collect();
+        Ok(Violations {
+            index: Index::new(conditions, &fields, &files),
+            warnings: differing(&elsewhere).into_iter().collect(),
+            fields,
+            begins,
+            elsewhere,
+        })
+    }
+
+    fn pieces<'a>(&'a self, point: &CrashPoint) -> Vec<Piece<'a>> {
+        let mut pieces = Vec::new();
+        for (number, line) in point.lines.iter().enumerate() {
+            let start = line.at.line * LINE;
+            for (store_number, store) in line.line().stores().iter().enumerate() {
+                let event = store.tag.id.seq;
+                let by_address = !self.elsewhere.contains(&self.operation(event));
+                for word in 0..LINE / 8 {
+                    let mask = (store.bytes.0 >> (8 * word)) as u8;
+                    if mask == 0 {
+                        continue;
+                    }
+                    let first = start + 8 * word;
+                    let mut levels = self.fields.of(event, first, first + 8);
+                    let (offset, levels) = levels.next().unwrap_or((first, &[]));
+                    let locations = match by_address {
+                        true => self.index.locations(line.at.file, first / 8, mask),
+                        false => Vec::new(),
+                    };
+                    if !locations.is_empty() || !levels.is_empty() {
+                        pieces.push(Piece {
+                            at: (number, store_number),
+                            locations,
+                            levels,
+                            file: line.at.file,
+                            offset,
+                        });
+                    }
+                }
+            }
+        }
+        pieces
+    }
+
+    fn operation(&self, event: u64) -> Option<u64> {
+        let after = self.begins.partition_point(|&(first, _)| first <= event);
+        after.checked_sub(1).and_then(|last| self.begins[last].1)
+    }
+
+    pub fn at(&self, point: &CrashPoint) -> Violated {
+        let pieces = self.pieces(point);
+        let mut violated = Violated::default();
+        self.by_location(&pieces, point, &mut violated);
+        self.by_field(&pieces, point, &mut violated);
+        self.guardians(&pieces, point, &mut violated);
+        violated
+    }
+
+    fn by_location(&self, pieces: &[Piece<'_>], point: &CrashPoint, violated: &mut Violated) {
+        let mut pending: FxHashMap<u32, Vec<At>> = FxHashMap::default();
+        for piece in pieces {
+            for &location in &piece.locations {
+                pending.entry(location).or_default().push(piece.at);
+            }
+        }
+        let mut add = |p: At, stores: Option<&Vec<At>>| {
+            for &u in stores.into_iter().flatten() {
+                violated.add(p, u, point);
+            }
+        };
+        for piece in pieces {
+            for &after in &piece.locations {
+                let befores = self.index.befores(after);
+                if befores.len() <= pending.len() {
+                    befores.iter().for_each(|before| add(piece.at, pending.get(before)));
+                } else {
+                    let those = pending
+                        .iter()
+                        .filter(|(location, _)| befores.binary_search(location).is_ok());
+                    those.for_each(|(_, stores)| add(piece.at, Some(stores)));
+                }
+            }
+        }
+    }
+
+    fn by_field(&self, pieces: &[Piece<'_>], point: &CrashPoint, violated: &mut Violated) {
+        let mut pending: FxHashMap<_, Vec<(u64, &Piece<'_>)>> = FxHashMap::default();
+        for piece in pieces {
+            for level in piece.levels {
+                let object = piece.offset.wrapping_sub(level.distance);
+                pending.entry(level.field).or_default().push((object, piece));
+            }
+        }
+        for piece in pieces {
+            for level in piece.levels {
+                let object = piece.offset.wrapping_sub(level.distance);
+                for &(before, same_object) in self.index.field_befores(level.field) {
+                    for (other_object, other) in pending.get(&before).into_iter().flatten() {
+                        if !same_object || (*other_object == object && other.file == piece.file) {
+                            violated.add(piece.at, other.at, point);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn guardians(&self, pieces: &[Piece<'_>], point: &CrashPoint, violated: &mut Violated) {
+        let is_guardian = |piece: &&Piece<'_>| {
+            let innermost = piece.levels.first();
+            piece.locations.iter().any(|&location| self.index.is_guardian(location))
+                || innermost.is_some_and(|level| self.index.is_guardian_field(level.field))
+        };
+        let guardians: BTreeSet<At> = pieces.iter().filter(is_guardian).map(|piece| piece.at).collect();
+        let lines: BTreeSet<usize> = guardians.iter().map(|&(line, _)| line).collect();
+        if lines.len() > 1 {
+            // In every other line there is one that can persist or be missing by itself.
+            violated.persisted.extend(&guardians);
+            violated.missing.extend(&guardians);
+            return;
+        }
+        for &p in &guardians {
+            guardians.iter().for_each(|&u| violated.add(p, u, point));
+        }
+    }
+}
+
+/// A state that differs in one line from one with nothing or everything persisted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Variant {
+    /// Else nothing.
+    pub everything: bool,
+    pub line: usize,
+    pub option: u64,
+}
+
+impl Variant {
+    pub fn state(self, point: &CrashPoint) -> State {
+        let mut state = if self.everything {
+            point.everything()
+        } else {
+            point.nothing()
+        };
+        state.0[self.line] = self.option;
+        state
+    }
+}
+
+/// The minimal state of P.
+pub(crate) fn minimal(point: &CrashPoint, (line, p): At) -> Option<Variant> {
+    let of = &point.lines[line];
+    let stores = of.line().stores();
+    let option = match of.is_ordered(&stores[p]) {
+        true => of.option_of(ordered_before(of, p) + 1, |_, _| false),
+        false => of.option_of(0, |store, _| store == p),
+    }?;
+    // What leaves the line as it was persists nothing.
+    (option != 0).then_some(Variant {
+        everything: false,
+        line,
+        option,
+    })
+}
+
+/// The maximal state of U.
+pub(crate) fn maximal(point: &CrashPoint, (line, u): At) -> Option<Variant> {
+    let of = &point.lines[line];
+    let stores = of.line().stores();
+    let option = match of.is_ordered(&stores[u]) {
+        true => of.option_of(ordered_before(of, u), |_, _| true),
+        false => of.option_of(usize::MAX, |store, _| store != u),
+    }?;
+    // What others store over is not missing.
+    (option != of.everything()).then_some(Variant {
+        everything: true,
+        line,
+        option,
+    })
+}
+
+fn ordered_before(line: &crate::state::UncertainLine, store: usize) -> usize {
+    let stores = &line.line().stores()[..store];
+    stores.iter().filter(|store| line.is_ordered(store)).count()
+}
+
+/// Where operations begin, and the trace's files.
+#[allow(clippy::type_complexity, reason = "two things of one reading")]
+fn stores_by_operation(trace: &Path) -> Result<(Vec<(u64, Option<u64>)>, Vec<String>), CrashError> {
+    let mut operations = Operations::new(Boundaries::of(trace)?);
+    let mut reader = TraceReader::open(trace)?;
+    let mut begins: Vec<(u64, Option<u64>)> = Vec::new();
+    while let Some(item) = reader.next()? {
+        let Item::Event(event) = item else { continue };
+        let operation = operations.of(&event);
+        if matches!(event.kind, EventKind::Store { .. }) && begins.last().map(|last| last.1) != Some(operation) {
+            begins.push((event.seq, operation));
+        }
+    }
+    let files = reader.tables().files.iter().map(|file| file.path.clone()).collect();
+    Ok((begins, files))
+}
+
+fn differing(elsewhere: &FxHashSet<Option<u64>>) -> Option<String> {
+    let mut numbers: Vec<Option<u64>> = elsewhere.iter().copied().collect();
+    numbers.sort_unstable();
+    let named: Vec<String> = numbers
+        .iter()
+        .take(NAMED)
+        .map(|number| number.map_or("the set-up".to_owned(), |number| number.to_string()))
+        .collect();
+    let more = if numbers.len() > NAMED { ", …" } else { "" };
+    let operations = match numbers.len() {
+        0 => return None,
+        1 => "1 operation stores".to_owned(),
+        count => format!("{count} operations store"),
+    };
+    Some(format!(
+        "{operations} to other places than in the recording of dependences ({}{more}): there only conditions of types and fields \
+         are tested",
+        named.join(", ")
+    ))
+}
