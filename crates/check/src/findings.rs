@@ -44,6 +44,8 @@ pub enum Detail {
     Rule(usize),
     /// The end of an operation says that it has to be durable.
     Operation,
+    /// What has to persist first is stored only later.
+    Backwards,
 }
 
 impl RawFinding {

@@ -183,16 +183,21 @@ impl Pass {
                     let at = self.mappings.resolve(process, at)?;
                     Some(Range { at, len })
                 };
-                let [a, a_len, b, b_len, ..] = *arguments;
+                let [a, a_len, b, b_len, backwards, ..] = *arguments;
                 let word = name.split(' ').next().unwrap_or(name);
                 // What is not PM is neither durable nor in order, and nobody expects it to be.
                 let annotation = match &word[ANNOTATION.len()..] {
                     "OP_BEGIN" => Some(Annotation::OpBegin),
                     "OP_END" => Some(Annotation::OpEnd),
                     "EXPECT_DURABLE" => range(a, a_len).map(Annotation::Durable),
+                    "EXPECT_SNAPSHOTTED" => range(a, a_len).map(Annotation::Snapshotted),
                     "EXPECT_ORDER" => range(a, a_len)
                         .zip(range(b, b_len))
-                        .map(|(before, after)| Annotation::Order { before, after }),
+                        .map(|(before, after)| Annotation::Order {
+                            before,
+                            after,
+                            backwards: backwards != 0,
+                        }),
                     _ => None,
                 };
                 if let Some(annotation) = annotation {

@@ -277,6 +277,9 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
             "the operation ends, and what it stored is not durable".to_owned()
         }
         Kind::ExpectDurable => format!("{place} are said to be durable here, and are not"),
+        Kind::ExpectOrder if raw.detail == Detail::Backwards => {
+            format!("store of {place} comes before the store of what has to persist first")
+        }
         Kind::ExpectOrder => format!("store of {place} comes before what has to persist first is durable"),
         // Not of a check: `crashproof-crash` has the words.
         Kind::CrashOrder | Kind::CrashAtomicity | Kind::CrashDurability => String::new(),

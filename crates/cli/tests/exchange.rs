@@ -87,3 +87,28 @@ fn a_log_of_pmemcheck_gives_what_our_own_recording_gives() {
     let said = support::text(&bad.stderr);
     assert!(said.contains("bad.log:2: record 1: STORE has 1 fields"), "{said}");
 }
+
+#[test]
+fn a_log_of_pmtest_is_checked_and_not_crashed() {
+    let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../exchange/tests/data/ledger.log");
+    let folder = tempfile::tempdir().unwrap();
+    let in_folder = |arguments: &[&str], status| {
+        let output = run(crashproof().current_dir(folder.path()).args(arguments), status);
+        support::text(&output.stderr)
+    };
+    let log = log.display().to_string();
+    let said = in_folder(&["import", "pmtest", &log, "-o", "ledger.trace"], 0);
+    assert!(said.contains("10 stores, 8 flushes, 9 fences and 7 checkers"), "{said}");
+    in_folder(&["check", "--json", "ledger.json", "ledger.trace"], 1);
+    let report: Report = serde_json::from_slice(&std::fs::read(folder.path().join("ledger.json")).unwrap()).unwrap();
+    let kinds: BTreeSet<_> = report.findings.iter().map(|finding| finding.kind).collect();
+    assert!(kinds.contains(&Kind::ExpectOrder) && kinds.contains(&Kind::TxStoreNotSnapshotted));
+    let said = in_folder(&["crash", "--recover", "true", "ledger.trace"], 2);
+    assert!(said.contains("the trace has no values"), "{said}");
+    let files = ["import", "pmtest", &log, "-o", "x.trace", "--initial", "a=b"];
+    let said = in_folder(&files, 2);
+    assert!(said.contains("--initial is for logs of pmemcheck"), "{said}");
+    std::fs::write(folder.path().join("bad.log"), "ok\n_FLUSH 0x40 x a.c 1\n").unwrap();
+    let said = in_folder(&["import", "pmtest", "bad.log", "-o", "bad.trace"], 2);
+    assert!(said.contains("bad.log:2: the size \"x\" is not a number"), "{said}");
+}

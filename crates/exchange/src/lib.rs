@@ -1,7 +1,7 @@
 //! Traces from other tools and for other tools.
 //!
-//! [`pmemcheck`] reads and writes the store log of pmemcheck (a tool of Valgrind), which pmreorder works on; [`perfetto`]
-//! writes the timeline that Perfetto and Chrome show.
+//! [`pmemcheck`] reads and writes the store log of pmemcheck (a tool of Valgrind), which pmreorder works on; [`pmtest`] reads the
+//! operation trace of PMTest; [`perfetto`] writes the timeline that Perfetto and Chrome show.
 //!
 //! Architecture invariant: knows traces and other tools' formats, no analysis. What a format cannot express is counted and told
 //! ([`Lost`]), never dropped in silence.
@@ -10,6 +10,7 @@
 pub mod perfetto;
 mod places;
 pub mod pmemcheck;
+pub mod pmtest;
 
 use std::collections::BTreeMap;
 

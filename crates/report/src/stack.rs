@@ -94,6 +94,8 @@ pub(crate) fn trimmed(stack: &[Frame]) -> &[Frame] {
 pub(crate) fn describe(frame: &Frame, display: impl Fn(&str) -> String) -> String {
     let function = match &frame.function {
         Some(function) => function.clone(),
+        // Of a log that has neither functions nor addresses.
+        None if frame.address == 0 => "?".to_owned(),
         None => format!("0x{:x}", frame.address),
     };
     let place = match (&frame.file, frame.line) {

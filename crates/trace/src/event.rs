@@ -142,6 +142,26 @@ pub struct PmFile {
     pub created: bool,
 }
 
+/// Begins the path of a file that stands for memory.
+const MEMORY: &str = "memory at ";
+
+impl PmFile {
+    /// Memory of which the log of another tool says neither what file it is of nor what is stored there: the stores to it are
+    /// zeros in the trace.
+    pub fn of_memory(address: u64, size: u64) -> PmFile {
+        PmFile {
+            path: format!("{MEMORY}{address:#x}"),
+            size,
+            created: false,
+        }
+    }
+
+    /// Whether it stands for memory whose content is not known.
+    pub fn is_memory(&self) -> bool {
+        self.path.starts_with(MEMORY)
+    }
+}
+
 /// One event, borrowed from the reader's block buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event<'a> {

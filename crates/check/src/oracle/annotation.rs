@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{Oracle, Step, StoreAccess, World};
 use crate::findings::{Detail, RawFinding, Relation};
 use crate::tag::StoreTag;
+use crate::transactions::Transaction;
 
 /// A range of a PM file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,14 @@ pub enum Annotation {
     OpBegin,
     OpEnd,
     Durable(Range),
-    Order { before: Range, after: Range },
+    /// The thread's transaction covers the range. Of imported traces only: PMTest asks this of every store.
+    Snapshotted(Range),
+    Order {
+        before: Range,
+        after: Range,
+        /// `before` is stored to only after `after`: of an imported trace, whose checkers look back.
+        backwards: bool,
+    },
 }
 
 /// An operation of a thread that goes on: where it stored.
@@ -57,6 +65,7 @@ struct Operation {
 struct Order {
     before: Range,
     after: Range,
+    backwards: bool,
 }
 
 /// More orders that wait for a store are not kept; the oldest go.
@@ -143,6 +152,13 @@ impl Oracle for Annotations {
             if !order.after.touches(stored) {
                 return true;
             }
+            if order.backwards {
+                world.findings.add(RawFinding {
+                    detail: Detail::Backwards,
+                    ..RawFinding::new(Kind::ExpectOrder, step.stack).at(store.at, store.len)
+                });
+                return false;
+            }
             // A non-temporal store overtakes what is in the cache.
             let in_order = order.before.in_line_of(stored) && !store.flags.nontemporal;
             if let Some((first, _)) = first_unpersisted(order.before, world).filter(|_| !in_order) {
@@ -177,7 +193,21 @@ impl Oracle for Annotations {
                     });
                 }
             }
-            Annotation::Order { before, after } => {
+            Annotation::Snapshotted(Range { at, len }) => {
+                let covers = |transaction: &Transaction| {
+                    let end = at.offset.saturating_add(len);
+                    transaction.covered.covers(at.file.0, at.offset, end)
+                };
+                if !world.transactions.of(step.thread).is_some_and(covers) {
+                    let finding = RawFinding::new(Kind::TxStoreNotSnapshotted, step.stack);
+                    world.findings.add(finding.at(at, len));
+                }
+            }
+            Annotation::Order {
+                before,
+                after,
+                backwards,
+            } => {
                 if self.orders.len() == MAX_ORDERS {
                     self.orders.remove(0);
                 }
@@ -186,7 +216,11 @@ impl Oracle for Annotations {
                     .iter()
                     .any(|order| order.before == before && order.after == after)
                 {
-                    self.orders.push(Order { before, after });
+                    self.orders.push(Order {
+                        before,
+                        after,
+                        backwards,
+                    });
                 }
             }
         }

@@ -8,11 +8,15 @@ use clap::{Args, ValueEnum};
 ///
 /// pmemcheck: the store log that `valgrind --tool=pmemcheck --log-stores=yes` writes. With --log-stores-stacktraces=yes and
 /// --log-stores-stacktraces-depth=16 the stores have their call paths; --fullpath-after= gives their files with folders.
+///
+/// pmtest: what a program that is annotated for PMTest prints if PMTest's library was built with `make debug` (and NUM_CORES=1, its
+/// default). It has no values, so it can be checked and repaired, but not crashed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
                         valgrind --tool=pmemcheck --log-stores=yes --log-stores-stacktraces=yes \\\n    \
                         --log-stores-stacktraces-depth=16 --fullpath-after= --log-file=app.log ./app pool\n  \
-                        crashproof import pmemcheck app.log -o app.trace && crashproof check app.trace")]
+                        crashproof import pmemcheck app.log -o app.trace && crashproof check app.trace\n  \
+                        ./app > app.log; crashproof import pmtest app.log -o app.trace")]
 pub struct ImportArguments {
     /// Whose log it is
     pub tool: Tool,
@@ -26,7 +30,7 @@ pub struct ImportArguments {
 
     /// What a file of the log held before the program ran (repeatable) [default: zeros]
     ///
-    /// FILE as the log has it, COPY a copy of it. Needed for `crashproof crash`.
+    /// Of pmemcheck's logs. FILE as the log has it, COPY a copy of it. Needed for `crashproof crash`.
     #[arg(long, value_name = "FILE=COPY", value_parser = initial)]
     pub initial: Vec<(String, PathBuf)>,
 }
@@ -41,6 +45,7 @@ fn initial(text: &str) -> Result<(String, PathBuf), String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Tool {
     Pmemcheck,
+    Pmtest,
 }
 
 /// Write a trace in another tool's format

@@ -202,7 +202,8 @@ impl Resolver {
         if let Some(known) = self.modules.get(&id) {
             return known.clone();
         }
-        let module = tables.module(id)?;
+        // What another tool says of a place in the source is no file to read.
+        let module = tables.module(id).filter(|module| module.text().is_none())?;
         let key = (module.path.clone(), module.build_id.clone());
         let read = match self.files.get(&key) {
             Some(known) => known.clone(),

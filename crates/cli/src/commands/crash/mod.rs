@@ -51,6 +51,12 @@ enum CrashCommandError {
     )]
     NothingInWindow,
     #[error(
+        "the trace has no values: it is of a log of PMTest, which says where a program stores, and not what, nor to which file, so there \
+         is nothing to crash. `crashproof check` and `crashproof repair` take it; to crash the program, let crashproof record it: \
+         `crashproof crash --recover CMD -- PROGRAM`"
+    )]
+    NoValues,
+    #[error(
         "{command:?} fails on the files as they were before the first crash point ({ended}), so nothing can be said about \
          crashes.\nA file that the program has yet to make, or to initialise, rightly fails: make it with --setup CMD, or \
          begin with the first call of a function after that, --from FUNCTION. Else see whether the command is right: it \
@@ -112,7 +118,16 @@ pub fn report(
     }
     let trace = state.trace();
     let options = plan.campaign(arguments, &state.journal());
-    let (program, trace_summary) = trace::summary(&trace)?;
+    let (program, trace_summary, seen) = trace::summary(&trace)?;
+    if seen.no_values {
+        return Err(CrashCommandError::NoValues.into());
+    }
+    if seen.expectations > 0 {
+        terminal::note(&format_args!(
+            "{} expectations of crashproof.h are in the trace; a crash test goes by the recovery alone, `crashproof check` looks at them",
+            seen.expectations
+        ));
+    }
     if trace_summary.stores == 0 {
         let incomplete = trace_summary.incomplete;
         return Err(CrashCommandError::NothingStored { incomplete }.into());

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crashproof_report::{Program, TraceSummary};
-use crashproof_trace::TraceReader;
+use crashproof_trace::{EventKind, Item, PmFile, TraceReader};
 
 use super::plan::PlanError;
 use super::state::State;
@@ -69,10 +69,29 @@ fn record(arguments: &CrashArguments, output: &Path) -> Result<(), Box<dyn std::
     Err(TraceError::ProgramFailed { program, ended }.into())
 }
 
+/// Of a trace, what a crash test does not look at and what it cannot do without.
+#[derive(Default)]
+pub struct Seen {
+    /// Annotations `CRASHPROOF_EXPECT_…`, each time they were executed.
+    pub expectations: u64,
+    /// What is stored is not known.
+    pub no_values: bool,
+}
+
+const EXPECTATION: &str = "CRASHPROOF_EXPECT_";
+
 /// What the report says of the program and its trace. Reads all of it.
-pub fn summary(trace: &Path) -> Result<(Program, TraceSummary), crashproof_trace::ReadError> {
+pub fn summary(trace: &Path) -> Result<(Program, TraceSummary, Seen), crashproof_trace::ReadError> {
     let mut reader = TraceReader::open(trace)?;
-    while reader.next_with_tables()?.is_some() {}
+    let mut seen = Seen::default();
+    while let Some((item, tables)) = reader.next_with_tables()? {
+        let Item::Event(event) = item else { continue };
+        match event.kind {
+            EventKind::Call { name, .. } if name.starts_with(EXPECTATION) => seen.expectations += 1,
+            EventKind::Map { file, .. } => seen.no_values |= tables.file(file).is_some_and(PmFile::is_memory),
+            _ => {}
+        }
+    }
     let end = reader.end().unwrap_or_default();
     let counts = reader.counts();
     let program = Program {
@@ -88,5 +107,5 @@ pub fn summary(trace: &Path) -> Result<(Program, TraceSummary), crashproof_trace
         complete: incomplete.is_empty(),
         incomplete: incomplete.iter().map(|incomplete| incomplete.detail.clone()).collect(),
     };
-    Ok((program, trace))
+    Ok((program, trace, seen))
 }
