@@ -2,6 +2,7 @@
 # make demo    a program that forgets a flush, checked and crashed; then its fixed twin; then the program repaired by crashproof
 # make test    everything: formatting, lints, tests, corpus
 # make bench   the measurements that the README quotes
+# make book    the book (docs/) as HTML in target/book; mdbook is compiled into target/tools if there is none
 #
 # The targets install apt packages that are missing (tools/deps.sh says which).
 
@@ -10,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 CRASHPROOF := $(TARGET)/release/crashproof
 DEMO := $(TARGET)/demo
 
-.PHONY: build demo test bench build-deps test-deps
+.PHONY: build demo test bench book build-deps test-deps
 
 build: build-deps
 	$(CARGO) build --release -p crashproof -p crashproof-runtime -p crashproof-compiler -p crashproof-repair
@@ -47,6 +48,14 @@ test: test-deps
 
 bench: test-deps build
 	$(CARGO) run --release -p crashproof-bench
+
+# Not part of `make test`: compiling mdbook takes minutes. crates/cli/tests/book.rs tests the pages and their links without it.
+MDBOOK ?= $(or $(shell command -v mdbook),$(abspath $(TARGET))/tools/bin/mdbook)
+book:
+	@test -x "$(MDBOOK)" || { echo "there is no mdbook: it is compiled into $(TARGET)/tools, which takes some minutes"; \
+	    $(CARGO) install mdbook --locked --no-default-features --features search --root $(abspath $(TARGET))/tools; }
+	$(MDBOOK) build docs --dest-dir $(abspath $(TARGET))/book
+	@echo "open $(TARGET)/book/index.html"
 
 build-deps:
 	@tools/deps.sh build
