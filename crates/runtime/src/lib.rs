@@ -5,6 +5,7 @@
 //! - [`handler`]: a store to a view faults, a flush or fence hits a breakpoint, and both are performed and logged;
 //!   [`ahead`]: whether to look for the next one at once;
 //! - [`hooks`]: what code built by `crashproof cc` calls instead of faulting;
+//! - [`labels`]: dependences between accesses to PM, in code built by `crashproof cc --deps`;
 //! - [`code_map`]: which code is loaded, where its flushes and fences are, whose call stack this is;
 //! - [`signals`], [`threads`], [`syscalls`], [`exec`]: what is ours and what is the program's;
 //! - [`log`]: the records, into the ring that `crashproof-wire` describes;
@@ -21,6 +22,7 @@ mod exec;
 mod files;
 mod handler;
 mod hooks;
+mod labels;
 mod locks;
 mod log;
 mod memory;
@@ -157,6 +159,8 @@ static MASK_BEFORE_FORK: AtomicU64 = AtomicU64::new(0);
 /// The child must not inherit a lock that another thread of the parent holds, nor what that thread had half changed.
 extern "C" fn before_fork() {
     let mask = sys::set_mask(!sys::OURS);
+    // Whoever holds it may be waiting for any of the others.
+    labels::before_fork();
     code_map::lock().leave_locked();
     pm::lock().leave_locked();
     watch::before_fork();
@@ -167,6 +171,7 @@ extern "C" fn before_fork() {
 extern "C" fn after_fork_in_parent() {
     let mask = MASK_BEFORE_FORK.load(Ordering::Relaxed);
     ALLOCATOR.lock.reset();
+    labels::after_fork();
     watch::after_fork_in_parent();
     pm::after_fork();
     code_map::after_fork();

@@ -5,7 +5,7 @@
 
 use crate::ahead::Prospects;
 use crate::code_map::{self, Registers};
-use crate::{hooks, sys, threads};
+use crate::{hooks, labels, sys, threads};
 use crashproof_wire::{self as wire, Session, record::*};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -184,9 +184,14 @@ pub fn logger() -> &'static mut Logger {
 
 /// Writes a record. Waits while the ring is full, unless the recorder is gone.
 pub fn publish(kind: u8, parts: &[&[u8]]) {
-    let Some(session) = session() else { return };
+    publish_at(kind, parts);
+}
+
+/// The same; the record's place in the order of all. `None`: nobody reads.
+pub fn publish_at(kind: u8, parts: &[&[u8]]) -> Option<u64> {
+    let session = session()?;
     let mut waits = 0u32;
-    session.publish(kind, parts, || wait_for_room(session, &mut waits));
+    session.publish(kind, parts, || wait_for_room(session, &mut waits))
 }
 
 /// Bytes of data that fit a slot with their [`Access`].
@@ -452,6 +457,10 @@ pub fn sync(stack: u64, file: u32, offset: u64, len: u64) {
 }
 
 pub fn output(fd: u32, data: &[u8]) {
+    // An operation of a driver ends with its line.
+    if fd == 1 && data.contains(&b'\n') {
+        labels::end_operation();
+    }
     let thread = logger().thread;
     for piece in data.chunks(4096) {
         publish(OUTPUT, &[Fields::<8>::default().u32(thread).u32(fd).as_bytes(), piece]);
@@ -459,6 +468,9 @@ pub fn output(fd: u32, data: &[u8]) {
 }
 
 pub fn call(stack: u64, name: &[u8], arguments: &[u64; 6]) {
+    if name.starts_with(b"CRASHPROOF_OP_END ") {
+        labels::end_operation();
+    }
     let head = Fields::<12>::default().u32(logger().thread).u64(stack);
     let fields = arguments
         .iter()

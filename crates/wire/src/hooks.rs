@@ -34,40 +34,52 @@ pub const VIEWS: (u64, u64) = (VIEW_PREFIX << VIEW_SHIFT, (VIEW_PREFIX + 1) << V
 pub const VIEW_SHIFT: u32 = 43;
 pub const VIEW_PREFIX: u64 = 4;
 
-macro_rules! hooks {
-    ($($(#[doc = $doc:literal])* $name:ident $field:ident $gate:literal)*) => {
+/// A list of the runtime's functions and the table of their addresses, from one text.
+macro_rules! table {
+    (
+        $(#[doc = $list_doc:literal])* enum $List:ident;
+        $(#[doc = $table_doc:literal])* struct $Table:ident { $($(#[doc = $extra_doc:literal])* $extra:ident: $Extra:ty,)* }
+        $($(#[doc = $doc:literal])* $name:ident $field:ident $gate:literal)*
+    ) => {
+        $(#[doc = $list_doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Hook {
+        pub enum $List {
             $($(#[doc = $doc])* $name,)*
         }
 
-        impl Hook {
-            pub const ALL: &[Hook] = &[$(Hook::$name,)*];
+        impl $List {
+            pub const ALL: &[$List] = &[$($List::$name,)*];
 
             /// The symbol of its gate.
             pub const fn gate(self) -> &'static str {
                 match self {
-                    $(Hook::$name => $gate,)*
+                    $($List::$name => $gate,)*
                 }
             }
 
-            /// Where it is in [`Hooks`].
+            /// Where it is in the table.
             pub const fn offset(self) -> usize {
                 self as usize * size_of::<unsafe extern "C" fn()>()
             }
         }
 
-        /// The runtime's table. The types are not those of the functions, whose calling convention Rust has no name for.
+        $(#[doc = $table_doc])*
         #[repr(C)]
-        pub struct Hooks {
+        pub struct $Table {
             $($(#[doc = $doc])* pub $field: unsafe extern "C" fn(),)*
-            /// How many threads have flushed, or stored past the cache, since they last fenced. More than there are does no harm.
-            pub pending: AtomicU32,
+            $($(#[doc = $extra_doc])* pub $extra: $Extra,)*
         }
     };
 }
+pub(crate) use table;
 
-hooks! {
+table! {
+    enum Hook;
+    /// The runtime's table. The types are not those of the functions, whose calling convention Rust has no name for.
+    struct Hooks {
+        /// How many threads have flushed, or stored past the cache, since they last fenced. More than there are does no harm.
+        pending: AtomicU32,
+    }
     /// (address, value, [`what`]): stores the low bytes of the value.
     Store store "__crashproof_store"
     /// (address, length): takes the locks of the lines and returns the distance to the alias, on which the caller executes one

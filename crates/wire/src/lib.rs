@@ -13,6 +13,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub mod hooks;
+pub mod labels;
 pub mod record;
 pub mod recovery;
 

@@ -47,6 +47,13 @@ pub const PROCESS_END: u8 = 20;
 /// reason u32 (`INCOMPLETE_*`), text (bytes)
 pub const INCOMPLETE: u8 = 21;
 
+/// thread u32, stack u64, place u64, length u32, 1 for a store else 0 u32, then one u64 for each dependence: twice the node of an earlier
+/// load, plus 1 if it is a control dependence. An access by code built with `--deps`, whose own node is the record's position in the
+/// ring.
+pub const ACCESS: u8 = 22;
+/// thread u32, stack u64, digest of the executed blocks u64, labels cut u64: an operation has ended.
+pub const PATH: u8 = 23;
+
 pub const NONE: u32 = u32::MAX;
 
 pub const STORE_NONTEMPORAL: u8 = 1;

@@ -7,11 +7,31 @@
 use std::fmt::Write;
 
 use crashproof_wire::hooks::{self, Hook};
+use crashproof_wire::labels::{self, LabelHook, Shortcut};
 
-/// Module-level assembly.
+/// Module-level assembly for the hooks of recording.
 pub fn assembly() -> String {
+    let gates = Hook::ALL
+        .iter()
+        .map(|hook| (hook.gate(), hook.offset(), Shortcut::None));
+    group(hooks::SLOT, hooks::NOTE_NAME, hooks::VERSION, gates)
+}
+
+/// Module-level assembly for the functions that follow dependences.
+pub fn label_assembly() -> String {
+    let gates = LabelHook::ALL
+        .iter()
+        .map(|&hook| (hook.gate(), hook.offset(), labels::shortcut(hook)));
+    group(labels::SLOT, labels::NOTE_NAME, labels::VERSION, gates)
+}
+
+fn group(
+    slot: &str,
+    name: &str,
+    version: u32,
+    gates: impl Iterator<Item = (&'static str, usize, Shortcut)>,
+) -> String {
     let mut text = String::new();
-    let slot = hooks::SLOT;
     // Writing into a string does not fail.
     let _ = write!(
         text,
@@ -37,12 +57,10 @@ pub fn assembly() -> String {
 .popsection
 .pushsection .text.{slot},\"axG\",@progbits,{slot},comdat
 ",
-        name = hooks::NOTE_NAME,
-        name_size = hooks::NOTE_NAME.len() + 1,
-        version = hooks::VERSION,
+        name_size = name.len() + 1,
     );
-    for &hook in Hook::ALL {
-        let (gate, offset) = (hook.gate(), hook.offset());
+    for (gate, offset, shortcut) in gates {
+        let shortcut = shortcut_assembly(gate, shortcut);
         let _ = write!(
             text,
             "
@@ -52,7 +70,7 @@ pub fn assembly() -> String {
 .type {gate}, @function
 {gate}:
 .cfi_startproc
-movq {slot}(%rip), %r11
+{shortcut}movq {slot}(%rip), %r11
 testq %r11, %r11
 je .L{gate}_absent
 jmpq *{offset}(%r11)
@@ -66,4 +84,16 @@ retq
     }
     text.push_str(".popsection\n");
     text
+}
+
+fn shortcut_assembly(gate: &str, shortcut: Shortcut) -> String {
+    match shortcut {
+        Shortcut::None => String::new(),
+        Shortcut::EitherZeroOrSame => format!(
+            "movq %rsi, %rax\ntestq %rdi, %rdi\nje .L{gate}_known\nmovq %rdi, %rax\ntestq %rsi, %rsi\nje .L{gate}_known\n\
+             cmpq %rdi, %rsi\njne .L{gate}_unknown\n.L{gate}_known:\nretq\n.L{gate}_unknown:\n"
+        ),
+        Shortcut::FirstZero => format!("testq %rdi, %rdi\nje .L{gate}_absent\n"),
+        Shortcut::SecondZero => format!("testq %rsi, %rsi\nje .L{gate}_absent\n"),
+    }
 }

@@ -7,21 +7,20 @@
 //! our stack. A thread that has no state yet (made by a raw `clone`) is declined; the fault that follows gives it one.
 
 use super::{events, signals};
-use crate::threads::{self, ThreadState};
+use crate::threads::ThreadState;
 use crashproof_wire::hooks::Hooks;
-use std::arch::naked_asm;
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU32;
 
-const FLAG: usize = offset_of!(ThreadState, in_hook) + signals::FLAG;
-const DEFERRED: usize = offset_of!(ThreadState, in_hook) + signals::DEFERRED;
+pub(crate) const FLAG: usize = offset_of!(ThreadState, in_hook) + signals::FLAG;
+pub(crate) const DEFERRED: usize = offset_of!(ThreadState, in_hook) + signals::DEFERRED;
 
 macro_rules! entry {
     // `$keep`: the jump condition, of the result compared with 0, on which the hook is not over when this returns.
-    ($field:ident, $keep:literal) => {
+    ($field:ident, $event:path, $keep:literal) => {
         #[unsafe(naked)]
         unsafe extern "C" fn $field() {
-            naked_asm!(
+            std::arch::naked_asm!(
                 ".cfi_startproc",
                 "mov r11, qword ptr [rip + crashproof_thread@GOTTPOFF]",
                 "mov r11, qword ptr fs:[r11]",
@@ -93,25 +92,27 @@ macro_rules! entry {
                 ".cfi_adjust_cfa_offset -8",
                 "jmp 4b",
                 ".cfi_endproc",
-                flag = const FLAG,
-                deferred = const DEFERRED,
-                stack = const threads::STACK_OFFSET,
-                size = const threads::STACK,
-                event = sym events::$field,
-                release = sym signals::release,
+                flag = const $crate::hooks::entry::FLAG,
+                deferred = const $crate::hooks::entry::DEFERRED,
+                stack = const $crate::threads::STACK_OFFSET,
+                size = const $crate::threads::STACK,
+                event = sym $event,
+                release = sym $crate::hooks::signals::release,
             )
         }
     };
 }
 
+pub(crate) use entry;
+
 // No result is below zero: these are always over.
-entry!(store, "js");
-entry!(end, "js");
-entry!(copy, "js");
-entry!(fill, "js");
-entry!(flush, "js");
-entry!(fence, "js");
-entry!(begin, "jnz");
+entry!(store, events::store, "js");
+entry!(end, events::end, "js");
+entry!(copy, events::copy, "js");
+entry!(fill, events::fill, "js");
+entry!(flush, events::flush, "js");
+entry!(fence, events::fence, "js");
+entry!(begin, events::begin, "jnz");
 
 /// What the slots of instrumented modules point to.
 pub static HOOKS: Hooks = Hooks {

@@ -7,19 +7,22 @@
 //! Architecture invariant: a hook does all of its event or declines it; whoever is declined executes the original instruction, which is
 //! recorded by [`crate::handler`]. Hooks allocate nothing and make no system call, but for what a thread needs once.
 
-mod entry;
+pub(crate) mod entry;
 mod events;
 mod retreat;
 pub mod signals;
 mod stacks;
 
 pub use entry::HOOKS;
+pub(crate) use entry::entry;
 pub use events::abandon;
 pub use signals::InHook;
 
+use crate::labels;
 use crate::pm::Region;
 use crashproof_code::modules::Module;
 use crashproof_wire::hooks as wire;
+use libc::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// What a thread keeps for its hooks.
@@ -32,27 +35,38 @@ pub struct Memory {
     pub waits: u32,
     /// The last region, and the version of the table that it is from.
     region: Option<(u64, Region)>,
+    /// The same for code built with `--deps`, which may only look at it.
+    pub looked_at: Option<(u64, Region)>,
+    pub labels: labels::Thread,
     /// Between `begin` and `end`.
     held: Option<events::Held>,
 }
 
-/// Fills in the slot of a module that was built by `crashproof cc`.
+/// Fills in the slots of a module that was built by `crashproof cc`.
 pub fn install(module: &Module) {
-    let Some(slot) = slot(module) else { return };
-    crate::signals::make_endings_wait();
-    slot.store(retreat::hooks(), Ordering::Release);
+    if let Some(slot) = slot(module, NOTE, wire::VERSION) {
+        crate::signals::make_endings_wait();
+        slot.store(retreat::hooks().cast(), Ordering::Release);
+    }
+    if let Some(slot) = slot(module, LABEL_NOTE, crashproof_wire::labels::VERSION) {
+        crate::signals::make_endings_wait();
+        slot.store((&raw const labels::LABELS).cast_mut().cast(), Ordering::Release);
+    }
 }
 
-fn slot(module: &Module) -> Option<&AtomicPtr<wire::Hooks>> {
-    const NAME: &[u8] = b"crashproof\0";
-    const _: () = assert!(NAME.len() == wire::NOTE_NAME.len() + 1);
+const NOTE: &[u8] = b"crashproof\0";
+const _: () = assert!(NOTE.len() == wire::NOTE_NAME.len() + 1);
+const LABEL_NOTE: &[u8] = b"crashproof-deps\0";
+const _: () = assert!(LABEL_NOTE.len() == crashproof_wire::labels::NOTE_NAME.len() + 1);
+
+fn slot<'m>(module: &'m Module, name: &[u8], version: u32) -> Option<&'m AtomicPtr<c_void>> {
     // SAFETY: the loader has the module mapped.
-    let note = unsafe { module.note(NAME, wire::VERSION) }?;
+    let note = unsafe { module.note(name, version) }?;
     let distance = note.first_chunk()?;
     let slot = (note.as_ptr() as u64).wrapping_add_signed(i64::from_le_bytes(*distance));
     if !module.range.contains(&(slot as usize)) || !slot.is_multiple_of(8) {
         return None;
     }
     // SAFETY: a word of the module's own writable data, which only its gates read.
-    Some(unsafe { AtomicPtr::from_ptr(slot as *mut *mut wire::Hooks) })
+    Some(unsafe { AtomicPtr::from_ptr(slot as *mut *mut c_void) })
 }

@@ -4,7 +4,8 @@
 //! thread-local storage of their own, would share both. A thread that may be cancelled at any instruction might be
 //! cancelled in the middle of a hook, by a signal of libc's own that nothing puts off.
 
-use super::{entry, slot};
+use super::{NOTE, entry, slot};
+use crashproof_wire::hooks::VERSION;
 use crate::real::Next;
 use crate::{code_map, log, sys};
 use crashproof_wire::hooks::Hooks;
@@ -45,8 +46,8 @@ fn retreat() {
     }
     sys::without_signals(|| {
         code_map::for_each_module(|module| {
-            if let Some(slot) = slot(module) {
-                slot.store(hooks(), Ordering::Release);
+            if let Some(slot) = slot(module, NOTE, VERSION) {
+                slot.store(hooks().cast(), Ordering::Release);
             }
         });
     });
