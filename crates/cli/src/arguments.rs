@@ -133,6 +133,12 @@ pub struct RecordArguments {
     #[command(flatten)]
     pub recording: RecordingOptions,
 
+    /// Record the optimised program, also if it was built with `crashproof cc --deps`
+    ///
+    /// Without it, the version that follows dependences is recorded, as `crashproof infer` needs it.
+    #[arg(long)]
+    pub no_deps: bool,
+
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,

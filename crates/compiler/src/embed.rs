@@ -37,7 +37,17 @@ pub fn embed(
     })?;
     let bitcode = section::frame(Content::Bitcode, table.object, &payload);
     append(module, Content::Bitcode, &bitcode, scratch, form)?;
+    embed_table(module, table, scratch, form)
+}
+
+/// Embeds the table alone.
+pub fn embed_table(module: &Module, table: &ObjectTable, scratch: &Path, form: Form) -> Result<(), CompileError> {
     append(module, Content::Sites, &section::table_frame(table), scratch, form)
+}
+
+/// A path as the assembler reads it between quotes.
+pub fn quoted(path: &Path) -> String {
+    path.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 fn append(module: &Module, content: Content, frame: &[u8], scratch: &Path, form: Form) -> Result<(), CompileError> {

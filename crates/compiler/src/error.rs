@@ -1,7 +1,8 @@
 //! What can go wrong in `crashproof cc` besides what clang itself reports, each with the remedy.
 
+use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
@@ -22,4 +23,23 @@ pub enum CompileError {
     },
     #[error("the bitcode that clang made of {source_file} cannot be read: {reason}; is CRASHPROOF_CLANG a clang 19?")]
     Bitcode { source_file: String, reason: String },
+    #[error("the bitcode within {} cannot be read: {source}", path.display())]
+    Embedded {
+        path: PathBuf,
+        source: crashproof_sites::SitesError,
+    },
+    #[error("dependences of {source_file} cannot be followed: {reason}; please report this, and build without --deps")]
+    Labels { source_file: String, reason: String },
+    #[error(
+        "the program that follows dependences (--deps) could not be made: {} failed with exit code {status}; the program itself was \
+         linked: build without --deps to have it",
+        program.display()
+    )]
+    Tracking { program: OsString, status: i32 },
+}
+
+/// For `map_err`: what was being done to which file.
+pub fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CompileError {
+    let path = path.to_owned();
+    move |source| CompileError::File { what, path, source }
 }

@@ -12,6 +12,9 @@ pub mod driver;
 pub mod embed;
 mod error;
 
+/// The labels of `--deps`.
+pub mod dependences;
+
 /// The hooks in the optimised code.
 pub mod instrument;
 

@@ -146,6 +146,7 @@ impl Overview<'_, '_> {
                     SiteKind::Memory => "copy",
                     SiteKind::Flush => "flush",
                     SiteKind::Fence => "fence",
+                    SiteKind::Load => "load",
                 };
                 writeln!(f, "site {position}: {what}{}", target(&site.target, &object.types))?;
             }

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         client_requests: true,
         locked_rmw: false,
         runtime: PathBuf::from(runtime),
+        dependences: false,
         kept: false,
     };
     match record(&options) {

@@ -14,7 +14,7 @@ use crashproof_wire::Session;
 
 use crate::output::{Output, Written};
 use crate::ring::{Consumer, Next};
-use crate::translate::Translator;
+use crate::translate::{Tracked, Translator};
 use crate::verify::Images;
 use crate::watch::Watch;
 
@@ -69,11 +69,11 @@ enum Drained {
 }
 
 impl<'s> Recording<'s> {
-    pub fn new(session: &'s Session, output: Output, images: Images) -> Recording<'s> {
+    pub fn new(session: &'s Session, output: Output, images: Images, tracked: Option<Tracked>) -> Recording<'s> {
         Recording {
             session,
             consumer: Consumer::new(session),
-            translator: Translator::new(output, images),
+            translator: Translator::new(output, images, tracked),
             watch: Watch::default(),
             hole: None,
         }
@@ -154,7 +154,7 @@ impl<'s> Recording<'s> {
     fn drain(&mut self) -> Drained {
         for consumed in 0..BATCH {
             match self.consumer.next() {
-                Next::Record(kind, body) => self.translator.record(kind, body),
+                Next::Record(position, kind, body) => self.translator.record(position, kind, body),
                 Next::Empty | Next::Uncommitted => {
                     return if consumed == 0 { Drained::Nothing } else { Drained::Some };
                 }

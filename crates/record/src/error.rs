@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
+use crashproof_trace::tracked::TrackedError;
 use crashproof_trace::{ProgramEnd, WriteError};
 
 use crate::executable::Unrecordable;
@@ -24,6 +25,8 @@ pub enum RecordError {
     NotExecutable { command: OsString },
     #[error("cannot run {}: it is neither a program for this machine nor a script with a `#!` line", command.display())]
     NotAProgram { command: OsString },
+    #[error(transparent)]
+    Tracked(#[from] TrackedError),
     #[error(transparent)]
     Unrecordable(#[from] Unrecordable),
     #[error("cannot run {}: {source}", command.display())]

@@ -10,6 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crashproof_trace::tracked::{self, TrackedError};
+use tempfile::TempPath;
+
+use crate::translate::Tracked;
+
 /// A script may name a script as its interpreter; the kernel follows so many.
 const MAX_INTERPRETERS: usize = 5;
 /// The kernel reads no more of a `#!` line.
@@ -56,6 +61,36 @@ pub fn check(program: &OsStr) -> Result<(), Unrecordable> {
         Some(path) => check_file(&path, MAX_INTERPRETERS),
         None => Ok(()),
     }
+}
+
+/// A version of a program that lies within it, as a file of its own for as long as this is there.
+pub struct Within {
+    pub executable: TempPath,
+    program: PathBuf,
+}
+
+impl Within {
+    /// As the runtime will name it, and as the trace is to.
+    pub fn names(&self) -> Tracked {
+        let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+        Tracked {
+            runs: canonical(&self.executable).to_string_lossy().into_owned(),
+            program: canonical(&self.program).to_string_lossy().into_owned(),
+        }
+    }
+}
+
+/// The version of the program that follows dependences, if it has one.
+pub fn tracked(program: &OsStr) -> Result<Option<Within>, TrackedError> {
+    let Some(program) = find(program, std::env::var_os("PATH").as_deref()) else {
+        return Ok(None);
+    };
+    // What cannot be read, starting it says.
+    if !program.is_file() {
+        return Ok(None);
+    }
+    let extracted = tracked::extract(&program)?;
+    Ok(extracted.map(|executable| Within { executable, program }))
 }
 
 /// The file that a name stands for: itself with a `/` in it, else the first match in the search path.

@@ -24,7 +24,7 @@ mod verify;
 mod watch;
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, PoisonError};
@@ -55,6 +55,8 @@ pub struct RecordOptions {
     pub locked_rmw: bool,
     /// The shared object to preload.
     pub runtime: PathBuf,
+    /// If the program has a version within it that follows dependences (`crashproof cc --deps`), that one is executed.
+    pub dependences: bool,
     /// The program, and all that it has started, ends if the recorder is killed.
     pub kept: bool,
 }
@@ -62,6 +64,8 @@ pub struct RecordOptions {
 /// A recording that was made.
 #[derive(Debug)]
 pub struct Recorded {
+    /// The version that follows dependences was executed.
+    pub dependences: bool,
     /// How the program ended.
     pub end: ProgramEnd,
     /// What the program did, also where the trace does not hold it.
@@ -96,10 +100,19 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     })?;
     let runtime = session.preloadable(&runtime).map_err(runtime_error)?;
     let output = Output::create(&options.output, &header(options))?;
-    let mut recording = Recording::new(&session, output, Images::new(&options.output));
+    let tracked = match options.dependences {
+        true => executable::tracked(program)?,
+        false => None,
+    };
+    let names = tracked.as_ref().map(executable::Within::names);
+    let mut recording = Recording::new(&session, output, Images::new(&options.output), names);
 
-    let mut command = Command::new(program);
+    let mut command = match &tracked {
+        Some(within) => Command::new(&within.executable),
+        None => Command::new(program),
+    };
     command
+        .arg0(program)
         .args(arguments)
         .env(SESSION_ENV, session.path())
         .env("LD_PRELOAD", preload(&runtime));
@@ -142,6 +155,7 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     let counts = recording.counts();
     let written = recording.finish(end);
     Ok(Recorded {
+        dependences: tracked.is_some(),
         end,
         counts,
         incomplete: written.incomplete,

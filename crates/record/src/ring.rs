@@ -10,7 +10,8 @@ const HEAD_BATCH: u64 = 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<'a> {
-    Record(u8, &'a [u8]),
+    /// Its position, kind and payload.
+    Record(u64, u8, &'a [u8]),
     /// Everything reserved was consumed.
     Empty,
     /// The next slot is reserved and not committed: its producer is at work, or dead.
@@ -59,14 +60,14 @@ impl<'s> Consumer<'s> {
         let slots = wire::slots_for(payload);
         self.handed_out = slots;
         if slots == 1 {
-            return Next::Record(kind, &slot(self.session, self.position)[..payload]);
+            return Next::Record(self.position, kind, &slot(self.session, self.position)[..payload]);
         }
         self.assembled.clear();
         for p in self.position..self.position + slots {
             let n = (payload - self.assembled.len()).min(SLOT_PAYLOAD);
             self.assembled.extend_from_slice(&slot(self.session, p)[..n]);
         }
-        Next::Record(kind, &self.assembled)
+        Next::Record(self.position, kind, &self.assembled)
     }
 
     /// Slots that await the consumer.

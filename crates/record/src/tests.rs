@@ -923,6 +923,7 @@ mod whole {
             client_requests: true,
             locked_rmw: false,
             runtime: harmless(),
+            dependences: false,
             kept: false,
         }
     }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crashproof_trace::{
-    Counts, EventKind, FenceKind, FileId, FlushKind, Frame, IncompleteReason, Module, ModuleId, PmAddress, PmFile,
-    ProcessId, Request, StackId, StoreFlags, ThreadId,
+    Counts, Dependence, Dependences, EventKind, FenceKind, FileId, FlushKind, Frame, IncompleteReason, Module,
+    ModuleId, PmAddress, PmFile, ProcessId, Request, StackId, StoreFlags, ThreadId,
 };
 use crashproof_wire::record::{self as wire, Access, Reader};
 use rustc_hash::FxHashMap;
@@ -34,7 +34,15 @@ struct Loaded {
     module: Option<ModuleId>,
 }
 
+/// What runs in place of the program, and the program: the trace knows only that.
+pub struct Tracked {
+    pub runs: String,
+    pub program: String,
+}
+
 pub struct Translator {
+    tracked: Option<Tracked>,
+    dependences: Vec<Dependence>,
     pub output: Output,
     pub images: Images,
     counts: Counts,
@@ -55,8 +63,10 @@ pub struct Translator {
 }
 
 impl Translator {
-    pub fn new(output: Output, images: Images) -> Translator {
+    pub fn new(output: Output, images: Images, tracked: Option<Tracked>) -> Translator {
         Translator {
+            tracked,
+            dependences: Vec::new(),
             output,
             images,
             counts: Counts::default(),
@@ -81,11 +91,14 @@ impl Translator {
         !self.process_ids.is_empty()
     }
 
-    pub fn record(&mut self, kind: u8, body: &[u8]) {
+    /// The record at a position of the ring.
+    pub fn record(&mut self, position: u64, kind: u8, body: &[u8]) {
         let understood = match kind {
             wire::STORE => self.store(body),
             wire::FLUSH => self.flush(body),
             wire::FENCE => self.fence(body),
+            wire::ACCESS => self.access(position, body),
+            wire::PATH => self.path(body),
             wire::STACK => self.stack(body),
             wire::PROCESS_START => self.process_start(body),
             wire::THREAD_START => self.thread_start(body),
@@ -193,6 +206,57 @@ impl Translator {
         Some(())
     }
 
+    /// An access's node is its position: unique in the run, and ascending.
+    fn access(&mut self, node: u64, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let thread = self.thread(reader.u32()?)?;
+        let stack = reader.u64()?;
+        let stack = self.stack_id(stack);
+        let place = reader.u64()?;
+        let (len, store) = (reader.u32()?, reader.u32()? != 0);
+        let file = self.file_id(wire::place_file(place))?;
+        let at = PmAddress {
+            file,
+            offset: wire::place_offset(place),
+        };
+        let members = reader.0.as_chunks().0.iter().map(|&bytes| u64::from_le_bytes(bytes));
+        let mut dependences = std::mem::take(&mut self.dependences);
+        dependences.clear();
+        dependences.extend(members.map(|member| Dependence {
+            node: member >> 1,
+            control: member & 1 != 0,
+        }));
+        let depends = Dependences::of(&dependences);
+        let event = EventKind::Access {
+            store,
+            node,
+            at,
+            len,
+            depends,
+        };
+        self.output.event(thread, stack, &event);
+        self.dependences = dependences;
+        Some(())
+    }
+
+    fn path(&mut self, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let thread = self.thread(reader.u32()?)?;
+        let stack = reader.u64()?;
+        let stack = self.stack_id(stack);
+        let (blocks, cuts) = (reader.u64()?, reader.u64()?);
+        self.output.event(thread, stack, &EventKind::Path { blocks, cuts });
+        Some(())
+    }
+
+    /// The program that the user named, for what was executed in its place.
+    fn known_as(&self, path: String) -> String {
+        match &self.tracked {
+            Some(tracked) if tracked.runs == path => tracked.program.clone(),
+            _ => path,
+        }
+    }
+
     fn stack(&mut self, body: &[u8]) -> Option<()> {
         let mut reader = Reader(body);
         let address_space = reader.u32()?;
@@ -222,7 +286,7 @@ impl Translator {
         let pid = reader.u32()?;
         let raw_parent = reader.u32()?;
         let _address_space = reader.u32()?;
-        let executable = String::from_utf8_lossy(reader.bytes()?).into_owned();
+        let executable = self.known_as(String::from_utf8_lossy(reader.bytes()?).into_owned());
         if self.process_ids.contains_key(&raw) {
             return None;
         }
@@ -310,7 +374,7 @@ impl Translator {
         let end = reader.u64()?;
         let locked_sites = reader.u32()?;
         let build_id = reader.bytes()?.to_vec();
-        let path = String::from_utf8_lossy(reader.bytes()?).into_owned();
+        let path = self.known_as(String::from_utf8_lossy(reader.bytes()?).into_owned());
         let module = self.output.module(&Module {
             path,
             build_id,

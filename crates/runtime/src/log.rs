@@ -459,7 +459,7 @@ pub fn sync(stack: u64, file: u32, offset: u64, len: u64) {
 pub fn output(fd: u32, data: &[u8]) {
     // An operation of a driver ends with its line.
     if fd == 1 && data.contains(&b'\n') {
-        labels::end_operation();
+        labels::line_written();
     }
     let thread = logger().thread;
     for piece in data.chunks(4096) {
@@ -468,9 +468,7 @@ pub fn output(fd: u32, data: &[u8]) {
 }
 
 pub fn call(stack: u64, name: &[u8], arguments: &[u64; 6]) {
-    if name.starts_with(b"CRASHPROOF_OP_END ") {
-        labels::end_operation();
-    }
+    labels::called(name);
     let head = Fields::<12>::default().u32(logger().thread).u64(stack);
     let fields = arguments
         .iter()

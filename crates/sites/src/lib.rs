@@ -16,7 +16,13 @@ mod table;
 mod tests;
 mod typing;
 
+pub use crashproof_trace::tracked;
 pub use functions::destination;
 pub use reader::{Bitcode, ModuleSites, SitesError, read_bitcode};
 pub use table::*;
 pub use typing::{FieldId, Store, TypeId, Typed, Types, Typing};
+
+/// The executable within a program that follows its dependences (`crashproof cc --deps`), if it has one.
+pub fn dependence_program(path: &std::path::Path) -> Result<Option<Vec<u8>>, tracked::TrackedError> {
+    tracked::read(path)
+}

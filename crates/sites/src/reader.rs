@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crashproof_trace::tracked;
 use object::{Object, ObjectSection, ReadCache, ReadRef};
 use rustc_hash::FxHashMap;
 
@@ -54,7 +55,18 @@ impl ModuleSites {
     }
 
     /// The same for a module of a trace: it must be the one that ran, if the trace knows its build id.
+    /// That may be the program within the one at `path` ([`crashproof_trace::tracked`]).
     pub fn read_built(path: &Path, build_id: &[u8]) -> Result<Option<ModuleSites>, SitesError> {
+        match ModuleSites::read_same(path, build_id) {
+            Err(changed @ SitesError::Changed { .. }) => match tracked::extract_built(path, build_id) {
+                Some(within) => ModuleSites::read_same(&within, build_id),
+                None => Err(changed),
+            },
+            result => result,
+        }
+    }
+
+    fn read_same(path: &Path, build_id: &[u8]) -> Result<Option<ModuleSites>, SitesError> {
         with_file(path, |file| {
             if !build_id.is_empty() && !matches!(file.elf.build_id(), Ok(Some(id)) if id == build_id) {
                 return Err(SitesError::Changed { path: path.into() });

@@ -61,6 +61,8 @@ pub enum SiteKind {
     Memory,
     Flush,
     Fence,
+    /// A load; only in code built with `--deps`.
+    Load,
 }
 
 /// An instrumented place in the code, as the optimiser left it.

@@ -14,6 +14,7 @@ mod operations;
 mod reader;
 pub mod symbols;
 mod tables;
+pub mod tracked;
 mod writer;
 
 pub use dependences::{Dependence, Dependences};

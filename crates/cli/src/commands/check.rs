@@ -46,7 +46,7 @@ impl From<Model> for crashproof_check::Model {
 /// Runs the program and opens its trace.
 fn record(arguments: &CheckArguments, kept: bool) -> std::result::Result<TraceReader, Box<dyn std::error::Error>> {
     let record = |path: &Path| -> std::result::Result<TraceReader, Box<dyn std::error::Error>> {
-        let recorded = super::record::record(&arguments.command, path, &arguments.recording, kept)?;
+        let recorded = super::record::record(&arguments.command, path, &arguments.recording, false, kept)?;
         if recorded.end.interrupted {
             interrupt::request();
         }

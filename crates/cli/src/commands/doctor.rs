@@ -276,6 +276,7 @@ fn record_self() -> std::result::Result<Recorded, Box<dyn std::error::Error>> {
         pm: vec![file.display().to_string()],
         client_requests: true,
         locked_rmw: false,
+        dependences: false,
         kept: false,
         runtime: runtime::find()?,
     })?;

@@ -11,7 +11,16 @@ use crate::exit::Exit;
 use crate::{runtime, terminal};
 
 pub fn run(arguments: &RecordArguments) -> Result {
-    let recorded = record(&arguments.command, &arguments.output, &arguments.recording, false)?;
+    let recorded = record(
+        &arguments.command,
+        &arguments.output,
+        &arguments.recording,
+        !arguments.no_deps,
+        false,
+    )?;
+    if recorded.dependences {
+        terminal::note(&"recorded the version of the program that follows dependences (--no-deps: the optimised one)");
+    }
     for incomplete in &recorded.incomplete {
         terminal::warning(&format_args!("the trace is incomplete: {}", incomplete.detail));
     }
@@ -22,11 +31,12 @@ pub fn run(arguments: &RecordArguments) -> Result {
     })
 }
 
-/// Runs the program and writes its trace. `kept`: the program does not outlive us.
+/// Runs the program and writes its trace. `dependences`: the version that follows them, if the program has one. `kept`: the program does not outlive us.
 pub fn record(
     command: &[OsString],
     output: &Path,
     options: &RecordingOptions,
+    dependences: bool,
     kept: bool,
 ) -> std::result::Result<Recorded, Box<dyn std::error::Error>> {
     Ok(crashproof_record::record(&RecordOptions {
@@ -36,6 +46,7 @@ pub fn record(
         client_requests: options.client_requests == Switch::On,
         locked_rmw: options.locked_rmw,
         runtime: runtime::find()?,
+        dependences,
         kept,
     })?)
 }

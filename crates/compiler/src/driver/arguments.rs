@@ -17,6 +17,9 @@ const SOURCES: &[&str] = &[
     "ll", "cppm", "ccm", "cxxm", "c++m", "ixx", "pcm", "iim",
 ];
 
+/// Ours, not clang's.
+const DEPENDENCES: &str = "--deps";
+
 /// Repair mode, if it is 1.
 pub const REPAIR_VARIABLE: &str = "CRASHPROOF_REPAIR";
 
@@ -38,6 +41,8 @@ pub struct Arguments {
     /// Link-time optimisation was asked for, and is not done: code that is optimised after it was instrumented would no longer
     /// store what is recorded.
     pub lto_dropped: bool,
+    /// `--deps`: a version that follows dependences is put into the program.
+    pub dependences: bool,
 }
 
 impl Arguments {
@@ -47,9 +52,13 @@ impl Arguments {
             expand(argument, 0, &mut all);
         }
         let before = all.len();
+        all.retain(|argument| argument != DEPENDENCES);
+        let dependences = all.len() < before;
+        let before = all.len();
         all.retain(|argument| !is_lto(argument.as_bytes()));
         Arguments {
             lto_dropped: all.len() < before,
+            dependences,
             all,
         }
     }
@@ -77,6 +86,12 @@ impl Arguments {
     /// False if clang certainly compiles nothing; the driver then has no part in it.
     pub fn may_compile(&self) -> bool {
         !MAKES_NO_CODE.iter().any(|option| self.has(option)) && self.all.iter().any(|argument| may_be_source(argument))
+    }
+
+    /// Whether it may link, nothing else, and is asked for dependences.
+    pub fn links_with_dependences(&self) -> bool {
+        let only = ["-c", "-S"].iter().chain(MAKES_NO_CODE).any(|option| self.has(option));
+        self.dependences && !only && !self.all.is_empty()
     }
 
     /// Whether the command says how diagnostics are to be coloured.

@@ -1,8 +1,8 @@
 //! What `crashproof cc --help` says.
 
 pub const TEXT: &str = "\
-Usage: crashproof cc  [any option of clang] FILE...
-       crashproof c++ [any option of clang] FILE...
+Usage: crashproof cc  [--deps] [any option of clang] FILE...
+       crashproof c++ [--deps] [any option of clang] FILE...
 
 Compiles as clang-19 does, with the same options and results, and also
 
@@ -20,6 +20,9 @@ What a program was built of: crashproof-cc --crashproof-program ./app (or: --cra
 
 It differs from clang in this: debug information is always made (-g), frame pointers are kept, link-time optimisation
 is left out, and code for other machines is not instrumented.
+
+  --deps  also makes a version of the program that follows the dependences between its accesses to persistent memory, and
+          puts it into the executable; crashproof record and infer use it
 
 Environment:
   CRASHPROOF_CLANG   the clang 19 to use [default: clang-19 in PATH, then /usr/lib/llvm-19/bin/clang]

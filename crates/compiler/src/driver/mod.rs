@@ -6,6 +6,7 @@
 mod arguments;
 mod clang;
 mod database;
+mod dependences;
 mod help;
 mod interrupt;
 mod jobs;
@@ -22,6 +23,7 @@ use std::path::Path;
 use crate::CompileError;
 use arguments::Arguments;
 use clang::{Clang, Language};
+use dependences::Tracking;
 use jobs::{Job, Makes, Plan};
 use pipeline::Compilation;
 
@@ -69,7 +71,7 @@ fn drive(language: Language, arguments: Arguments) -> Result<i32, CompileError> 
             "link-time optimisation (-flto) is left out: what is instrumented must not be optimised afterwards",
         );
     }
-    if !arguments.may_compile() {
+    if !arguments.may_compile() && !arguments.links_with_dependences() {
         return Err(clang.replace(&arguments.all));
     }
     interrupt::listen();
@@ -85,7 +87,8 @@ fn drive(language: Language, arguments: Arguments) -> Result<i32, CompileError> 
     let options: &[&str] = if color { &["-fcolor-diagnostics"] } else { &[] };
     let output = clang.plan(options, &arguments.all, scratch.path())?;
     let plan = Plan::parse(&output.stderr);
-    if !output.status.success() || !plan.jobs.iter().any(|job| job.makes().is_some()) {
+    let tracked = |job: &Job| arguments.dependences && dependences::links_program(job);
+    if !output.status.success() || !plan.jobs.iter().any(|job| job.makes().is_some() || tracked(job)) {
         drop(scratch);
         if output.status.success() {
             other_targets(&plan);
@@ -106,6 +109,7 @@ fn drive(language: Language, arguments: Arguments) -> Result<i32, CompileError> 
     let execution = Execution {
         name,
         arguments: &arguments,
+        clang: &clang.path,
         scratch: scratch.path(),
         verbose,
     };
@@ -135,6 +139,7 @@ struct Execution<'a> {
     /// The program that compiles so, for the command that is embedded.
     name: &'static str,
     arguments: &'a Arguments,
+    clang: &'a Path,
     scratch: &'a Path,
     verbose: bool,
 }
@@ -172,7 +177,7 @@ impl Execution<'_> {
         let result = match job.makes() {
             Some(Makes::Object | Makes::Assembly) => self.compile(number, job),
             Some(Makes::Bitcode) => self.plain(job, &steps::with_debug_info(job)),
-            None => self.plain(job, &job.arguments),
+            None => self.plain(job, &job.arguments).and_then(|()| self.track(number, job)),
         };
         let error = result.err()?;
         if let Some(output) = job.output() {
@@ -209,6 +214,19 @@ impl Execution<'_> {
         Err(CompileError::Clang {
             status: clang::code(status),
         })
+    }
+
+    /// After a link: the program that follows dependences, if it was asked for.
+    fn track(&self, number: usize, job: &Job) -> Result<(), CompileError> {
+        if !self.arguments.dependences || !dependences::links_program(job) {
+            return Ok(());
+        }
+        Tracking {
+            link: job,
+            clang: self.clang,
+            scratch: self.scratch.join(format!("crashproof-deps-{number}")),
+        }
+        .run()
     }
 
     fn compile(&self, number: usize, job: &Job) -> Result<(), CompileError> {

@@ -25,7 +25,7 @@ pub struct Access {
     pub object: Object,
 }
 
-pub fn read(module: &Module) -> FrontEnd {
+pub fn read(module: &Module, with_loads: bool) -> FrontEnd {
     let reading = Reading::new(module);
     let mut types = Types::new(&reading);
     for subprogram in reading.functions().filter_map(Value::subprogram) {
@@ -47,12 +47,16 @@ pub fn read(module: &Module) -> FrontEnd {
             file: &file,
             objects: HashMap::new(),
             accesses: Vec::new(),
+            loads: HashMap::new(),
             calls: &mut calls,
         };
         for instruction in function.instructions() {
             visitor.visit(instruction);
+            if with_loads {
+                visitor.visit_loads(instruction);
+            }
         }
-        let accesses = visitor.accesses;
+        let (accesses, loads) = (visitor.accesses, visitor.loads);
         let mut by_position: HashMap<Position, Vec<usize>> = HashMap::new();
         for (index, access) in accesses.iter().enumerate() {
             by_position.entry(access.position).or_default().push(index);
@@ -63,6 +67,7 @@ pub fn read(module: &Module) -> FrontEnd {
                 file,
                 accesses,
                 by_position,
+                loads,
             },
         );
     }
@@ -101,6 +106,7 @@ struct Visitor<'a, 'm> {
     file: &'a str,
     objects: HashMap<Value<'m>, Object>,
     accesses: Vec<Access>,
+    loads: HashMap<(Position, u32), Vec<Access>>,
     calls: &'a mut Vec<Call>,
 }
 
@@ -124,25 +130,60 @@ impl<'m> Visitor<'_, 'm> {
         }
     }
 
+    fn visit_loads(&mut self, instruction: Value<'m>) {
+        let size_of = |visitor: &Self, value: Value<'m>| visitor.walker.module.store_size_of(value.ty());
+        match instruction.opcode() {
+            Some(LLVMOpcode::LLVMLoad) => {
+                let size = size_of(self, instruction);
+                self.load(instruction, 0, Some(size));
+            }
+            Some(LLVMOpcode::LLVMAtomicRMW | LLVMOpcode::LLVMAtomicCmpXchg) => {
+                let size = instruction.operand(1).map(|value| size_of(self, value));
+                self.load(instruction, 0, size);
+            }
+            Some(LLVMOpcode::LLVMCall | LLVMOpcode::LLVMInvoke) => {
+                let size = (0..instruction.argument_count())
+                    .filter_map(|index| instruction.operand(index).filter(|value| !value.is_pointer()))
+                    .find_map(Value::constant)
+                    .and_then(|size| size.try_into().ok());
+                for index in 0..instruction.argument_count() {
+                    if instruction.operand(index).is_some_and(Value::is_pointer) {
+                        self.load(instruction, index, size);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn load(&mut self, instruction: Value<'m>, operand: u32, size: Option<u64>) {
+        if let Some(access) = self.access_to(instruction, operand, size) {
+            self.loads.entry((access.position, operand)).or_default().push(access);
+        }
+    }
+
     /// The operand `address` points to what is written.
     fn access(&mut self, instruction: Value<'m>, address: u32, size: Option<u64>) {
-        let (Some(position), Some(address)) = (instruction.position(), instruction.operand(address)) else {
-            return;
-        };
+        let access = self.access_to(instruction, address, size);
+        self.accesses.extend(access);
+    }
+
+    fn access_to(&mut self, instruction: Value<'m>, address: u32, size: Option<u64>) -> Option<Access> {
+        let (position, address) = (instruction.position()?, instruction.operand(address)?);
         let base = base(address);
         // The stack is no persistent memory, and temporaries share the positions of what they are for.
         if base.opcode() == Some(LLVMOpcode::LLVMAlloca) {
-            return;
+            return None;
         }
         let pointer = self.walker.follow(address);
         let target = pointer.target(size, self.name, self.walker.types);
         let object = self.object(base);
-        self.accesses.push(Access {
+        Some(Access {
             position: (position.line, position.column),
             size,
             target,
             object,
-        });
+        })
     }
 
     /// The pointer, or the variable that it was loaded from.

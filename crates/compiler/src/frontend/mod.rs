@@ -40,6 +40,8 @@ struct Function {
     file: String,
     accesses: Vec<Access>,
     by_position: HashMap<Position, Vec<usize>>,
+    /// What is read there, by the operand that points to it.
+    loads: HashMap<(Position, u32), Vec<Access>>,
 }
 
 #[derive(Default)]
@@ -51,7 +53,24 @@ struct Exported {
 impl FrontEnd {
     /// Reads the front end's bitcode. It must have debug info; where it has none, nothing is known.
     pub fn read(module: &Module) -> FrontEnd {
-        accesses::read(module)
+        accesses::read(module, false)
+    }
+
+    /// The same, with what the source reads.
+    pub fn read_with_loads(module: &Module) -> FrontEnd {
+        accesses::read(module, true)
+    }
+
+    /// What an instruction reads through one of its operands.
+    pub fn loaded(&self, function: &str, line: u32, column: u32, operand: u32, size: Option<u64>) -> Target {
+        let loads = self
+            .functions
+            .get(function)
+            .and_then(|function| function.loads.get(&((line, column), operand)));
+        let all: Vec<&Access> = loads.into_iter().flatten().collect();
+        let exact: Vec<&Access> = all.iter().copied().filter(|access| access.size == size).collect();
+        let common = common(if exact.is_empty() { &all } else { &exact });
+        self.export(common.unwrap_or_default())
     }
 
     /// What an instruction of the optimised module writes: by the innermost position of its debug location (`function` is the

@@ -25,12 +25,7 @@ pub fn label_assembly() -> String {
     group(labels::SLOT, labels::NOTE_NAME, labels::VERSION, gates)
 }
 
-fn group(
-    slot: &str,
-    name: &str,
-    version: u32,
-    gates: impl Iterator<Item = (&'static str, usize, Shortcut)>,
-) -> String {
+fn group(slot: &str, name: &str, version: u32, gates: impl Iterator<Item = (&'static str, usize, Shortcut)>) -> String {
     let mut text = String::new();
     // Writing into a string does not fail.
     let _ = write!(

@@ -16,25 +16,25 @@ use llvm_sys::{
     LLVMIntPredicate, LLVMLinkage, LLVMOpcode, LLVMTypeKind, LLVMVisibility,
 };
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Value(pub(super) LLVMValueRef);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Value(pub(crate) LLVMValueRef);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Block(pub(crate) LLVMBasicBlockRef);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Block(LLVMBasicBlockRef);
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Type(LLVMTypeRef);
+pub struct Type(pub(crate) LLVMTypeRef);
 
 /// A debug location; of an instruction without one, null.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DebugLocation(pub(super) LLVMMetadataRef);
+pub struct DebugLocation(pub(crate) LLVMMetadataRef);
 
 /// The module and what is made once for it.
 pub struct Ir {
-    module: LLVMModuleRef,
-    pub(super) context: LLVMContextRef,
+    pub(crate) module: LLVMModuleRef,
+    pub(crate) context: LLVMContextRef,
     layout: LLVMTargetDataRef,
-    builder: LLVMBuilderRef,
+    pub(crate) builder: LLVMBuilderRef,
     /// Moves instructions. It never has a debug location, which it would give to them.
     mover: LLVMBuilderRef,
     prof: c_uint,

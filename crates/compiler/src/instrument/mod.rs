@@ -28,11 +28,11 @@
 
 /// Flushes and fences in inline assembly.
 pub mod assembly;
-mod gates;
-mod ir;
+pub(crate) mod gates;
+pub(crate) mod ir;
 mod memory;
 mod persistence;
-mod position;
+pub(crate) mod position;
 mod stores;
 
 use crashproof_sites::{Location, Site, SiteKind, Target, section};
@@ -46,23 +46,29 @@ use crate::frontend::FrontEnd;
 /// Instruments the module and returns its sites, in the order of the numbers that `.crashproof.pc` has them under. `front_end` is that of the
 /// same source.
 pub fn instrument(module: &Module, front_end: &FrontEnd, object: u64) -> Vec<Site> {
+    instrument_further(module, front_end, object, Vec::new())
+}
+
+/// The same for a module that has sites already.
+pub fn instrument_further(module: &Module, front_end: &FrontEnd, object: u64, sites: Vec<Site>) -> Vec<Site> {
     // SAFETY: the module outlives this function, and nothing of it is returned.
     let ir = unsafe { Ir::new(module.as_mut_ptr()) };
     let target = ir.target();
     if !target.starts_with("x86_64") || target.contains("x32") {
-        return Vec::new();
+        return sites;
     }
+    let known = sites.len();
     let functions: Vec<Value> = ir.functions().filter(|function| function.has_ordinary_code()).collect();
     let mut pass = Pass {
         ir,
         front_end,
         object,
-        sites: Vec::new(),
+        sites,
     };
     for function in functions {
         pass.function(function);
     }
-    if !pass.sites.is_empty() {
+    if pass.sites.len() > known {
         pass.ir.append_assembly(&gates::assembly());
     }
     pass.sites

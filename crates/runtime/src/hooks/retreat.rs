@@ -5,10 +5,10 @@
 //! cancelled in the middle of a hook, by a signal of libc's own that nothing puts off.
 
 use super::{NOTE, entry, slot};
-use crashproof_wire::hooks::VERSION;
 use crate::real::Next;
 use crate::{code_map, log, sys};
 use crashproof_wire::hooks::Hooks;
+use crashproof_wire::hooks::VERSION;
 use libc::{c_int, c_void};
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

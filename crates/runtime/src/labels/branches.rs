@@ -29,6 +29,8 @@ pub struct Thread {
     returned: u64,
     /// Of what was loaded from PM and is about to be copied.
     pub source: Option<Label>,
+    /// Annotated operations that have begun and not ended.
+    pub operations: u32,
 }
 
 impl Thread {
@@ -36,7 +38,7 @@ impl Thread {
     pub fn of(&mut self, os_id: u32) -> &mut Thread {
         if self.os_id != os_id {
             self.open.clear();
-            (self.os_id, self.frame, self.callee, self.returned) = (os_id, 0, 0, 0);
+            (self.os_id, self.frame, self.callee, self.returned, self.operations) = (os_id, 0, 0, 0, 0);
         }
         self
     }
@@ -51,7 +53,11 @@ impl Thread {
     }
 
     pub fn argument(&self, index: u64) -> Label {
-        usize::try_from(index).ok().and_then(|index| self.arguments.get(index)).copied().unwrap_or(EMPTY)
+        usize::try_from(index)
+            .ok()
+            .and_then(|index| self.arguments.get(index))
+            .copied()
+            .unwrap_or(EMPTY)
     }
 
     pub fn call(&mut self, callee: u64, arguments: u64) {

@@ -80,7 +80,10 @@ impl Sets {
             }
             key = key.wrapping_add(1);
         }
-        let Some(label) = u32::try_from(self.sets.len()).ok().and_then(|n| self.first.checked_add(n)) else {
+        let Some(label) = u32::try_from(self.sets.len())
+            .ok()
+            .and_then(|n| self.first.checked_add(n))
+        else {
             // Four thousand million labels: what comes now depends on nothing that is known.
             self.cuts += 1;
             return EMPTY;
@@ -142,8 +145,12 @@ impl Domain for Sets {
     }
 
     fn members(&self, label: Label) -> &[Member] {
-        let set = label.checked_sub(self.first).and_then(|index| self.sets.get(index as usize));
-        set.map_or(&[], |&(start, length)| &self.members[start as usize..(start + length) as usize])
+        let set = label
+            .checked_sub(self.first)
+            .and_then(|index| self.sets.get(index as usize));
+        set.map_or(&[], |&(start, length)| {
+            &self.members[start as usize..(start + length) as usize]
+        })
     }
 
     fn end_operation(&mut self) -> u64 {

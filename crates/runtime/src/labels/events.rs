@@ -142,7 +142,9 @@ impl Event<'_> {
         let with = self.combine(label_from, guard);
         let mut copied = std::mem::take(&mut self.state.copied);
         copied.clear();
-        self.state.shadow.read(from, length, |label, bytes| copied.push((label, bytes)));
+        self.state
+            .shadow
+            .read(from, length, |label, bytes| copied.push((label, bytes)));
         let mut at = to;
         for &(label, bytes) in &copied {
             let label = self.combine(label, with);
@@ -173,7 +175,10 @@ fn both(labels: u64) -> (Label, Label) {
 
 pub extern "C" fn combine(one: u64, other: u64, operation: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| {
-        event.state.domain.combine(operation as u32, one as Label, other as Label)
+        event
+            .state
+            .domain
+            .combine(operation as u32, one as Label, other as Label)
     })
 }
 

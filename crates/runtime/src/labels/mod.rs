@@ -81,11 +81,49 @@ pub fn after_fork() {
     SHARED.lock.reset();
 }
 
-/// A line of output is complete, or an annotation says so: an operation is over, and no label outlives it.
-pub fn end_operation() {
+/// What ends operations, as in `crashproof_trace::Boundaries`: annotations, if one comes before the first line of output.
+static BOUNDARIES: AtomicU8 = AtomicU8::new(UNDECIDED);
+const UNDECIDED: u8 = 0;
+const LINES: u8 = 1;
+const ANNOTATIONS: u8 = 2;
+
+fn ends_with(boundaries: u8) -> bool {
+    match BOUNDARIES.compare_exchange(UNDECIDED, boundaries, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => true,
+        Err(decided) => decided == boundaries,
+    }
+}
+
+/// The program has completed a line of its output.
+pub fn line_written() {
+    if IN_USE.load(Ordering::Relaxed) && ends_with(LINES) {
+        end_operation();
+    }
+}
+
+/// The program has called a function that is recorded by its name.
+pub fn called(name: &[u8]) {
     if !IN_USE.load(Ordering::Relaxed) {
         return;
     }
+    let begins = name.starts_with(b"CRASHPROOF_OP_BEGIN");
+    if !(begins || name.starts_with(b"CRASHPROOF_OP_END")) || !ends_with(ANNOTATIONS) {
+        return;
+    }
+    let logger = log::logger();
+    let within = &mut logger.hooks.labels.of(logger.os_id).operations;
+    if begins {
+        *within += 1;
+        return;
+    }
+    *within = within.saturating_sub(1);
+    if *within == 0 {
+        end_operation();
+    }
+}
+
+/// No label outlives its operation.
+fn end_operation() {
     let (thread, me) = {
         let logger = log::logger();
         (logger.thread, logger.os_id)
@@ -101,7 +139,11 @@ pub fn end_operation() {
 impl Blocks {
     /// Of the set of executed blocks, which is empty then: a sum, so that neither their order nor that of the objects matters.
     fn take_digest(&self) -> u64 {
-        let executed = self.flags.iter().enumerate().filter(|(_, flag)| flag.load(Ordering::Relaxed) != 0);
+        let executed = self
+            .flags
+            .iter()
+            .enumerate()
+            .filter(|(_, flag)| flag.load(Ordering::Relaxed) != 0);
         executed.fold(0, |digest: u64, (index, flag)| {
             flag.store(0, Ordering::Relaxed);
             let mixed = (self.object ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -15,7 +15,9 @@ use addr2line::{Loader, Location};
 use rustc_hash::FxHashMap;
 
 use crate::event::Module;
+use crate::tracked;
 use debug_files::ObjectInfo;
+pub(crate) use debug_files::open_regular;
 use merged::Merged;
 use symbol_table::SymbolTable;
 
@@ -105,6 +107,8 @@ struct ModuleSymbols {
     symbol_files: Vec<PathBuf>,
     symbols: Option<SymbolTable>,
     warned: bool,
+    /// The program within the module's file, if that is what ran.
+    _tracked: Option<tempfile::TempPath>,
 }
 
 impl ModuleSymbols {
@@ -117,13 +121,23 @@ impl ModuleSymbols {
             symbol_files: Vec::new(),
             symbols: None,
             warned: false,
+            _tracked: None,
         };
         // The kernel's own code has no file.
         if module.path.is_empty() || module.path.starts_with('[') || module.path.starts_with("linux-vdso") {
             return this;
         }
-        let path = Path::new(&module.path);
-        let debug_file = match usable_module(path, &module.build_id) {
+        let mut path = Path::new(&module.path);
+        let mut usable = usable_module(path, &module.build_id);
+        let tracked = match usable {
+            Err(_) => tracked::extract_built(path, &module.build_id),
+            Ok(_) => None,
+        };
+        if let Some(within) = &tracked {
+            path = within;
+            usable = usable_module(path, &module.build_id);
+        }
+        let debug_file = match usable {
             Ok(info) => {
                 this.symbol_files.push(path.into());
                 if info.has_debug_info {
@@ -142,6 +156,7 @@ impl ModuleSymbols {
             }
         };
         let Some(debug_file) = debug_file else {
+            this._tracked = tracked;
             return this;
         };
         if is_c_library(path) {
@@ -165,6 +180,7 @@ impl ModuleSymbols {
         if debug_file != path {
             this.symbol_files.push(debug_file);
         }
+        this._tracked = tracked;
         this
     }
 

@@ -56,7 +56,7 @@ pub fn obtain(
 }
 
 fn record(arguments: &CrashArguments, output: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let recorded = record::record(&arguments.command, output, &arguments.recording, true)?;
+    let recorded = record::record(&arguments.command, output, &arguments.recording, false, true)?;
     let program = arguments.command[0].to_string_lossy().into_owned();
     if recorded.end.interrupted {
         return Err(TraceError::Interrupted { program }.into());

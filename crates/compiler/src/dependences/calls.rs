@@ -1,0 +1,287 @@
+//! Calls: labels go to the callee with its arguments and come back with its result; what library functions do is known from [`summaries`].
+
+use crashproof_sites::SiteKind;
+use crashproof_wire::labels::{LabelHook, MOST_ARGUMENTS};
+use llvm_sys::LLVMOpcode::{LLVMCall, LLVMInvoke};
+use llvm_sys::LLVMTypeKind::{LLVMIntegerTypeKind, LLVMPointerTypeKind};
+
+use super::build;
+use super::function::Function;
+use super::summaries::{self, Effect, Extent};
+use crate::instrument::ir::Value;
+
+/// Bytes of a `va_list`.
+const VARIABLE_ARGUMENTS: u64 = 24;
+/// As long as a string is.
+const WHOLE: u64 = u64::MAX;
+
+impl Function<'_, '_> {
+    pub fn call(&mut self, call: Value) {
+        let callee = call.callee();
+        if callee.is_inline_assembly() {
+            let label = self.operands(call, call.arguments());
+            self.set_label(call, label);
+            return;
+        }
+        if build::is_function(callee) && callee.is_declaration() {
+            if let Some(intrinsic) = callee.name().strip_prefix("llvm.") {
+                self.intrinsic(call, intrinsic);
+                return;
+            }
+            if let Some(effects) = summaries::of(callee.name())
+                && effects.iter().all(|effect| fits(call, *effect))
+            {
+                self.library(call, effects);
+                return;
+            }
+        }
+        self.ordinary(call);
+    }
+
+    fn ordinary(&mut self, call: Value) {
+        build::remove_promises_of_call(call);
+        let ends = call.is_musttail();
+        if ends {
+            self.leave(self.empty());
+        }
+        let depth = build::returns_twice(call).then(|| build::call(&self.pass.ir, LabelHook::Depth, &[self.frame]));
+        let arguments = call.arguments().min(MOST_ARGUMENTS as u32);
+        let copies: Vec<Option<Value>> = (0..arguments).map(|index| self.copied_argument(call, index)).collect();
+        let callee = self.pass.ir.as_i64(call.callee());
+        let count = self.pass.ir.i64(arguments.into());
+        build::call(&self.pass.ir, LabelHook::Call, &[callee, count]);
+        for (index, copy) in copies.into_iter().enumerate() {
+            let label = copy.unwrap_or_else(|| self.label(call.operand(index as u32)));
+            if !build::is_empty(label) {
+                let index = self.pass.ir.i64(index as u64);
+                build::call(&self.pass.ir, LabelHook::Pass, &[index, label]);
+            }
+        }
+        if ends || !self.build_after_call(call) {
+            return;
+        }
+        if let Some(depth) = depth {
+            build::call(&self.pass.ir, LabelHook::Restore, &[self.frame, depth]);
+        }
+        if !call.ty().is_void() {
+            let label = build::call(&self.pass.ir, LabelHook::Result, &[callee]);
+            self.set_label(call, label);
+        }
+    }
+
+    /// The label of what an argument points to, if a copy of that is passed.
+    fn copied_argument(&mut self, call: Value, index: u32) -> Option<Value> {
+        let size = build::by_value_argument(&self.pass.ir, call, index)?;
+        let size = self.pass.ir.i64(size);
+        Some(self.read(call, index, size))
+    }
+
+    /// What is built from here on is executed when the call has returned. False: there is no such place.
+    fn build_after_call(&self, call: Value) -> bool {
+        match call.opcode() {
+            Some(LLVMInvoke) => {
+                // Edges that begin at a choice and end at a meeting have been split.
+                let start = build::first_ordinary(build::normal_destination(call));
+                build::build_before_from(&self.pass.ir, start, call.debug_location());
+                true
+            }
+            _ => self.build_after(call),
+        }
+    }
+
+    fn intrinsic(&mut self, call: Value, name: &str) {
+        let kind = name.split('.').next().unwrap_or_default();
+        match kind {
+            "memcpy" | "memmove" => {
+                let length = self.pass.ir.as_i64(call.operand(2));
+                self.copy(call, (Some(0), 1), length, self.label(call.operand(2)));
+            }
+            "memset" => self.fill(call, 0, 1, 2),
+            "va_start" => {
+                let size = self.pass.ir.i64(VARIABLE_ARGUMENTS);
+                self.written(call, 0, size);
+            }
+            "va_copy" => {
+                let size = self.pass.ir.i64(VARIABLE_ARGUMENTS);
+                self.copy(call, (Some(0), 1), size, self.empty());
+            }
+            _ if call.ty().is_void() => {}
+            _ => {
+                let label = self.operands(call, call.arguments());
+                self.set_label(call, label);
+            }
+        }
+    }
+
+    /// Reads come before the call, and so do writes whose extent is known then.
+    fn library(&mut self, call: Value, effects: &[Effect]) {
+        let mut result = self.empty();
+        let argument = |index: u32| call.operand(index);
+        for &effect in effects {
+            let from = match effect {
+                Effect::Read(pointer, extent) => {
+                    let length = self.length(call, extent);
+                    self.read(call, pointer, length)
+                }
+                Effect::Text(pointer, most) => {
+                    let length = self.text(call, pointer, most);
+                    self.read(call, pointer, length)
+                }
+                Effect::Compare(one, other, most) => {
+                    let most = self.most(call, most);
+                    let [first, second] = [one, other].map(|index| self.pass.ir.as_i64(argument(index)));
+                    let length = build::call(&self.pass.ir, LabelHook::Compared, &[first, second, most]);
+                    let first = self.read(call, one, length);
+                    let second = self.read(call, other, length);
+                    self.combine(first, second, LLVMCall)
+                }
+                Effect::Copy(to, from, length) => {
+                    let bytes = self.pass.ir.as_i64(argument(length));
+                    self.copy(call, (Some(to), from), bytes, self.label(argument(length)));
+                    continue;
+                }
+                Effect::CopyText(to, from, most) => {
+                    let length = self.text(call, from, most);
+                    self.copy(call, (Some(to), from), length, self.empty());
+                    continue;
+                }
+                Effect::Fill(to, value, length) => {
+                    self.fill(call, to, value, length);
+                    continue;
+                }
+                Effect::From(index) => self.label(argument(index)),
+                Effect::FromAll => self.operands(call, call.arguments()),
+                Effect::Written(pointer, extent) if extent != Extent::Result => {
+                    let length = self.length(call, extent);
+                    self.written(call, pointer, length);
+                    continue;
+                }
+                Effect::Written(..) | Effect::Fresh(_) | Effect::Duplicate(_) | Effect::Moved(..) => continue,
+            };
+            result = self.combine(result, from, LLVMCall);
+        }
+        if !call.ty().is_void() {
+            self.set_label(call, result);
+        }
+        if call.is_musttail() || !self.build_after_call(call) {
+            return;
+        }
+        for &effect in effects {
+            match effect {
+                Effect::Written(pointer, Extent::Result) => {
+                    let length = self.length(call, Extent::Result);
+                    self.written(call, pointer, length);
+                }
+                Effect::Fresh(extent) => {
+                    let length = self.length(call, extent);
+                    let address = self.pass.ir.as_i64(call);
+                    build::call(&self.pass.ir, LabelHook::Fresh, &[address, length]);
+                }
+                Effect::Duplicate(from) => {
+                    let length = self.text(call, from, None);
+                    self.copy(call, (None, from), length, self.empty());
+                }
+                Effect::Moved(from, length) => {
+                    let length = self.pass.ir.as_i64(argument(length));
+                    self.copy(call, (None, from), length, self.empty());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn length(&self, call: Value, extent: Extent) -> Value {
+        let ir = &self.pass.ir;
+        match extent {
+            Extent::Argument(index) => ir.as_i64(call.operand(index)),
+            Extent::Product(one, other) => {
+                let [one, other] = [one, other].map(|index| ir.as_i64(call.operand(index)));
+                build::multiply(ir, one, other)
+            }
+            Extent::Result => build::at_least_zero(ir, build::signed(ir, call)),
+        }
+    }
+
+    fn most(&self, call: Value, argument: Option<u32>) -> Value {
+        match argument {
+            Some(index) => self.pass.ir.as_i64(call.operand(index)),
+            None => self.pass.ir.i64(WHOLE),
+        }
+    }
+
+    fn text(&self, call: Value, pointer: u32, most: Option<u32>) -> Value {
+        let most = self.most(call, most);
+        let address = self.pass.ir.as_i64(call.operand(pointer));
+        build::call(&self.pass.ir, LabelHook::Text, &[address, most])
+    }
+
+    fn read(&mut self, call: Value, pointer: u32, length: Value) -> Value {
+        self.pass.site(SiteKind::Load, call, pointer, length.constant_integer());
+        let (address, label) = (
+            self.pass.ir.as_i64(call.operand(pointer)),
+            self.label(call.operand(pointer)),
+        );
+        build::call(&self.pass.ir, LabelHook::Load, &[address, length, label])
+    }
+
+    fn written(&mut self, call: Value, pointer: u32, length: Value) {
+        self.pass
+            .site(SiteKind::Memory, call, pointer, length.constant_integer());
+        let address = self.pass.ir.as_i64(call.operand(pointer));
+        build::call(&self.pass.ir, LabelHook::Written, &[address, length]);
+    }
+
+    fn fill(&mut self, call: Value, to: u32, value: u32, length: u32) {
+        let [target, value, length] = [to, value, length].map(|index| call.operand(index));
+        let label = self.combine(self.label(target), self.label(length), LLVMCall);
+        let value = self.label(value);
+        self.pass.site(SiteKind::Memory, call, to, length.constant_integer());
+        let (address, length) = (self.pass.ir.as_i64(target), self.pass.ir.as_i64(length));
+        build::call(&self.pass.ir, LabelHook::Store, &[address, length, value, label]);
+    }
+
+    /// From what an argument points to, to what another does, or the result. `measure` is the label of the length.
+    fn copy(&mut self, call: Value, (to, from): (Option<u32>, u32), length: Value, measure: Value) {
+        let source = call.operand(from);
+        let target = to.map_or(call, |to| call.operand(to));
+        let label_from = self.combine(self.label(source), measure, LLVMCall);
+        let label_to = self.combine(self.label(target), measure, LLVMCall);
+        let size = length.constant_integer();
+        self.pass.site(SiteKind::Load, call, from, size);
+        let source = self.pass.ir.as_i64(source);
+        build::call(&self.pass.ir, LabelHook::Source, &[source, length, label_from]);
+        self.pass.site(SiteKind::Memory, call, to.unwrap_or(from), size);
+        let target = self.pass.ir.as_i64(target);
+        let labels = build::pack(&self.pass.ir, label_to, label_from);
+        build::call(&self.pass.ir, LabelHook::Copy, &[target, source, length, labels]);
+    }
+}
+
+/// A program may have a function of its own with such a name, from a library.
+fn fits(call: Value, effect: Effect) -> bool {
+    let kind = |index: u32| (index < call.arguments()).then(|| call.operand(index).ty().kind());
+    let pointer = |index: u32| kind(index) == Some(LLVMPointerTypeKind);
+    let integer = |value: Value| value.ty().kind() == LLVMIntegerTypeKind && value.ty().bits() <= 64;
+    let number = |index: u32| index < call.arguments() && integer(call.operand(index));
+    let extent = |extent: Extent| match extent {
+        Extent::Argument(index) => number(index),
+        Extent::Product(one, other) => number(one) && number(other),
+        Extent::Result => integer(call),
+    };
+    let most = |most: Option<u32>| most.is_none_or(number);
+    let returns_pointer = call.ty().kind() == LLVMPointerTypeKind;
+    match effect {
+        Effect::Read(from, length) | Effect::Written(from, length) => pointer(from) && extent(length),
+        Effect::Text(from, limit) => pointer(from) && most(limit),
+        Effect::Compare(one, other, limit) | Effect::CopyText(one, other, limit) => {
+            pointer(one) && pointer(other) && most(limit)
+        }
+        Effect::Copy(to, from, length) => pointer(to) && pointer(from) && number(length),
+        Effect::Fill(to, value, length) => pointer(to) && number(value) && number(length),
+        Effect::Fresh(length) => returns_pointer && extent(length),
+        Effect::Duplicate(from) => returns_pointer && pointer(from),
+        Effect::Moved(from, length) => returns_pointer && pointer(from) && number(length),
+        Effect::From(index) => kind(index).is_some(),
+        Effect::FromAll => true,
+    }
+}

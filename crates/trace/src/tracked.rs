@@ -1,0 +1,107 @@
+//! The program within a program: `crashproof cc --deps` puts an executable that follows dependences into the one that it links. The recorder executes
+//! it in place of the other; the modules of a trace keep the path of the outer one, so that its code is found for as long as the
+//! program is there.
+//!
+//! The section holds eight bytes that say what it is, then the executable, compressed.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use object::{Object, ObjectSection, ReadCache};
+use tempfile::{NamedTempFile, TempPath};
+
+/// Not loaded.
+pub const SECTION: &str = ".crashproof.deps";
+const MAGIC: &[u8; 8] = b"cpdeps1\n";
+
+#[derive(Debug, thiserror::Error)]
+pub enum TrackedError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error(
+        "section {SECTION} of {} does not hold what crashproof cc --deps of this version puts there: {reason}; build it again",
+        path.display()
+    )]
+    Section { path: PathBuf, reason: String },
+    #[error("cannot write the executable that follows dependences to {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// What the section is to hold.
+pub fn encode(executable: &[u8]) -> Vec<u8> {
+    let mut content = MAGIC.to_vec();
+    content.extend_from_slice(&lz4_flex::compress_prepend_size(executable));
+    content
+}
+
+/// The executable that follows dependences, if the program at `path` has one. What is no ELF file has none.
+pub fn read(path: &Path) -> Result<Option<Vec<u8>>, TrackedError> {
+    let file = crate::symbols::open_regular(path).map_err(|source| TrackedError::Read {
+        path: path.into(),
+        source,
+    })?;
+    let malformed = |reason: String| TrackedError::Section {
+        path: path.into(),
+        reason,
+    };
+    let cache = ReadCache::new(file);
+    let Ok(elf) = object::File::parse(&cache) else {
+        return Ok(None);
+    };
+    let Some(section) = elf.section_by_name(SECTION) else {
+        return Ok(None);
+    };
+    let content = section.data().map_err(|error| malformed(error.to_string()))?;
+    let compressed = content
+        .strip_prefix(MAGIC)
+        .ok_or_else(|| malformed("it begins otherwise".to_owned()))?;
+    lz4_flex::decompress_size_prepended(compressed)
+        .map(Some)
+        .map_err(|error| malformed(error.to_string()))
+}
+
+/// The same as a file that can be executed, and that goes with the result. Beside the program, so that what the program finds by its own place
+/// is found; elsewhere if that folder cannot be written.
+pub fn extract(path: &Path) -> Result<Option<TempPath>, TrackedError> {
+    let Some(executable) = read(path)? else {
+        return Ok(None);
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut builder = tempfile::Builder::new();
+    let prefix = format!(".{name}.deps-");
+    builder.prefix(&prefix);
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let write = |mut file: NamedTempFile| -> io::Result<TempPath> {
+        file.write_all(&executable)?;
+        file.as_file().set_permissions(PermissionsExt::from_mode(0o755))?;
+        // Nobody may have it open for writing when it is executed.
+        Ok(file.into_temp_path())
+    };
+    let beside = builder.tempfile_in(folder).and_then(write);
+    let extracted = beside.or_else(|_| builder.tempfile().and_then(write));
+    extracted.map(Some).map_err(|source| TrackedError::Write {
+        path: std::env::temp_dir(),
+        source,
+    })
+}
+
+/// The program within the one at `path`, if that is the one with this build id.
+pub fn extract_built(path: &Path, build_id: &[u8]) -> Option<TempPath> {
+    let extracted = extract_elsewhere(path)?;
+    let cache = ReadCache::new(File::open(&extracted).ok()?);
+    let found = object::File::parse(&cache).ok()?.build_id().ok()??.to_vec();
+    (found == build_id).then_some(extracted)
+}
+
+/// To be read, not executed.
+fn extract_elsewhere(path: &Path) -> Option<TempPath> {
+    let executable = read(path).ok()??;
+    let mut file = NamedTempFile::new().ok()?;
+    file.write_all(&executable).ok()?;
+    Some(file.into_temp_path())
+}
