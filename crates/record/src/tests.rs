@@ -143,7 +143,7 @@ impl Fake {
 
     fn record_to(&mut self, path: &Path, produce: impl FnOnce(&Session, u32) + Send) -> Written {
         let output = Output::create(path, &Header::default()).unwrap();
-        let mut recording = Recording::new(&self.session, output, Images::new(path));
+        let mut recording = Recording::new(&self.session, output, Images::new(path), None);
         let done = AtomicBool::new(false);
         let stand_in = &mut self.stand_in;
         let session: &Session = &self.session;
