@@ -28,23 +28,23 @@ const MOST_MEMORY: u64 = 200_000_000;
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let tool = root.join("target/release/crashproof");
-    assert!(tool.exists(), "{} is missing: run `make bench`", tool.display());
     let folder = tempfile::Builder::new()
         .prefix("crashproof-bench")
         .tempdir()
         .expect("a temporary folder");
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |at: usize| arguments.get(at).map(String::as_str);
+    if argument(0) == Some("litmus") {
+        let seconds = argument(1).map(|seconds| seconds.parse().expect("litmus [SECONDS]"));
+        return litmus::measure(seconds.unwrap_or(600));
+    }
+    assert!(tool.exists(), "{} is missing: run `make bench`", tool.display());
     match argument(0) {
         Some("cc") => return cc::measure(&root, &tool, folder.path()),
         Some("crash") => return crash::measure(&root, &tool, folder.path()),
         Some("plan") => {
             let binary = argument(1).expect("plan BINARY [FINDINGS]: a program built by crashproof cc");
             return plan::measure(Path::new(binary), argument(2));
-        }
-        Some("litmus") => {
-            let seconds = argument(1).map(|seconds| seconds.parse().expect("litmus [SECONDS]"));
-            return litmus::measure(seconds.unwrap_or(600));
         }
         Some("parts") => return parts::measure(&root, folder.path()),
         Some("repair") => return repair::measure(&root, &tool, folder.path(), argument(1)),

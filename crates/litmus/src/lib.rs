@@ -16,6 +16,7 @@ mod moves;
 mod needs;
 mod parse;
 mod part;
+mod parts;
 pub mod reference;
 mod render;
 mod repair;

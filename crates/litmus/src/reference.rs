@@ -14,10 +14,14 @@
 //!   all that it holds of such pairs the good one does, because it lacks I4 < I5 and nothing says I5 < I4. With both signs ([`Blocking::Signed`]) a clause blocks only orders
 //!   that are as wrong as the one it is from.
 //! - Which instructions to add (section 6.2) is not searched for: the caller adds them.
+//!
+//! Limits are of z3's processor time, which other work on the machine does not shorten.
 
-use std::io::{BufRead, BufReader, Write};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::needs::{Index, Order};
 use crate::{Action, Litmus, Property, Range, Repair, StoreKind};
@@ -42,10 +46,20 @@ pub enum Outcome {
     TimedOut,
 }
 
+/// What became of a repair by the encoding, and what it took of the processor.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    pub outcome: Outcome,
+    /// z3's.
+    pub processor: Duration,
+    /// Wrong orders blocked on the way.
+    pub blocked: usize,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceError {
     #[error("cannot run z3: {0}; install it (Debian's package z3)")]
-    Run(#[from] std::io::Error),
+    Run(#[from] io::Error),
     #[error("z3 answered `{0}`")]
     Answer(String),
 }
@@ -123,39 +137,66 @@ impl Reference {
         Some(reference)
     }
 
+    /// Assertions that the encoding of a repair begins with.
+    pub fn assertions(&self) -> u64 {
+        let pairs = |count: usize| (count as u64) * (count as u64).saturating_sub(1) / 2;
+        let of_flushes = self.flushes.iter().map(|&flush| self.of_line(flush).count() as u64);
+        let flushed: u64 = of_flushes.sum();
+        let places = self.lines.len() as u64 + pairs(self.lines.len());
+        let orders = self.store_order.len() + self.fences.len().saturating_sub(1);
+        places + orders as u64 + flushed + self.stores.len() as u64 + flushed * self.fences.len() as u64
+    }
+
     /// Whether the trace, as it is, satisfies the properties and makes every store durable.
     pub fn holds(&self) -> Result<bool, ReferenceError> {
         let mut solver = Solver::start(Duration::from_secs(60))?;
-        solver.send(&self.program(true))?;
-        solver.send(&self.persistency())?;
-        solver.send(&self.wrong())?;
+        self.program(true, &mut solver.input)?;
+        self.persistency(&mut solver.input)?;
+        writeln!(solver.input, "(assert {})", self.wrongness())?;
         match solver.check()? {
             Some(wrong) => Ok(!wrong),
             None => Err(ReferenceError::Answer("unknown".to_owned())),
         }
     }
 
-    /// Algorithms 2 and 3, on the instructions there are.
-    pub fn repair(&self, blocking: Blocking, limit: Duration) -> Result<Outcome, ReferenceError> {
-        let deadline = Instant::now() + limit;
+    /// Algorithms 2 and 3, on the instructions there are. The limit is of z3's processor time, in whole seconds.
+    pub fn repair(&self, blocking: Blocking, limit: Duration) -> Result<Tried, ReferenceError> {
         let mut solver = Solver::start(limit)?;
-        solver.send(&self.program(false))?;
-        solver.send(&self.persistency())?;
+        let mut blocked = 0;
+        let outcome = match self.search(blocking, &mut solver, &mut blocked) {
+            Ok(outcome) => outcome,
+            // Out of time it ends, wherever it is.
+            Err(ReferenceError::Run(_)) if solver.is_out_of_time() => Outcome::TimedOut,
+            Err(error) => return Err(error),
+        };
+        let processor = match outcome {
+            Outcome::TimedOut => limit,
+            _ => solver.processor()?,
+        };
+        Ok(Tried {
+            outcome,
+            processor,
+            blocked,
+        })
+    }
+
+    fn search(&self, blocking: Blocking, solver: &mut Solver, blocked: &mut usize) -> Result<Outcome, ReferenceError> {
+        self.program(false, &mut solver.input)?;
+        self.persistency(&mut solver.input)?;
         // The clauses are to stay when the wrongness goes: it holds only while `wrong` is assumed.
-        solver.send(&format!(
-            "(declare-const wrong Bool)\n(assert (=> wrong {}))\n",
+        writeln!(
+            solver.input,
+            "(declare-const wrong Bool)\n(assert (=> wrong {}))",
             self.wrongness()
-        ))?;
+        )?;
         loop {
-            if Instant::now() > deadline {
-                return Ok(Outcome::TimedOut);
-            }
             match solver.check_assuming("wrong")? {
                 None => return Ok(Outcome::TimedOut),
                 Some(false) => break,
                 Some(true) => {
                     let clause = self.clause(&solver.places(self.lines.len())?, blocking);
-                    solver.send(&format!("(assert (not {clause}))\n"))?;
+                    writeln!(solver.input, "(assert (not {clause}))")?;
+                    *blocked += 1;
                 }
             }
         }
@@ -171,63 +212,67 @@ impl Reference {
         }
     }
 
+    /// The stores of the line that this flushes.
+    fn of_line(&self, flush: usize) -> impl Iterator<Item = usize> {
+        let stores = self.stores.iter().copied();
+        stores.filter(move |&store| self.lines[store] == self.lines[flush])
+    }
+
     /// Φ_pc, Φ_so, Φ_fs and Φ_fo; or every instruction where it is.
-    fn program(&self, fixed: bool) -> String {
+    fn program(&self, fixed: bool, out: &mut impl Write) -> io::Result<()> {
         let count = self.lines.len();
-        let mut text = String::from("(set-logic QF_LIA)\n");
+        writeln!(out, "(set-logic QF_LIA)")?;
         for at in 0..count {
-            text += &format!("(declare-const pc{at} Int)\n(assert (and (<= 0 pc{at}) (< pc{at} {count})))\n");
+            writeln!(
+                out,
+                "(declare-const pc{at} Int)\n(assert (and (<= 0 pc{at}) (< pc{at} {count})))"
+            )?;
             if fixed {
-                text += &format!("(assert (= pc{at} {at}))\n");
+                writeln!(out, "(assert (= pc{at} {at}))")?;
             }
         }
         if fixed {
-            return text;
+            return Ok(());
         }
         for second in 0..count {
             for first in 0..second {
-                text += &format!("(assert (not (= pc{first} pc{second})))\n");
+                writeln!(out, "(assert (not (= pc{first} pc{second})))")?;
             }
         }
         let fence_order = self.fences.windows(2).map(|pair| (pair[0], pair[1]));
         for (first, second) in self.store_order.iter().copied().chain(fence_order) {
-            text += &format!("(assert (< pc{first} pc{second}))\n");
+            writeln!(out, "(assert (< pc{first} pc{second}))")?;
         }
         for &flush in &self.flushes {
-            for store in self
-                .stores
-                .iter()
-                .filter(|&&store| self.lines[store] == self.lines[flush])
-            {
-                text += &format!("(assert (< pc{store} pc{flush}))\n");
+            for store in self.of_line(flush) {
+                writeln!(out, "(assert (< pc{store} pc{flush}))")?;
             }
         }
-        text
+        Ok(())
     }
 
     /// Φ_pti, Φ_pts and Φ_fi.
-    fn persistency(&self) -> String {
+    fn persistency(&self, out: &mut impl Write) -> io::Result<()> {
         let count = self.lines.len();
-        let mut text = String::new();
         for &store in &self.stores {
-            text += &format!("(declare-const pt{store} Int)\n");
-            text += &format!(
-                "(assert (and (<= (- 1) pt{store}) (<= pt{store} {}) (<= pc{store} pt{store})))\n",
+            writeln!(out, "(declare-const pt{store} Int)")?;
+            writeln!(
+                out,
+                "(assert (and (<= (- 1) pt{store}) (<= pt{store} {}) (<= pc{store} pt{store})))",
                 count + 1
-            );
-            for flush in self
-                .flushes
-                .iter()
-                .filter(|&&flush| self.lines[flush] == self.lines[store])
-            {
+            )?;
+        }
+        for &flush in &self.flushes {
+            for store in self.of_line(flush) {
                 for fence in &self.fences {
-                    text += &format!(
-                        "(assert (=> (and (< pc{store} pc{flush}) (< pc{flush} pc{fence})) (<= pt{store} pc{fence})))\n"
-                    );
+                    writeln!(
+                        out,
+                        "(assert (=> (and (< pc{store} pc{flush}) (< pc{flush} pc{fence})) (<= pt{store} pc{fence})))"
+                    )?;
                 }
             }
         }
-        text
+        Ok(())
     }
 
     /// ¬(Φ_du ∧ Φ_cc).
@@ -239,10 +284,6 @@ impl Reference {
             .iter()
             .map(|(first, second)| format!("(>= pt{first} pt{second})"));
         format!("(or false {})", lost.chain(reversed).collect::<Vec<_>>().join(" "))
-    }
-
-    fn wrong(&self) -> String {
-        format!("(assert {})\n", self.wrongness())
     }
 
     /// ψ_sat: what of the order at these places the clause is made of.
@@ -258,11 +299,7 @@ impl Reference {
     pub(crate) fn held(&self, places: &[i64], blocking: Blocking) -> Vec<(usize, usize)> {
         let mut pairs = Vec::new();
         for &flush in &self.flushes {
-            let stores = self
-                .stores
-                .iter()
-                .filter(|&&store| self.lines[store] == self.lines[flush]);
-            pairs.extend(stores.map(|&store| (store, flush)));
+            pairs.extend(self.of_line(flush).map(|store| (store, flush)));
             pairs.extend(self.fences.iter().map(|&fence| (flush, fence)));
         }
         if blocking == Blocking::Signed {
@@ -299,14 +336,19 @@ fn closure(order: &Order) -> Vec<Vec<bool>> {
 /// A running z3.
 struct Solver {
     child: Child,
-    input: ChildStdin,
+    input: BufWriter<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
+/// Megabytes that z3 may take.
+const MEMORY: u32 = 6_000;
+
 impl Solver {
     fn start(limit: Duration) -> Result<Solver, ReferenceError> {
-        let mut child = Command::new("z3")
-            .args(["-in", &format!("-t:{}", limit.as_millis().max(1))])
+        // The kernel counts its processor time, and ends it.
+        let script = format!("ulimit -t {}; exec z3 -in -memory:{MEMORY}", limit.as_secs().max(1));
+        let mut child = Command::new("sh")
+            .args(["-c", &script])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -315,34 +357,22 @@ impl Solver {
         };
         Ok(Solver {
             child,
-            input,
+            input: BufWriter::new(input),
             output: BufReader::new(output),
         })
     }
 
-    fn send(&mut self, text: &str) -> Result<(), ReferenceError> {
-        Ok(self.input.write_all(text.as_bytes())?)
-    }
-
-    fn line(&mut self) -> Result<String, ReferenceError> {
-        let mut line = String::new();
-        match self.output.read_line(&mut line)? {
-            0 => Err(ReferenceError::Answer("nothing".to_owned())),
-            _ => Ok(line.trim().to_owned()),
-        }
-    }
-
     fn check(&mut self) -> Result<Option<bool>, ReferenceError> {
-        self.ask("(check-sat)\n")
+        self.ask(format_args!("(check-sat)"))
     }
 
     fn check_assuming(&mut self, what: &str) -> Result<Option<bool>, ReferenceError> {
-        self.ask(&format!("(check-sat-assuming ({what}))\n"))
+        self.ask(format_args!("(check-sat-assuming ({what}))"))
     }
 
-    /// `None`: out of time.
-    fn ask(&mut self, text: &str) -> Result<Option<bool>, ReferenceError> {
-        self.send(text)?;
+    /// `None`: it gave up.
+    fn ask(&mut self, question: fmt::Arguments) -> Result<Option<bool>, ReferenceError> {
+        writeln!(self.input, "{question}")?;
         match &*self.line()? {
             "sat" => Ok(Some(true)),
             "unsat" => Ok(Some(false)),
@@ -351,20 +381,49 @@ impl Solver {
         }
     }
 
+    fn line(&mut self) -> Result<String, ReferenceError> {
+        self.input.flush()?;
+        let mut line = String::new();
+        match self.output.read_line(&mut line)? {
+            0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            _ => Ok(line.trim().to_owned()),
+        }
+    }
+
     /// The values of all `pc`, which are not negative.
     fn places(&mut self, count: usize) -> Result<Vec<i64>, ReferenceError> {
+        write!(self.input, "(get-value (")?;
+        for at in 0..count {
+            write!(self.input, "pc{at} ")?;
+        }
+        writeln!(self.input, "))")?;
+        // `((pc0 4)`, `(pc1 0))`: one on a line.
         (0..count)
-            .map(|at| {
-                self.send(&format!("(get-value (pc{at}))\n"))?;
+            .map(|_| {
                 let answer = self.line()?;
-                let value = answer
-                    .trim_end_matches(')')
-                    .rsplit(' ')
-                    .next()
-                    .and_then(|value| value.parse().ok());
+                let value = answer.trim_end_matches(')').rsplit(' ').next();
+                let value = value.and_then(|value| value.parse().ok());
                 value.ok_or(ReferenceError::Answer(answer))
             })
             .collect()
+    }
+
+    /// What it has used so far.
+    fn processor(&self) -> io::Result<Duration> {
+        let path = format!("/proc/{}/schedstat", self.child.id());
+        let text = std::fs::read_to_string(path)?;
+        let nanoseconds = text.split(' ').next().and_then(|word| word.parse().ok());
+        nanoseconds
+            .map(Duration::from_nanos)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    /// Whether the kernel ended it for its limit: soft and hard are the same, so it may be either signal.
+    fn is_out_of_time(&mut self) -> bool {
+        const SIGKILL: i32 = 9;
+        const SIGXCPU: i32 = 24;
+        let signal = self.child.wait().ok().and_then(|status| status.signal());
+        signal.is_some_and(|signal| signal == SIGXCPU || signal == SIGKILL)
     }
 }
 

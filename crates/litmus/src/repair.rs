@@ -13,6 +13,8 @@
 //!
 //! An added fence counts as often as it runs ([`Litmus::times`]), an added flush as often as the store that it flushes.
 //!
+//! Where the exact problem is too large, and the sequence falls into parts of the same shape, as the iterations of a loop, the change is the least of each part ([`crate::parts`]).
+//!
 //! What comes out is checked on the model, whatever made it.
 //!
 //! Deviations from the paper: stores need not all be durable, and may overwrite each other (the paper's Φ_mo forbids it); two stores that share
@@ -20,13 +22,14 @@
 
 use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::intervals::add_in_place;
 use crate::moves::moves;
 use crate::needs::{Index, Need, Order, needs};
 use crate::part::{Moving, Part};
-use crate::search::{Placed, Search, Solved, Unsolved};
+use crate::parts::{self, Shape, Stretch};
+use crate::search::{Limits, Moves, Placed, Search, Solved, Unsolved};
 use crate::verdict::violations_of;
 use crate::{Action, Litmus, Op, Property, StoreId};
 
@@ -64,6 +67,10 @@ pub enum Least {
     Disjoint,
     /// All that would cost less was looked at.
     Exact,
+    /// Nothing moves fewer stores or adds less; whether fewer flushes and fences could move was not found out in time.
+    Additions,
+    /// The least in each of these parts of the sequence, of so many different shapes. A change across parts may be smaller.
+    InParts { parts: usize, shapes: usize },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,22 +88,71 @@ pub enum NoRepair {
 }
 
 pub fn repair(litmus: &Litmus, limit: Duration) -> Result<Repair, NoRepair> {
-    let deadline = Instant::now() + limit;
-    let needs = needs(litmus);
-    let index = Index::of(litmus, &litmus.ops);
-    let order = Order::of(litmus, &index.at);
-    if let Some(circle) = order.circle() {
-        return Err(NoRepair::Circle(in_words(litmus, &circle.0)));
+    let start = Instant::now();
+    let problem = Problem::of(litmus)?;
+    if let Some((sequence, least)) = problem.simply() {
+        return finish(litmus, sequence, least);
     }
-    if violations_of(litmus, &litmus.ops).is_empty() {
-        let sequence = (0..litmus.ops.len()).map(Placed::Original).collect();
-        return finish(litmus, sequence, Least::NothingToDo);
+    let (quick, all) = (Limits::quick(start + limit), Limits::all(start + limit));
+    if let Ok((sequence, Moves::Fewest)) = problem.exactly(quick) {
+        return finish(litmus, sequence, Least::Exact);
     }
-    let pairs = contradicted(&order, &index.at).ok_or(NoRepair::TooLarge)?;
-    if pairs.is_empty()
-        && !litmus.is_weighted()
-        && let Some(added) = add_in_place(litmus, &litmus.ops, &needs)
-    {
+    // Of repeated iterations one is solved. Parts that are all different are only for when the whole cannot be solved.
+    if let Some(found) = problem.in_parts(quick, true) {
+        return Ok(found);
+    }
+    let unsolved = match problem.exactly(Limits::all(start + limit * 3 / 4)) {
+        Ok((sequence, Moves::Fewest)) => return finish(litmus, sequence, Least::Exact),
+        Ok((sequence, Moves::Some)) => return finish(litmus, sequence, Least::Additions),
+        Err(unsolved) => unsolved,
+    };
+    if let (Unsolved::TimedOut | Unsolved::TooLarge, Some(found)) = (unsolved, problem.in_parts(all, false)) {
+        return Ok(found);
+    }
+    Err(match unsolved {
+        Unsolved::TimedOut => NoRepair::TimedOut(limit),
+        Unsolved::TooLarge => NoRepair::TooLarge,
+        Unsolved::Infeasible => NoRepair::Unsolved,
+    })
+}
+
+/// A litmus, and what is known of it before anything is searched.
+struct Problem<'a> {
+    litmus: &'a Litmus,
+    needs: Vec<Need>,
+    index: Index,
+    order: Order,
+    /// Stores in the wrong order.
+    pairs: Vec<(StoreId, StoreId)>,
+}
+
+impl<'a> Problem<'a> {
+    fn of(litmus: &'a Litmus) -> Result<Problem<'a>, NoRepair> {
+        let index = Index::of(litmus, &litmus.ops);
+        let order = Order::of(litmus, &index.at);
+        if let Some(circle) = order.circle() {
+            return Err(NoRepair::Circle(in_words(litmus, &circle.0)));
+        }
+        Ok(Problem {
+            litmus,
+            needs: needs(litmus),
+            pairs: contradicted(&order, &index.at).ok_or(NoRepair::TooLarge)?,
+            index,
+            order,
+        })
+    }
+
+    /// Nothing to do, or adding in place is the least.
+    fn simply(&self) -> Option<(Vec<Placed>, Least)> {
+        let litmus = self.litmus;
+        if violations_of(litmus, &litmus.ops).is_empty() {
+            let sequence = (0..litmus.ops.len()).map(Placed::Original).collect();
+            return Some((sequence, Least::NothingToDo));
+        }
+        if !self.pairs.is_empty() || litmus.is_weighted() {
+            return None;
+        }
+        let added = add_in_place(litmus, &litmus.ops, &self.needs)?;
         let mut before: Vec<Vec<Placed>> = vec![Vec::new(); litmus.ops.len() + 1];
         for (at, thread, flush) in added.flushes {
             before[at].push(Placed::Flush(thread, flush));
@@ -109,14 +165,56 @@ pub fn repair(litmus: &Litmus, limit: Duration) -> Result<Repair, NoRepair> {
             sequence.extend(new);
             sequence.extend((at < litmus.ops.len()).then_some(Placed::Original(at)));
         }
-        return finish(litmus, sequence, Least::Disjoint);
+        Some((sequence, Least::Disjoint))
     }
-    let sequence = exactly(litmus, &needs, &index, &order, &pairs, deadline).map_err(|unsolved| match unsolved {
-        Unsolved::TimedOut => NoRepair::TimedOut(limit),
-        Unsolved::TooLarge => NoRepair::TooLarge,
-        Unsolved::Infeasible => NoRepair::Unsolved,
-    })?;
-    finish(litmus, sequence, Least::Exact)
+
+    /// One part of each shape solved, the others changed alike. With `repeated`, only if most parts are like another.
+    fn in_parts(&self, limits: Limits, repeated: bool) -> Option<Repair> {
+        let litmus = self.litmus;
+        for parts in parts::ways(litmus, &self.needs, &self.index, &self.pairs) {
+            let mut first_of: FxHashMap<Shape, usize> = FxHashMap::default();
+            let models: Vec<usize> = parts
+                .iter()
+                .enumerate()
+                .map(|(n, part)| *first_of.entry(part.shape()).or_insert(n))
+                .collect();
+            let shapes = first_of.len();
+            if repeated && shapes * 2 > parts.len() {
+                continue;
+            }
+            let solved = |n: usize| (models[n] == n).then(|| least_of(&parts[n], limits));
+            let solved: Vec<Option<Option<Vec<Placed>>>> = (0..parts.len()).map(solved).collect();
+            let change = |(part, &model): (&Stretch, &usize)| {
+                let change = solved[model].as_ref()?.as_deref()?;
+                Some(part.changed_as(&parts[model], change))
+            };
+            let Some(changed) = parts.iter().zip(&models).map(change).collect::<Option<Vec<_>>>() else {
+                continue;
+            };
+            let count = parts.len();
+            let least = Least::InParts { parts: count, shapes };
+            if let Ok(found) = finish(litmus, changed.concat(), least) {
+                return Some(found);
+            }
+        }
+        None
+    }
+}
+
+/// As [`repair`] does it for repeated iterations, whatever the size.
+#[cfg(test)]
+pub(crate) fn in_parts(litmus: &Litmus, limit: Duration) -> Option<Repair> {
+    let problem = Problem::of(litmus).ok()?;
+    problem.in_parts(Limits::all(Instant::now() + limit), true)
+}
+
+/// The least change of a part, as operations of it.
+fn least_of(part: &Stretch, limits: Limits) -> Option<Vec<Placed>> {
+    let problem = Problem::of(&part.litmus).ok()?;
+    match problem.simply() {
+        Some((sequence, _)) => Some(sequence),
+        None => problem.exactly(limits).ok().map(|(sequence, _)| sequence),
+    }
 }
 
 /// Pairs of stores that have to come in the other order than they do: (the first of them as it should be, the second).
@@ -154,39 +252,37 @@ fn contradicted(order: &Order, at: &[usize]) -> Option<Vec<(StoreId, StoreId)>> 
     Some(pairs)
 }
 
-/// Meets the needs with the least change.
-fn exactly(
-    litmus: &Litmus,
-    needs: &[Need],
-    index: &Index,
-    order: &Order,
-    pairs: &[(StoreId, StoreId)],
-    deadline: Instant,
-) -> Result<Vec<Placed>, Unsolved> {
-    let ops = &litmus.ops;
-    let moving = Moving::of(order, pairs);
-    let may_move: FxHashSet<StoreId> = moving.movable.iter().map(|&(store, _)| store).collect();
-    let asks = |need: &&Need| {
-        index.served_by(litmus, ops, need).is_none()
-            || may_move.contains(&need.store)
-            || need.until.is_some_and(|until| may_move.contains(&until))
-    };
-    let mut active: FxHashSet<Need> = needs.iter().filter(asks).copied().collect();
-    let threads: Vec<u32> = index.at.iter().map(|&at| ops[at].thread).collect();
-    loop {
-        let part = Part::of(litmus, needs, &active, index, &moving);
-        let wanted: Vec<Need> = needs.iter().filter(|need| active.contains(need)).copied().collect();
-        let solved = Search::new(litmus, &part, &wanted, &threads, deadline)?.solve()?;
-        let sequence = spread(litmus, solved);
-        let new_ops = operations(litmus, &sequence);
-        let new_index = Index::of(litmus, &new_ops);
-        let broken = needs
-            .iter()
-            .filter(|need| new_index.served_by(litmus, &new_ops, need).is_none());
-        let known = active.len();
-        active.extend(broken);
-        if active.len() == known {
-            return Ok(sequence);
+impl Problem<'_> {
+    /// Meets the needs with the least change.
+    fn exactly(&self, limits: Limits) -> Result<(Vec<Placed>, Moves), Unsolved> {
+        let Problem {
+            litmus, needs, index, ..
+        } = self;
+        let ops = &litmus.ops;
+        let moving = Moving::of(&self.order, &self.pairs);
+        let may_move: FxHashSet<StoreId> = moving.movable.iter().map(|&(store, _)| store).collect();
+        let asks = |need: &&Need| {
+            index.served_by(litmus, ops, need).is_none()
+                || may_move.contains(&need.store)
+                || need.until.is_some_and(|until| may_move.contains(&until))
+        };
+        let mut active: FxHashSet<Need> = needs.iter().filter(asks).copied().collect();
+        let threads: Vec<u32> = index.at.iter().map(|&at| ops[at].thread).collect();
+        loop {
+            let part = Part::of(litmus, needs, &active, index, &moving);
+            let wanted: Vec<Need> = needs.iter().filter(|need| active.contains(need)).copied().collect();
+            let solved = Search::new(litmus, &part, &wanted, &threads, limits)?.solve()?;
+            let sequence = spread(litmus, solved.sequence);
+            let new_ops = operations(litmus, &sequence);
+            let new_index = Index::of(litmus, &new_ops);
+            let broken = needs
+                .iter()
+                .filter(|need| new_index.served_by(litmus, &new_ops, need).is_none());
+            let known = active.len();
+            active.extend(broken);
+            if active.len() == known {
+                return Ok((sequence, solved.moves));
+            }
         }
     }
 }

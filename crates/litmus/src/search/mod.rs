@@ -11,6 +11,7 @@
 //! The cost grows along the way: as many fences and flushes as the sequence has more than the original had are added, and what is taken out
 //! is moved. First the fewest additions are sought, where all that exists is free to be anywhere, then the fewest moves with that many.
 
+mod bounds;
 mod run;
 
 use std::cmp::Reverse;
@@ -22,6 +23,56 @@ use self::run::{Did, Run};
 use crate::needs::Need;
 use crate::part::{Part, Step};
 use crate::{Action, Flush, Litmus, StoreId, StoreKind};
+
+/// Most operations of the problem: some of what is done before the search grows with their square.
+const MOST_STEPS: usize = 4_000;
+
+/// What a search may take.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    pub deadline: Instant,
+    /// Bytes of the beginnings looked at.
+    memory: usize,
+    /// Whether to look for any sequence before the best one, to have something in the end.
+    first_any: bool,
+}
+
+impl Limits {
+    pub fn all(deadline: Instant) -> Limits {
+        Limits {
+            deadline,
+            memory: 2_000_000_000,
+            first_any: true,
+        }
+    }
+
+    /// What a search takes that comes to its end soon: some tenths of a second. It does not depend on the machine, so that the result does not.
+    pub fn quick(deadline: Instant) -> Limits {
+        Limits {
+            deadline,
+            memory: 20_000_000,
+            first_any: false,
+        }
+    }
+
+    /// What is left, but for something to go on with.
+    fn most(self) -> Limits {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        Limits {
+            deadline: self.deadline - left / 8,
+            ..self
+        }
+    }
+
+    /// So much of the time that is left.
+    fn part_of(self, parts: u32) -> Limits {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        Limits {
+            deadline: self.deadline - left + left / parts,
+            ..self
+        }
+    }
+}
 
 /// Most threads: a bit each, twice.
 const MOST_THREADS: usize = 31;
@@ -48,6 +99,20 @@ pub struct Solved {
     pub placed: Placed,
     /// All of the original before this index that is no part of the problem comes before it.
     pub after_rest: Option<usize>,
+}
+
+/// A sequence with the fewest stores moved and the fewest additions.
+pub struct Solution {
+    pub sequence: Vec<Solved>,
+    pub moves: Moves,
+}
+
+/// Flushes and fences moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moves {
+    Fewest,
+    /// Whether fewer would do was not found out within the limits.
+    Some,
 }
 
 /// The part of a store in a line that has to be made persistent.
@@ -116,7 +181,7 @@ pub struct Search<'a> {
     classes: Vec<Class>,
     /// Of each thread of the problem: its number, its fences, and those that may be taken from elsewhere.
     threads: Vec<(u32, usize, Vec<usize>)>,
-    deadline: Instant,
+    limits: Limits,
 }
 
 impl<'a> Search<'a> {
@@ -125,8 +190,11 @@ impl<'a> Search<'a> {
         part: &Part,
         needs: &[Need],
         threads: &[u32],
-        deadline: Instant,
+        limits: Limits,
     ) -> Result<Search<'a>, Unsolved> {
+        if part.steps.len() > MOST_STEPS {
+            return Err(Unsolved::TooLarge);
+        }
         let mut search = Search {
             litmus,
             pieces: Vec::new(),
@@ -137,7 +205,7 @@ impl<'a> Search<'a> {
             at_end: Vec::new(),
             classes: Vec::new(),
             threads: Vec::new(),
-            deadline,
+            limits,
         };
         for need in needs {
             let thread = search.thread(threads[need.store]);
@@ -312,12 +380,25 @@ impl<'a> Search<'a> {
     }
 
     /// The least sequence.
-    pub fn solve(&self) -> Result<Vec<Solved>, Unsolved> {
+    pub fn solve(&self) -> Result<Solution, Unsolved> {
         let weighted = self.litmus.is_weighted();
         // Where all that exists is free to be anywhere, it need not be looked at one by one; unless it matters where new fences are.
-        let (least, _) = Run::new(self, weighted, None).best()?;
-        let (_, path) = Run::new(self, true, Some(least)).best()?;
-        Ok(self.sequence(&path))
+        let (least, _) = Run::new(self, weighted, None).best(self.limits, u32::MAX)?;
+        let run = Run::new(self, true, Some(least));
+        // Some sequence with so few additions, if one is found soon; then whether one moves less.
+        let any = match self.limits.first_any {
+            true => run.any(self.limits.part_of(8)).ok(),
+            false => None,
+        };
+        let less_than = any.as_ref().map_or(u32::MAX, |&(moved, _)| moved);
+        let (path, moves) = match (run.best(self.limits.most(), less_than), any) {
+            (Ok((_, path)), _) => (path, Moves::Fewest),
+            (Err(Unsolved::Infeasible), Some((_, any))) => (any, Moves::Fewest),
+            (Err(Unsolved::TimedOut | Unsolved::TooLarge), Some((_, any))) => (any, Moves::Some),
+            (Err(unsolved), None) => return Err(unsolved),
+        };
+        let sequence = self.sequence(&path);
+        Ok(Solution { sequence, moves })
     }
 
     /// For each of these pieces and the end: how often a new fence that lies after the piece before it runs at least, and before which operation.

@@ -6,10 +6,8 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::{Piece, Search, Unsolved};
-
-/// Most beginnings looked at: what they take is a few gigabytes at worst.
-const MOST: usize = 3_000_000;
+use super::bounds::Bounds;
+use super::{Limits, Piece, Search, Unsolved};
 
 // States of a movable store.
 const AHEAD: u8 = 0;
@@ -18,8 +16,8 @@ const LEFT: u8 = 2;
 const PASSED: u8 = 3;
 
 // States of an entry: not placed, served, or placed with a bit for each thread that has fenced since, and one for each that has flushed.
-const UNPLACED: u64 = 0;
-const SERVED: u64 = u64::MAX;
+pub(super) const UNPLACED: u64 = 0;
+pub(super) const SERVED: u64 = u64::MAX;
 const PLACED: u64 = 1 << 63;
 
 fn fenced(thread: usize) -> u64 {
@@ -28,6 +26,16 @@ fn fenced(thread: usize) -> u64 {
 
 fn pending(thread: usize) -> u64 {
     1 << (32 + thread)
+}
+
+/// Whether a flush of it is still to come, where it is not served.
+pub(super) fn is_unflushed(entry: u64) -> bool {
+    (entry & !PLACED) >> 32 == 0
+}
+
+/// Whether a fence after it is still to come, where it is not served: if there was one, a flush may yet be put before that.
+pub(super) fn is_unfenced(entry: u64) -> bool {
+    entry as u32 == 0
 }
 
 fn is_open(entry: u64) -> bool {
@@ -87,6 +95,7 @@ pub struct Run<'a> {
     gaps: Vec<(u32, usize)>,
     /// Whether something has to be served before the store.
     until: Vec<bool>,
+    bounds: Bounds,
 }
 
 impl<'a> Run<'a> {
@@ -123,21 +132,34 @@ impl<'a> Run<'a> {
             ahead,
             gaps,
             until,
+            bounds: Bounds::of(search),
         }
     }
 
-    /// Best first.
-    pub fn best(&self) -> Result<(Cost, Vec<Did>), Unsolved> {
+    /// Any sequence within the limit, the longest beginning first, and what it moves.
+    pub fn any(&self, limits: Limits) -> Result<(u32, Vec<Did>), Unsolved> {
+        let (last, path) = self.search(limits, true, u32::MAX)?;
+        Ok((self.spent(&last).moved, path))
+    }
+
+    /// The best sequence of those that move less than that.
+    pub fn best(&self, limits: Limits, less_than: u32) -> Result<(Cost, Vec<Did>), Unsolved> {
+        let (last, path) = self.search(limits, false, less_than)?;
+        Ok((self.cost(&last), path))
+    }
+
+    fn search(&self, limits: Limits, longest_first: bool, less_than: u32) -> Result<(Label, Vec<Did>), Unsolved> {
         let mut done: Vec<(usize, Vec<Did>)> = Vec::new();
         let mut heap = BinaryHeap::new();
         let mut known: FxHashMap<State, Vec<Spent>> = FxHashMap::default();
         let mut count = 0;
+        let most = limits.memory / self.bytes();
         heap.push(Waiting {
             rank: (Reverse([0; 2]), 0, Reverse(0)),
             label: self.first(),
         });
         while let Some(Waiting { mut label, .. }) = heap.pop() {
-            if done.len().is_multiple_of(64) && Instant::now() > self.search.deadline {
+            if done.len().is_multiple_of(64) && Instant::now() > limits.deadline {
                 return Err(Unsolved::TimedOut);
             }
             let spent = self.spent(&label);
@@ -148,27 +170,31 @@ impl<'a> Run<'a> {
             done.push((label.parent, std::mem::take(&mut label.did)));
             label.parent = done.len() - 1;
             if label.state.next as usize > self.pieces.len() {
-                return Ok((self.cost(&label), path(&done)));
+                return Ok((label, path(&done)));
             }
             for mut next in self.expand(&label) {
-                let cost = self.cost(&next);
+                let cost = self.bound(&next);
                 if self.limit.is_some_and(|limit| cost[0] > limit[0] || cost[1] > limit[1]) {
                     continue;
                 }
                 self.forget(&mut next);
                 let spent = self.spent(&next);
+                if spent.moved >= less_than {
+                    continue;
+                }
                 let all = known.entry(next.state.clone()).or_default();
                 if all.iter().any(|other| other.is_at_most(&spent)) {
                     continue;
                 }
                 all.retain(|other| !spent.is_at_most(other));
                 let order = match self.limit {
+                    _ if longest_first => [u32::MAX - next.state.next, spent.moved],
                     None => cost,
                     Some(_) => [spent.moved, 0],
                 };
                 all.push(spent);
                 count += 1;
-                if count > MOST {
+                if count > most {
                     return Err(Unsolved::TooLarge);
                 }
                 heap.push(Waiting {
@@ -178,6 +204,14 @@ impl<'a> Run<'a> {
             }
         }
         Err(Unsolved::Infeasible)
+    }
+
+    /// What a beginning takes, about: its state is in the heap and among those known.
+    fn bytes(&self) -> usize {
+        let search = self.search;
+        let state = 8 * search.entries.len() + search.movable.len() + 2 * search.budgets.len();
+        let counts = 4 * (search.threads.len() + search.classes.len());
+        2 * (state + counts) + 400
     }
 
     fn first(&self) -> Label {
@@ -197,24 +231,41 @@ impl<'a> Run<'a> {
     }
 
     fn cost(&self, label: &Label) -> Cost {
-        let (fences, flushes) = label.counts.split_at(self.search.threads.len());
+        self.cost_of(&label.counts, label.extra)
+    }
+
+    fn cost_of(&self, counts: &[u32], extra: u32) -> Cost {
+        let (fences, flushes) = counts.split_at(self.search.threads.len());
         let fences = fences.iter().zip(&self.search.threads);
         let added = fences.map(|(count, (_, existing, spare))| count.saturating_sub((existing + spare.len()) as u32));
         let flushes = flushes.iter().zip(&self.search.classes);
         let flushed =
             flushes.map(|(count, class)| count.saturating_sub(class.existing as u32).saturating_mul(class.weight));
         [
-            added.sum::<u32>().saturating_add(label.extra),
+            added.sum::<u32>().saturating_add(extra),
             flushed.fold(0, u32::saturating_add),
         ]
+    }
+
+    /// What it will have cost at least in the end.
+    fn bound(&self, label: &Label) -> Cost {
+        let mut least = label.counts.clone();
+        self.bounds.add(&label.state.entries, &mut least);
+        self.cost_of(&least, label.extra)
     }
 
     fn spent(&self, label: &Label) -> Spent {
         let fences = label.counts.iter().zip(&self.search.threads);
         let from_elsewhere =
             fences.map(|(count, (_, existing, spare))| count.saturating_sub(*existing as u32).min(spare.len() as u32));
+        let (fences, flushes) = label.counts.split_at(self.search.threads.len());
+        let flushes = flushes.iter().zip(&self.search.classes);
         Spent {
-            counts: label.counts.clone(),
+            fences: fences.to_vec(),
+            added: self.cost(label)[1],
+            unused: flushes
+                .map(|(count, class)| (class.existing as u32).saturating_sub(*count))
+                .collect(),
             // Where they are free, moves make no difference.
             moved: self.limit.map_or(0, |_| label.moved + from_elsewhere.sum::<u32>()),
             extra: label.extra,
@@ -516,10 +567,15 @@ impl Label {
     }
 }
 
-/// What a beginning has cost; less of everything is better.
+/// What a beginning has cost, and has left; less of the one and more of the other is better.
 #[derive(PartialEq, Eq)]
 struct Spent {
-    counts: Vec<u32>,
+    /// Of each thread.
+    fences: Vec<u32>,
+    /// Flushes added, of whatever class: what matters later is only how many there are, and which are left.
+    added: u32,
+    /// Of each class, flushes of the original that were neither kept nor used yet, as far as they can be.
+    unused: Vec<u32>,
     moved: u32,
     extra: u32,
 }
@@ -528,7 +584,9 @@ impl Spent {
     fn is_at_most(&self, other: &Spent) -> bool {
         self.moved <= other.moved
             && self.extra <= other.extra
-            && self.counts.iter().zip(&other.counts).all(|(own, other)| own <= other)
+            && self.added <= other.added
+            && self.fences.iter().zip(&other.fences).all(|(own, other)| own <= other)
+            && self.unused.iter().zip(&other.unused).all(|(own, other)| own >= other)
     }
 }
 

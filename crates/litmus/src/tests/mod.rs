@@ -1,5 +1,6 @@
 //! Verdicts and repairs against slow references.
 
+mod parts;
 mod reference;
 
 use std::time::Duration;

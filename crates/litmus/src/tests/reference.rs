@@ -105,7 +105,11 @@ fn blocking_clauses_may_block_the_only_repair_of_figure_8() {
 #[test]
 fn with_signed_pairs_figure_8_is_repaired() {
     let litmus = parse(FIGURE_8);
-    let outcome = Reference::of(&litmus).unwrap().repair(Blocking::Signed, LIMIT).unwrap();
+    let outcome = Reference::of(&litmus)
+        .unwrap()
+        .repair(Blocking::Signed, LIMIT)
+        .unwrap()
+        .outcome;
     let Outcome::Repaired(order) = outcome else {
         panic!("{outcome:?}")
     };
@@ -122,7 +126,7 @@ fn the_encoding_agrees_on_the_shortest_rows() {
         let Some(reference) = Reference::of(&extended) else {
             continue;
         };
-        let outcome = reference.repair(Blocking::Signed, LIMIT).unwrap();
+        let outcome = reference.repair(Blocking::Signed, LIMIT).unwrap().outcome;
         let Outcome::Repaired(order) = outcome else {
             panic!("{}: {outcome:?}", row.name)
         };

@@ -145,10 +145,27 @@ fn summary(repair: &Repair) -> String {
         .collect();
     let why = match repair.least {
         Least::NothingToDo => return "# all properties hold\n".to_owned(),
-        Least::Disjoint => "as many spans between stores are disjoint, and each needs one of its own",
-        Least::Exact => "a search through all that would change less found nothing",
+        Least::Disjoint => {
+            "the least change: as many spans between stores are disjoint, and each needs one of its own".to_owned()
+        }
+        Least::Exact => "the least change: a search through all that would change less found nothing".to_owned(),
+        Least::Additions => {
+            "nothing less can be added, and no fewer stores moved; whether fewer flushes and fences could \
+            move was not found out in time"
+                .to_owned()
+        }
+        Least::InParts { parts, shapes } => {
+            let alike = match shapes {
+                1 => "all alike".to_owned(),
+                shapes => format!("{shapes} of them different"),
+            };
+            format!(
+                "the least change in each of {parts} iterations, {alike}, if each is to be persistent by its end; \
+                 a change across them may be smaller"
+            )
+        }
     };
-    format!("# {}\n# the least change: {why}\n", changes.join(", "))
+    format!("# {}\n# {why}\n", changes.join(", "))
 }
 
 #[derive(Serialize)]
