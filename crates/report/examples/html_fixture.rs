@@ -60,7 +60,7 @@ fn main() {
     }
 }
 
-fn write_all(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
+pub fn write_all(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(folder.join("src"))?;
     std::fs::write(folder.join("src/list.c"), LIST_C)?;
     std::fs::write(folder.join("src/pm.h"), PM_H)?;

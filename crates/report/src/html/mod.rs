@@ -18,9 +18,12 @@ const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = concat!(
     include_str!("page/base.js"),
     include_str!("page/source.js"),
+    include_str!("page/steps.js"),
     include_str!("page/timeline.js"),
+    include_str!("page/stepper.js"),
     include_str!("page/graph.js"),
     include_str!("page/charts.js"),
+    include_str!("page/details.js"),
     include_str!("page/findings.js"),
     include_str!("page/script.js"),
 );

@@ -32,7 +32,8 @@ const times = (count) => (count === 1 ? "once" : `${number(count)} times`);
 const hex = (value) => `0x${value.toString(16)}`;
 const lastPart = (path) => path.slice(path.lastIndexOf("/") + 1);
 const text = (id) => page.texts[id];
-const sentence = (words) => (words ? words[0].toUpperCase() + words.slice(1) + (/[.!?:…]$/.test(words) ? "" : ".") : "");
+const sentence = (words) =>
+  words ? words[0].toUpperCase() + words.slice(1) + (/[.!?:…]$/.test(words) ? "" : ".") : "";
 
 /** "8 bytes at offset 0x88 of pool.pm" */
 function range(pm) {
@@ -44,7 +45,7 @@ function range(pm) {
 function position(frame) {
   if (frame.file != null) return page.files[frame.file].path + (frame.line ? `:${frame.line}` : "");
   if (frame.module != null) return `${lastPart(page.modules[frame.module])}+0x${frame.address}`;
-  return frame.address ? `0x${frame.address}` : "";
+  return frame.address && frame.address !== "0" ? `0x${frame.address}` : "";
 }
 
 /** "insert, src/list.c:17" */
@@ -72,14 +73,21 @@ function withCode(words) {
 
 /** Word, shape and colour: none of them alone. */
 const SEVERITIES = {
-  error: { order: 0, shape: "M8 0a8 8 0 1 0 0 16A8 8 0 0 0 8 0ZM4.5 3.4 8 6.9l3.5-3.5 1.1 1.1L9.1 8l3.5 3.5-1.1 1.1L8 9.1l-3.5 3.5-1.1-1.1L6.9 8 3.4 4.5Z" },
+  error: {
+    order: 0,
+    shape:
+      "M8 0a8 8 0 1 0 0 16A8 8 0 0 0 8 0ZM4.5 3.4 8 6.9l3.5-3.5 1.1 1.1L9.1 8l3.5 3.5-1.1 1.1L8 9.1l-3.5 3.5-1.1-1.1L6.9 8 3.4 4.5Z",
+  },
   warning: { order: 1, shape: "M8 0 16 15.5H0ZM7.2 5v5h1.6V5Zm0 6.4V13h1.6v-1.6Z" },
   note: { order: 2, shape: "M1 1h14v14H1Zm6.2 6v5h1.6V7Zm0-3v1.7h1.6V4Z" },
 };
 
 function severity(name, unseen = false) {
-  const shape = svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" },
-    svg("path", { d: SEVERITIES[name].shape, "fill-rule": "evenodd" }));
+  const shape = svg(
+    "svg",
+    { viewBox: "0 0 16 16", "aria-hidden": "true" },
+    svg("path", { d: SEVERITIES[name].shape, "fill-rule": "evenodd" }),
+  );
   return h("span", { class: `severity ${name}` }, shape, h("span", { class: unseen ? "unseen" : null }, name));
 }
 

@@ -8,33 +8,61 @@ const SHOWN_AT_FIRST = 100;
 function entries() {
   const all = [];
   const places = new Map();
-  page.runs.forEach((run, runIndex) => (run.findings ?? []).forEach((finding, index) => {
-    const frame = page.frames[page.stacks[finding.stack]?.[0]];
-    const place = finding.file != null ? `${finding.file}:${finding.line}` : frame ? `${frame.module}+${frame.address}` : "";
-    const key = finding.crash ? `${runIndex} ${index}` : [runIndex, finding.kind, finding.severity, Boolean(finding.known), place].join(" ");
-    const entry = places.get(key);
-    if (entry) {
-      entry.findings.push(finding);
-      entry.count += finding.count;
-      return;
-    }
-    const { kind, severity, message, known = false, file, line } = finding;
-    const path = file != null ? page.files[file].path : frame?.module != null ? page.modules[frame.module] : "unknown place";
-    places.set(key, { run, runIndex, kind, severity, message, known, path, line, first: finding, findings: [finding], count: finding.count });
-    all.push(places.get(key));
-  }));
+  page.runs.forEach((run, runIndex) =>
+    (run.findings ?? []).forEach((finding, index) => {
+      const frame = page.frames[page.stacks[finding.stack]?.[0]];
+      const place =
+        finding.file != null ? `${finding.file}:${finding.line}` : frame ? `${frame.module}+${frame.address}` : "";
+      const key = finding.crash
+        ? `${runIndex} ${index}`
+        : [runIndex, finding.kind, finding.severity, Boolean(finding.known), place].join(" ");
+      const entry = places.get(key);
+      if (entry) {
+        entry.findings.push(finding);
+        entry.count += finding.count;
+        return;
+      }
+      const { kind, severity, message, known = false, file, line } = finding;
+      const path =
+        file != null ? page.files[file].path : frame?.module != null ? page.modules[frame.module] : "unknown place";
+      places.set(key, {
+        run,
+        runIndex,
+        kind,
+        severity,
+        message,
+        known,
+        path,
+        line,
+        first: finding,
+        findings: [finding],
+        count: finding.count,
+      });
+      all.push(places.get(key));
+    }),
+  );
   all.forEach((entry, index) => (entry.number = index + 1));
   return all;
 }
 
 /** What a search looks at. */
 function haystack(entry) {
-  entry.words ??= entry.findings.flatMap((finding) => [
-    `#${entry.number}`, finding.kind, finding.severity, finding.message, entry.path, finding.function, entry.run.name,
-    finding.pm && page.pm_files[finding.pm.file],
-    ...(finding.notes ?? []).map(text),
-    ...(page.stacks[finding.stack] ?? []).flatMap((id) => [page.frames[id].function, position(page.frames[id])]),
-  ]).filter(Boolean).join("\n").toLowerCase();
+  entry.words ??= entry.findings
+    .flatMap((finding) => [
+      `#${entry.number}`,
+      finding.kind,
+      finding.severity,
+      finding.message,
+      entry.path,
+      finding.function,
+      entry.run.name,
+      finding.pm && page.pm_files[finding.pm.file],
+      ...(finding.notes ?? []).map(text),
+      ...(page.stacks[finding.stack] ?? []).flatMap((id) => [page.frames[id].function, position(page.frames[id])]),
+    ])
+    .filter(Boolean)
+    .join("\n")
+    .toLowerCase();
   return entry.words;
 }
 
@@ -54,27 +82,83 @@ function findingsSection(all) {
     return [h("label", {}, label, control), control];
   };
   const distinct = (value) => [...new Set(all.map(value))].sort();
-  const search = h("input", { type: "search", id: "search", oninput: () => refresh(), autocomplete: "off", spellcheck: "false" });
-  const [severityLabel, severities] = select("Severity", "filter-severity", h("option", { value: "" }, "All"), options(Object.keys(SEVERITIES).filter((name) => all.some((entry) => entry.severity === name))));
-  const [kindLabel, kinds] = select("Kind", "filter-kind", h("option", { value: "" }, "All"), options(distinct((entry) => entry.kind)));
-  const [fileLabel, files] = select("File", "filter-file", h("option", { value: "" }, "All"), options(distinct((entry) => entry.path)));
-  const [knownLabel, known] = select("Baseline", "filter-known", h("option", { value: "" }, "All"), h("option", { value: "new" }, "New"), h("option", { value: "known" }, "Known"));
-  const [runLabel, runs] = select("Run", "filter-run", h("option", { value: "" }, "All"), page.runs.map((run, index) => h("option", { value: index }, run.name)));
-  const [sortLabel, sorts] = select("Sort by", "sort", options(Object.keys(SORTS), (key) => SORTS[key][0]));
-  const reset = h("button", { type: "reset" }, "Reset");
+  const search = h("input", {
+    type: "search",
+    id: "search",
+    oninput: () => refresh(),
+    autocomplete: "off",
+    spellcheck: "false",
+  });
+  const [severityLabel, severities] = select(
+    "Severity",
+    "filter-severity",
+    h("option", { value: "" }, "All"),
+    options(Object.keys(SEVERITIES).filter((name) => all.some((entry) => entry.severity === name))),
+  );
+  const [kindLabel, kinds] = select(
+    "Kind",
+    "filter-kind",
+    h("option", { value: "" }, "All"),
+    options(distinct((entry) => entry.kind)),
+  );
+  const [fileLabel, files] = select(
+    "File",
+    "filter-file",
+    h("option", { value: "" }, "All"),
+    options(distinct((entry) => entry.path)),
+  );
+  const [knownLabel, known] = select(
+    "Baseline",
+    "filter-known",
+    h("option", { value: "" }, "All"),
+    h("option", { value: "new" }, "New"),
+    h("option", { value: "known" }, "Known"),
+  );
+  const [runLabel, runs] = select(
+    "Run",
+    "filter-run",
+    h("option", { value: "" }, "All"),
+    page.runs.map((run, index) => h("option", { value: index }, run.name)),
+  );
+  const [sortLabel, sorts] = select(
+    "Sort by",
+    "sort",
+    options(Object.keys(SORTS), (key) => SORTS[key][0]),
+  );
+  const showAll = () => {
+    form.reset();
+    refresh();
+  };
+  const reset = h("button", { type: "button", class: "reset", onclick: showAll }, "Reset");
   const compared = page.runs.some((run) => run.compared) || all.some((entry) => entry.known);
-  const form = h("form", {
-    class: "tools", role: "search", "aria-label": "Findings",
-    onsubmit: (event) => event.preventDefault(),
-    onreset: () => queueMicrotask(refresh),
-  }, h("label", { class: "search" }, "Search", search), severityLabel, kindLabel, fileLabel,
-  compared ? knownLabel : null, page.runs.length > 1 ? runLabel : null, sortLabel, reset);
+  const form = h(
+    "form",
+    {
+      class: "tools",
+      role: "search",
+      "aria-label": "Findings",
+      onsubmit: (event) => event.preventDefault(),
+    },
+    h("label", { class: "search" }, "Search", search),
+    severityLabel,
+    kindLabel,
+    fileLabel,
+    compared ? knownLabel : null,
+    page.runs.length > 1 ? runLabel : null,
+    sortLabel,
+    reset,
+  );
 
   const list = h("ol", { class: "list", "aria-label": "Findings" });
   const shown = h("p", { class: "shown", role: "status" });
   const expand = h("button", { type: "button", class: "plain", onclick: () => toggleAll() });
   const more = h("button", { type: "button", class: "more", onclick: () => showMore() });
-  const empty = h("p", { class: "empty" }, "No finding matches. ", h("button", { type: "button", onclick: () => form.reset() }, "Show all"));
+  const empty = h(
+    "p",
+    { class: "empty" },
+    "No finding matches. ",
+    h("button", { type: "button", onclick: showAll }, "Show all"),
+  );
   const items = new Map();
   let matching = [];
   let limit = SHOWN_AT_FIRST;
@@ -87,17 +171,22 @@ function findingsSection(all) {
   function refresh(keepLimit) {
     if (keepLimit !== true) limit = SHOWN_AT_FIRST;
     const terms = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    matching = all.filter((entry) =>
-      (!severities.value || entry.severity === severities.value) &&
-      (!kinds.value || entry.kind === kinds.value) &&
-      (!files.value || entry.path === files.value) &&
-      (!known.value || entry.known === (known.value === "known")) &&
-      (!runs.value || entry.runIndex === Number(runs.value)) &&
-      terms.every((term) => haystack(entry).includes(term)));
+    matching = all.filter(
+      (entry) =>
+        (!severities.value || entry.severity === severities.value) &&
+        (!kinds.value || entry.kind === kinds.value) &&
+        (!files.value || entry.path === files.value) &&
+        (!known.value || entry.known === (known.value === "known")) &&
+        (!runs.value || entry.runIndex === Number(runs.value)) &&
+        terms.every((term) => haystack(entry).includes(term)),
+    );
     matching.sort(SORTS[sorts.value][1]);
     const visible = matching.slice(0, limit);
     list.replaceChildren(...visible.map((entry) => item(entry).element));
-    shown.textContent = matching.length === all.length ? plural(all.length, "finding") : `${number(matching.length)} of ${plural(all.length, "finding")}`;
+    shown.textContent =
+      matching.length === all.length
+        ? plural(all.length, "finding")
+        : `${number(matching.length)} of ${plural(all.length, "finding")}`;
     if (visible.length < matching.length) shown.textContent += `, the first ${number(visible.length)} are listed`;
     more.hidden = visible.length === matching.length;
     more.textContent = `Show ${number(Math.min(SHOWN_AT_FIRST, matching.length - visible.length))} more`;
@@ -114,7 +203,8 @@ function findingsSection(all) {
   }
 
   const visibleItems = () => matching.slice(0, limit).map(item);
-  const tellExpand = () => (expand.textContent = visibleItems().every((one) => one.isOpen()) ? "Collapse all" : "Expand all");
+  const tellExpand = () =>
+    (expand.textContent = visibleItems().every((one) => one.isOpen()) ? "Collapse all" : "Expand all");
   function toggleAll() {
     const open = !visibleItems().every((one) => one.isOpen());
     visibleItems().forEach((one) => one.toggle(open));
@@ -127,8 +217,7 @@ function findingsSection(all) {
     const entry = all[wanted - 1];
     if (!entry) return;
     if (!matching.includes(entry)) {
-      form.reset();
-      refresh();
+      showAll();
     }
     const place = matching.indexOf(entry);
     if (place >= limit) {
@@ -154,29 +243,59 @@ function findingsSection(all) {
   }
 
   refresh();
-  const section = h("section", { id: "findings", "aria-labelledby": "findings-title" },
+  const section = h(
+    "section",
+    { id: "findings", "aria-labelledby": "findings-title" },
     h("h2", { id: "findings-title", tabindex: "-1" }, "Findings"),
-    ...(all.length ? [form, h("div", { class: "above" }, shown, expand), list, more, empty] : [h("p", { class: "empty" }, "There are none.")]));
+    ...(all.length
+      ? [form, h("div", { class: "above" }, shown, expand), list, more, empty]
+      : [h("p", { class: "empty" }, "There are none.")]),
+  );
   return { section, reveal, only };
 }
 
 function findingItem(entry) {
   const id = `finding-${entry.number}`;
-  const chevron = svg("svg", { viewBox: "0 0 10 10", class: "chevron", "aria-hidden": "true" }, svg("path", { d: "m3 1 4 4-4 4" }));
-  const where = h("span", { class: "where" },
+  const chevron = svg(
+    "svg",
+    { viewBox: "0 0 10 10", class: "chevron", "aria-hidden": "true" },
+    svg("path", { d: "m3 1 4 4-4 4" }),
+  );
+  const where = h(
+    "span",
+    { class: "where" },
     h("span", { class: "kind" }, entry.kind),
     h("span", {}, entry.path + (entry.line ? `:${entry.line}` : "")),
     entry.first.function ? h("span", { class: "function" }, h("code", {}, entry.first.function)) : null,
-    page.runs.length > 1 ? h("span", {}, entry.run.name) : null);
-  const side = h("span", { class: "side" },
+    page.runs.length > 1 ? h("span", {}, entry.run.name) : null,
+  );
+  const side = h(
+    "span",
+    { class: "side" },
     entry.known ? h("span", { class: "tag" }, "known") : null,
     entry.first.repaired ? h("span", { class: "tag" }, "patch") : null,
-    entry.count > 1 ? h("span", {}, `${number(entry.count)}×`, h("span", { class: "unseen" }, " seen")) : null);
-  const button = h("button", { type: "button", "aria-expanded": "false", "aria-controls": `${id}-detail`, onclick: () => toggle() },
-    chevron, severity(entry.severity), h("span", {}, h("span", { class: "message" }, ...withCode(entry.message)), where), side);
+    entry.count > 1 ? h("span", {}, `${number(entry.count)}×`, h("span", { class: "unseen" }, " seen")) : null,
+  );
+  const button = h(
+    "button",
+    { type: "button", "aria-expanded": "false", "aria-controls": `${id}-detail`, onclick: () => toggle() },
+    chevron,
+    severity(entry.severity),
+    h("span", {}, h("span", { class: "message" }, ...withCode(entry.message)), where),
+    side,
+  );
   const detail = h("div", { class: "detail", id: `${id}-detail`, hidden: true });
-  const element = h("li", { class: "finding", id },
-    h("h3", {}, button, h("a", { class: "anchor", href: `#${id}`, "aria-label": `Link to finding ${entry.number}` }, `#${entry.number}`)), detail);
+  const element = h(
+    "li",
+    { class: "finding", id },
+    h(
+      "h3",
+      {},
+      button,
+      h("a", { class: "anchor", href: `#${id}`, "aria-label": `Link to finding ${entry.number}` }, `#${entry.number}`),
+    ),
+    detail,
+  );
   const isOpen = () => !detail.hidden;
   function toggle(open = detail.hidden) {
     detail.hidden = !open;
@@ -186,75 +305,4 @@ function findingItem(entry) {
     if (open && !detail.hasChildNodes()) details(entry, detail);
   }
   return { element, button, toggle, isOpen };
-}
-
-function details(entry, detail) {
-  const { first, run, findings } = entry;
-  const { crash } = first;
-  const kind = page.kinds[entry.kind];
-  const { figures, follow } = sources(first.marks ?? []);
-  const unreduced = crash?.unreduced;
-  const explanation = h("div", {},
-    unreduced ? null : h("p", { class: "prose" }, ...withCode(sentence(kind.why))));
-  const stack = findings.map((finding, index) => [
-    findings.length > 1 ? h("p", { class: "quiet" }, `Call path ${index + 1} of ${findings.length}, ${times(finding.count)}`) : null,
-    frames(page.stacks[finding.stack] ?? []),
-  ]);
-  const help = first.help != null ? text(first.help) : kind.help;
-  const facts = [
-    first.pm ? `It is about ${range(first.pm)}.` : null,
-    entry.count > 1 && !crash ? `It happened ${times(entry.count)}.` : null,
-    first.durable_by && !first.marks?.some((mark) => mark.roles.includes("fence") || mark.roles.includes("end")) ? sentence(text(first.durable_by.label)) : null,
-    ...(first.notes ?? []).map((note) => sentence(text(note))),
-    ...(crash?.left_out ?? []).map(sentence),
-    crash ? (unreduced ? `Failing states that were left: ${number(crash.states)}. The test ended before the crash could be reduced: all uncertain stores are named, and the kind is a guess.` : `${plural(crash.states, "tested state fails", "tested states fail")} for this reason.`) : null,
-    crash?.depth > 1 ? "It is a crash of the recovery after a crash." : null,
-    entry.known ? "The baseline has it." : null,
-  ].filter(Boolean);
-
-  detail.append(explanation, ...figures.length ? [part("In the source", ...figures)] : []);
-  if (crash?.timeline) {
-    const box = h("div", {});
-    detail.append(part("What the cache lines went through", box));
-    const { figure, begin } = timelineFigure(crash.timeline, follow);
-    box.append(...(crash.timeline.omitted ? [h("p", { class: "quiet above-picture" }, `${plural(crash.timeline.omitted, "earlier event")} of these lines ${crash.timeline.omitted === 1 ? "is" : "are"} not shown.`)] : []), figure);
-    begin();
-  }
-  if (crash) detail.append(part("What survived, and what did not", survived(crash)), part("What recovery made of it", recovery(crash.recovery)));
-  if (!unreduced && help) detail.append(part("What to do", h("p", { class: "prose help" }, ...withCode(sentence(help)))));
-  if (first.repaired && run.patch) detail.append(part("Suggested patch", diff(run.patch, entry.path)));
-  if (crash?.replay) detail.append(part("To run recovery on this state again", h("pre", { class: "output" }, crash.replay)));
-  if (crash?.graph?.nodes.length) detail.append(part("What has to persist before what", graphFigure(crash.graph, first.order ?? [])));
-  detail.append(h("div", { class: "split" },
-    part(findings.length > 1 ? "Call paths" : "Call path", ...stack.flat().filter(Boolean)),
-    facts.length ? part("Notes", h("ul", { class: "notes" }, ...facts.map((fact) => h("li", { class: "prose" }, ...withCode(fact))))) : null,
-    ...(first.related ?? []).map((related) => part(sentence(text(related.message)).replace(/\.$/, ""), frames(page.stacks[related.stack] ?? [])))));
-}
-
-function frames(stack) {
-  if (!stack.length) return h("p", { class: "quiet" }, "Unknown.");
-  return h("ol", { class: "frames" }, ...stack.map((id) => {
-    const frame = page.frames[id];
-    return h("li", {}, h("code", {}, frame.function ?? `0x${frame.address}`), h("span", { class: "quiet" }, position(frame) + (frame.inlined ? " (inlined)" : "")));
-  }));
-}
-
-function survived(crash) {
-  const store = (one) => {
-    const frame = page.frames[one.frame];
-    const code = statement(frame);
-    const data = one.data && one.data.length <= 32 ? `, bytes ${one.data.replace(/(..)(?=.)/g, "$1 ")}` : "";
-    return h("li", {}, one.operation ?? (code ? h("code", {}, code) : range(one.pm)),
-      h("small", {}, [placeOf(frame), one.operation ? null : range(one.pm) + data, one.executed ? null : "still to be stored when power failed"].filter(Boolean).join(" · ")));
-  };
-  const list = (sign, className, title, stores, none) => h("div", {},
-    h("h5", { class: className }, `${sign} ${title}`), stores.length ? h("ul", {}, ...stores.map(store)) : h("p", { class: "quiet" }, none));
-  return h("div", { class: "outcomes" },
-    list("✓", "survived", "Had persisted", crash.persisted, "Nothing of what matters here."),
-    list("✗", "lost", "Had not persisted", crash.missing, "Nothing: what was stored is there, and the program was in the middle of it."));
-}
-
-function recovery({ ended, stdout, stderr }) {
-  const output = (name, content) => (content ? [h("p", { class: "quiet" }, name), h("pre", { class: "output", tabindex: "0", "aria-label": name }, content)] : []);
-  return h("div", {}, h("p", { class: "prose" }, ...withCode(sentence(ended)), stdout || stderr ? "" : " It printed nothing."), ...output("stderr", stderr), ...output("stdout", stdout));
 }

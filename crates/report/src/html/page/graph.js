@@ -35,7 +35,10 @@ function layered(count, edges) {
   for (let sweep = 0; sweep < SWEEPS; sweep++) {
     const side = sweep % 2 ? "after" : "before";
     for (const layer of sweep % 2 ? [...layers].reverse() : layers) {
-      const weight = (vertex) => (vertex[side].length ? vertex[side].reduce((sum, other) => sum + other.place, 0) / vertex[side].length : vertex.place);
+      const weight = (vertex) =>
+        vertex[side].length
+          ? vertex[side].reduce((sum, other) => sum + other.place, 0) / vertex[side].length
+          : vertex.place;
       const weights = new Map(layer.map((vertex) => [vertex, weight(vertex)]));
       layer.sort((a, b) => weights.get(a) - weights.get(b) || a.place - b.place);
       number(layer);
@@ -64,50 +67,119 @@ function graphFigure(graph, order) {
       ? { in: [x - (NODE.width / 2) * inner - 2 * inner, y], out: [x + (NODE.width / 2) * inner, y] }
       : { in: [x, y - (NODE.height / 2) * inner - 2 * inner], out: [x, y + (NODE.height / 2) * inner] };
   };
-  const curve = (path) => path.slice(1).map((vertex, index) => {
-    const [[x1, y1], [x2, y2]] = [ends(path[index]).out, ends(vertex).in];
-    const [mx, my] = [(x1 + x2) / 2, (y1 + y2) / 2];
-    const bend = across ? `${mx} ${y1} ${mx} ${y2}` : `${x1} ${my} ${x2} ${my}`;
-    return `${index ? "L" : "M"}${x1} ${y1}C${bend} ${x2} ${y2}`;
-  }).join("");
+  const curve = (path) =>
+    path
+      .slice(1)
+      .map((vertex, index) => {
+        const [[x1, y1], [x2, y2]] = [ends(path[index]).out, ends(vertex).in];
+        const [mx, my] = [(x1 + x2) / 2, (y1 + y2) / 2];
+        const bend = across ? `${mx} ${y1} ${mx} ${y2}` : `${x1} ${my} ${x2} ${my}`;
+        return `${index ? "L" : "M"}${x1} ${y1}C${bend} ${x2} ${y2}`;
+      })
+      .join("");
   const arrow = newId("arrow");
-  const markers = ["", "wanted"].map((name) => svg("marker", { id: arrow + name, class: name, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto" }, svg("path", { d: "M0 0 8 4 0 8Z" })));
+  const markers = ["", "wanted"].map((name) =>
+    svg(
+      "marker",
+      {
+        id: arrow + name,
+        class: name,
+        viewBox: "0 0 8 8",
+        refX: 7,
+        refY: 4,
+        markerWidth: 9,
+        markerHeight: 9,
+        markerUnits: "userSpaceOnUse",
+        orient: "auto",
+      },
+      svg("path", { d: "M0 0 8 4 0 8Z" }),
+    ),
+  );
   const edges = paths.map((path) => svg("path", { d: curve(path), class: "edge", "marker-end": `url(#${arrow})` }));
-  const at = (id, outcome) => graph.nodes.findIndex((node) => node.outcome === outcome && position(page.frames[node.frame]) === position(page.frames[id]));
-  const wanted = order.map(([before, after]) => [at(before, "missing"), at(after, "persisted")])
+  const at = (id, outcomes) =>
+    graph.nodes.findIndex(
+      (node) => outcomes.includes(node.outcome) && position(page.frames[node.frame]) === position(page.frames[id]),
+    );
+  const wanted = order
+    .map(([before, after]) => [at(before, ["missing", "later"]), at(after, ["persisted"])])
     .filter(([before, after]) => before >= 0 && after >= 0 && before !== after);
-  const missing = wanted.map(([before, after]) => svg("path", { d: wantedCurve(vertices[before], vertices[after], across), class: "edge wanted", "marker-end": `url(#${arrow}wanted)` }));
+  const missing = wanted.map(([before, after]) =>
+    svg("path", {
+      d: wantedCurve(vertices[before], vertices[after], across),
+      class: "edge wanted",
+      "marker-end": `url(#${arrow}wanted)`,
+    }),
+  );
   const nodes = graph.nodes.map((node, index) => {
     const { x, y } = vertices[index];
     const frame = page.frames[node.frame];
     const sign = { missing: "✗ ", persisted: "✓ ", certain: "✓ " }[node.outcome] ?? "";
-    return svg("g", { class: `node ${node.outcome ?? ""}`, transform: `translate(${x} ${y})` },
+    return svg(
+      "g",
+      { class: `node ${node.outcome ?? ""}`, transform: `translate(${x} ${y})` },
       svg("title", {}, `${nodeName(graph, node)}, ${placeOf(frame)}, ${range(node.pm)}`),
       svg("rect", { width: NODE.width, height: NODE.height, rx: 5 }),
-      svg("text", { x: 10, y: 19, class: "strong" }, sign + cut(nodeName(graph, node), 25)),
-      svg("text", { x: 10, y: 36, class: "small" }, cut(position(frame), 29)));
+      svg("text", { x: 10, y: 19, class: "strong" }, sign + cut(nodeName(graph, node), sign ? 22 : 24)),
+      svg("text", { x: 10, y: 36, class: "small" }, cut(nodePlace(graph, node), 29)),
+    );
   });
-  const picture = svg("svg", { width, height: height + (wanted.length && across ? 24 : 0), class: "graph", role: "img", "aria-label": "Persistence graph; its text is below" },
-    svg("defs", {}, ...markers), ...edges, ...missing, ...nodes);
-  const told = (from, to, words) => h("li", {}, `${nodeName(graph, graph.nodes[from])} (${position(page.frames[graph.nodes[from].frame])}) ${words} ${nodeName(graph, graph.nodes[to])} (${position(page.frames[graph.nodes[to].frame])})`);
-  const list = [...graph.edges.map(([from, to]) => told(from, to, "persists before")), ...wanted.map(([from, to]) => told(from, to, "has to persist before, and does not,"))];
-  const of = graph.types.filter(Boolean).map((type) => `\`${type}\``).join(" and ");
+  const picture = svg(
+    "svg",
+    {
+      width,
+      height: height + (wanted.length && across ? 24 : 0),
+      class: "graph",
+      role: "img",
+      "aria-label": "Persistence graph; its text is below",
+    },
+    svg("defs", {}, ...markers),
+    ...edges,
+    ...missing,
+    ...nodes,
+  );
+  const told = (from, to, words) =>
+    h(
+      "li",
+      {},
+      `${nodeName(graph, graph.nodes[from])} (${position(page.frames[graph.nodes[from].frame])}) ${words} ${nodeName(graph, graph.nodes[to])} (${position(page.frames[graph.nodes[to].frame])})`,
+    );
+  const list = [
+    ...graph.edges.map(([from, to]) => told(from, to, "persists before")),
+    ...wanted.map(([from, to]) => told(from, to, "has to persist before, and does not,")),
+  ];
+  const of = graph.types
+    .filter(Boolean)
+    .map((type) => `\`${type}\``)
+    .join(" and ");
   const like = graph.represents > 1 ? ` ${number(graph.represents)} updates of this run are like it.` : "";
-  return h("figure", { class: "picture" },
-    h("figcaption", { class: "caption" }, ...withCode(`An arrow means: persists before, whatever happens. Two stores without a path between them can persist in any order.${of ? ` The update is one of ${of}.` : ""}${like}`),
-      wanted.length ? " The dashed arrow is the order that recovery relies on and nothing enforces." : ""),
+  return h(
+    "figure",
+    { class: "picture" },
+    h(
+      "figcaption",
+      { class: "caption" },
+      ...withCode(
+        `An arrow means: persists before, whatever happens. Two stores without a path between them can persist in any order.${of ? ` The update is one of ${of}.` : ""}${like}`,
+      ),
+      wanted.length ? " The dashed arrow is the order that recovery relies on and nothing enforces." : "",
+    ),
     scrolling("Persistence graph", picture),
-    h("details", { class: "as-text" }, h("summary", {}, "The graph as text"),
-      list.length ? h("ul", { class: "notes" }, ...list) : h("p", {}, "No store has to persist before another.")));
+    h(
+      "details",
+      { class: "as-text" },
+      h("summary", {}, "The graph as text"),
+      list.length ? h("ul", { class: "notes" }, ...list) : h("p", {}, "No store has to persist before another."),
+    ),
+  );
 }
 
-/** Around the nodes between: left of a layer, else below or right of all. */
+/** Around the nodes between: left of them, below or right. */
 function wantedCurve(from, to, across) {
   const [middle, center] = [NODE.height / 2, NODE.width / 2];
   if (across && from.layer === to.layer) {
     return `M${from.x} ${from.y + middle}C${from.x - 46} ${from.y + middle} ${to.x - 46} ${to.y + middle} ${to.x - 2} ${to.y + middle}`;
   }
-  if (across) {
+  if (across || from.layer === to.layer) {
     const low = Math.max(from.y, to.y) + NODE.height + 34;
     return `M${from.x + center} ${from.y + NODE.height}C${from.x + center} ${low} ${to.x + center} ${low} ${to.x + center} ${to.y + NODE.height + 2}`;
   }
@@ -116,4 +188,10 @@ function wantedCurve(from, to, across) {
 }
 
 const nodeName = (graph, node) => (graph.types.length > 1 ? `${graph.types[node.of]}.${node.field}` : node.field);
+/** Where, and which bytes; the place only if it is not the name already. */
+function nodePlace(graph, node) {
+  const place = position(page.frames[node.frame]);
+  const at = `${hex(node.pm.offset)}`;
+  return node.field === place ? `${plural(node.pm.length, "byte")} at ${at}` : `${place} · ${at}`;
+}
 const cut = (words, length) => (words.length > length ? `…${words.slice(words.length - length + 1)}` : words);

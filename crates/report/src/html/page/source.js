@@ -1,14 +1,17 @@
 // Source excerpts: a tokenizer for C and C++ that is good enough to colour lines, and the marks of a finding in place.
 
 const KEYWORDS = new Set(
-  ("alignas alignof and asm auto break case catch class co_await co_return co_yield concept const consteval constexpr " +
+  (
+    "alignas alignof and asm auto break case catch class co_await co_return co_yield concept const consteval constexpr " +
     "constinit const_cast continue decltype default delete do dynamic_cast else enum explicit export extern false for " +
     "friend goto if inline mutable namespace new noexcept not nullptr operator or private protected public register " +
     "reinterpret_cast requires restrict return sizeof static static_assert static_cast struct switch template this " +
-    "thread_local throw true try typedef typeid typename union using virtual volatile while NULL _Atomic _Static_assert")
-    .split(" "));
+    "thread_local throw true try typedef typeid typename union using virtual volatile while NULL _Atomic _Static_assert"
+  ).split(" "),
+);
 const TYPES = new Set(
-  "void bool char short int long float double signed unsigned wchar_t PMEMobjpool PMEMoid PMEMmutex FILE".split(" "));
+  "void bool char short int long float double signed unsigned wchar_t PMEMobjpool PMEMoid PMEMmutex FILE".split(" "),
+);
 const TOKEN = new RegExp(
   [
     String.raw`(?<comment>\/\/.*|\/\*.*?(?:\*\/|$))`,
@@ -16,13 +19,16 @@ const TOKEN = new RegExp(
     String.raw`(?<number>\b(?:0[xX][\da-fA-F']+|0[bB][01']+|\d[\d']*(?:\.\d*)?(?:[eE][+-]?\d+)?)[uUlLfFzZ]*)`,
     String.raw`(?<word>[A-Za-z_]\w*)`,
   ].join("|"),
-  "g");
+  "g",
+);
 
 /** The lines of an excerpt as lists of [class, text]; comments go on from line to line. */
 function tokenized(lines) {
   // An excerpt may begin within a comment: then its end comes before any beginning.
   const end = lines.findIndex((line) => line.includes("*/"));
-  let comment = end >= 0 && !lines.slice(0, end).some((line) => line.includes("/*")) &&
+  let comment =
+    end >= 0 &&
+    !lines.slice(0, end).some((line) => line.includes("/*")) &&
     !(lines[end].includes("/*") && lines[end].indexOf("/*") < lines[end].indexOf("*/"));
   return lines.map((line) => {
     const tokens = [];
@@ -67,13 +73,19 @@ function coloured(tokens, marked, className) {
   const inside = [];
   let at = 0;
   for (const [kind, value] of tokens) {
-    for (const [start, end, target] of [[0, from, outside[0]], [from, to, inside], [to, Infinity, outside[1]]]) {
+    for (const [start, end, target] of [
+      [0, from, outside[0]],
+      [from, to, inside],
+      [to, Infinity, outside[1]],
+    ]) {
       const piece = value.slice(Math.max(0, start - at), Math.max(0, end - at));
       if (piece) target.push(kind ? h("span", { class: `t-${kind}` }, piece) : piece);
     }
     at += value.length;
   }
-  return inside.length ? [...outside[0], h("span", { class: className }, ...inside), ...outside[1]] : [...outside[0], ...outside[1]];
+  return inside.length
+    ? [...outside[0], h("span", { class: className }, ...inside), ...outside[1]]
+    : [...outside[0], ...outside[1]];
 }
 
 const ROLES = {
@@ -122,13 +134,28 @@ function sourceFigure(file, marks, primary, shown) {
       if (!near(line)) return;
       if (last && line > last + 1) rows.push(h("span", { class: "line gap" }, "⋯"));
       last = line;
-      rows.push(...sourceRow(line, tokens[index], marks.find((mark) => mark.line === line), primary));
-      shown.set(`${file}:${line}`, rows.findLast((row) => row.dataset.line));
+      rows.push(
+        ...sourceRow(
+          line,
+          tokens[index],
+          marks.find((mark) => mark.line === line),
+          primary,
+        ),
+      );
+      shown.set(
+        `${file}:${line}`,
+        rows.findLast((row) => row.dataset.line),
+      );
     });
   }
   const unread = marks.filter((mark) => sourceLine(file, mark.line) === undefined);
   rows.push(...unread.map((mark) => remark(mark, `${path}:${mark.line}: `)));
-  return h("figure", { class: "source" }, caption, scrolling(`Source of ${path}`, h("pre", { class: "code" }, ...rows)));
+  return h(
+    "figure",
+    { class: "source" },
+    caption,
+    scrolling(`Source of ${path}`, h("pre", { class: "code" }, ...rows)),
+  );
 }
 
 function sourceRow(line, tokens, mark, primary) {
@@ -140,23 +167,44 @@ function sourceRow(line, tokens, mark, primary) {
 
 /** What there is to say of a line, below it and not left of what is marked in it. */
 function remark(mark, before, tokens = []) {
-  const start = tokens.map(([, value]) => value).join("").slice(0, mark.range?.[0] ?? 0);
+  const start = tokens
+    .map(([, value]) => value)
+    .join("")
+    .slice(0, mark.range?.[0] ?? 0);
   const column = [...start].reduce((at, letter) => (letter === "\t" ? at + 4 - (at % 4) : at + 1), 0);
   const roles = mark.roles.map((role) => h("span", { class: `role ${role}` }, ROLES[role]));
-  return h("span", { class: "line remark", style: `--column: ${Math.min(column, 24)}` }, h("span", {}, ...roles, " ", before, ...withCode(text(mark.label))));
+  return h(
+    "span",
+    { class: "line remark", style: `--column: ${Math.min(column, 24)}` },
+    h("span", {}, ...roles, " ", before, ...withCode(text(mark.label))),
+  );
 }
 
 /** A unified diff; of a finding only the part that is about its file, if there is one. */
 function diff(patch, path) {
   const files = patch.diff.split(/^(?=--- )/m);
-  const own = files.filter((part) => path && part.split("\n", 1)[0].trimEnd().endsWith(`/${lastPart(path)}`));
+  const own = files.filter(
+    (part) =>
+      path &&
+      part
+        .split("\n", 1)[0]
+        .trimEnd()
+        .endsWith(`/${lastPart(path)}`),
+  );
   const line = (content) => {
-    const kind = /^(---|\+\+\+) /.test(content) ? "file" : { "+": "add", "-": "del", "@": "hunk" }[content[0]] ?? "";
+    const kind = /^(---|\+\+\+) /.test(content) ? "file" : ({ "+": "add", "-": "del", "@": "hunk" }[content[0]] ?? "");
     return h("span", { class: kind }, content || " ");
   };
   const lines = (own.length ? own : files).join("").trimEnd().split("\n").map(line);
-  return h("figure", { class: "source diff" },
-    h("figcaption", {}, patch.verified ? "The patched program was built, run and checked again." : "Not checked by a second run.",
-      ` It repairs ${plural(patch.findings.length, "finding")} of this report.`),
-    scrolling("Suggested patch", h("pre", { class: "code" }, ...lines)));
+  return h(
+    "figure",
+    { class: "source diff" },
+    h(
+      "figcaption",
+      {},
+      patch.verified ? "The patched program was built, run and checked again." : "Not checked by a second run.",
+      ` It repairs ${plural(patch.findings.length, "finding")} of this report.`,
+    ),
+    scrolling("Suggested patch", h("pre", { class: "code" }, ...lines)),
+  );
 }
