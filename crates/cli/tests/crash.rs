@@ -534,3 +534,20 @@ fn a_project_is_tested_without_arguments() {
     expect(&wrong, 2);
     expect_words(&wrong, &["line 3", "recovery"]);
 }
+
+#[test]
+fn expectations_are_left_to_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("order");
+    let source = source("../../../corpus/annotation/order.c");
+    support::compile("gcc", &["-g", &source], &program);
+    let in_folder = |arguments: &[&str]| {
+        let mut command = support::crashproof();
+        command.current_dir(folder.path()).env("XDG_STATE_HOME", folder.path());
+        let output = support::run(command.args(arguments), 0);
+        support::text(&output.stderr)
+    };
+    in_folder(&["record", "-o", "order.trace", "--", "./order", "pool"]);
+    let said = in_folder(&["crash", "--jobs", "1", "--recover", "true", "order.trace"]);
+    assert!(said.contains("the program said 1 times what it expects"), "{said}");
+}

@@ -124,7 +124,8 @@ pub fn report(
     }
     if seen.expectations > 0 {
         terminal::note(&format_args!(
-            "{} expectations of crashproof.h are in the trace; a crash test goes by the recovery alone, `crashproof check` looks at them",
+            "the program said {} times what it expects (CRASHPROOF_EXPECT_…); a crash test goes by the recovery alone, `crashproof check` \
+             looks at that",
             seen.expectations
         ));
     }
