@@ -44,7 +44,11 @@ function range(pm) {
 /** "src/list.c:17", or what is known instead. */
 function position(frame) {
   if (frame.file != null) return page.files[frame.file].path + (frame.line ? `:${frame.line}` : "");
-  if (frame.module != null) return `${lastPart(page.modules[frame.module])}+0x${frame.address}`;
+  if (frame.module != null) {
+    const module = lastPart(page.modules[frame.module]);
+    // Where in `memcpy` it happened interests nobody.
+    return frame.function && module.startsWith("libc.so") ? module : `${module}+0x${frame.address}`;
+  }
   return frame.address && frame.address !== "0" ? `0x${frame.address}` : "";
 }
 
@@ -61,9 +65,15 @@ function sourceLine(file, line) {
   return undefined;
 }
 
-/** The source line of a frame, without its indentation. */
+/** The source line of a frame, without its indentation and its comments. */
 function statement(frame) {
-  return frame.file != null && frame.line ? sourceLine(frame.file, frame.line)?.trim() : undefined;
+  const line = frame.file != null && frame.line ? sourceLine(frame.file, frame.line) : undefined;
+  if (line === undefined) return undefined;
+  const code = tokenized([line])[0].filter(([kind]) => kind !== "comment");
+  return code
+    .map(([, value]) => value)
+    .join("")
+    .trim();
 }
 
 /** Texts have code in backquotes. */

@@ -7,12 +7,6 @@ function details(entry, detail) {
   const { figures, follow } = sources(first.marks ?? []);
   const unreduced = crash?.unreduced;
   const explanation = h("div", {}, unreduced ? null : h("p", { class: "prose" }, ...withCode(sentence(kind.why))));
-  const stack = findings.map((finding, index) => [
-    findings.length > 1
-      ? h("p", { class: "quiet" }, `Call path ${index + 1} of ${findings.length}, ${times(finding.count)}`)
-      : null,
-    frames(page.stacks[finding.stack] ?? []),
-  ]);
   const help = first.help != null ? text(first.help) : kind.help;
   const facts = [
     first.pm ? `It is about ${range(first.pm)}.` : null,
@@ -61,7 +55,7 @@ function details(entry, detail) {
     h(
       "div",
       { class: "split" },
-      part(findings.length > 1 ? "Call paths" : "Call path", ...stack.flat().filter(Boolean)),
+      callPaths(findings),
       facts.length
         ? part(
             "Notes",
@@ -72,6 +66,31 @@ function details(entry, detail) {
         part(sentence(text(related.message)).replace(/\.$/, ""), frames(page.stacks[related.stack] ?? [])),
       ),
     ),
+  );
+}
+
+const PATHS_SHOWN = 3;
+
+/** What differs only in what is not shown is one path. */
+function callPaths(findings) {
+  const lines = (finding) => (page.stacks[finding.stack] ?? []).map((id) => placeOf(page.frames[id])).join("\n");
+  const paths = [...Map.groupBy(findings, lines).values()];
+  if (paths.length === 1) return part("Call path", frames(page.stacks[findings[0].stack] ?? []));
+  const path = (same, index) => {
+    const count = same.reduce((sum, finding) => sum + finding.count, 0);
+    return h(
+      "div",
+      { class: "path" },
+      h("p", { class: "quiet" }, `${index + 1} of ${paths.length}, ${times(count)}`),
+      frames(page.stacks[same[0].stack] ?? []),
+    );
+  };
+  const all = paths.map(path);
+  const rest = all.slice(PATHS_SHOWN);
+  return part(
+    "Call paths",
+    ...all.slice(0, PATHS_SHOWN),
+    rest.length ? h("details", {}, h("summary", {}, plural(rest.length, "more call path")), ...rest) : null,
   );
 }
 

@@ -28,8 +28,9 @@ function leads() {
       const { stats } = run;
       words += `; ${plural(stats.states_tested, "crash state")} tested in ${stats.seconds.toFixed(1)} s`;
       words += stats.states_failed ? `, ${number(stats.states_failed)} failed` : ", none failed";
-      if (stats.cut_short)
-        words += `; stopped before all were tested, at ${number(stats.points_reached)} of ${plural(stats.points_total, "crash point")}`;
+      if (stats.cut_short) words += "; stopped before all were tested";
+      if (stats.cut_short && stats.points_reached < stats.points_total)
+        words += `, at ${number(stats.points_reached)} of ${plural(stats.points_total, "crash point")}`;
     }
     return `${words}.`;
   });

@@ -66,6 +66,14 @@ function tokenized(lines) {
   });
 }
 
+const tokenCache = new WeakMap();
+
+/** The tokens of an excerpt; many findings share one. */
+function tokensOf(excerpt) {
+  if (!tokenCache.has(excerpt)) tokenCache.set(excerpt, tokenized(excerpt.lines));
+  return tokenCache.get(excerpt);
+}
+
 /** The tokens as elements; what lies in [from, to) is within an element of class `span`. */
 function coloured(tokens, marked, className) {
   const [from, to] = marked ?? [-1, -1];
@@ -127,11 +135,12 @@ function sourceFigure(file, marks, primary, shown) {
   const near = (line) => marks.some((mark) => Math.abs(mark.line - line) <= AROUND);
   const rows = [];
   let last = 0;
-  for (const { first, lines } of excerpts) {
-    const tokens = tokenized(lines);
+  for (const excerpt of excerpts) {
+    const { first, lines } = excerpt;
     lines.forEach((_, index) => {
       const line = first + index;
       if (!near(line)) return;
+      const tokens = tokensOf(excerpt);
       if (last && line > last + 1) rows.push(h("span", { class: "line gap" }, "⋯"));
       last = line;
       rows.push(
