@@ -40,7 +40,15 @@ impl<'p, 'm> Function<'p, 'm> {
             .iter()
             .map(|&block| build::successors(block).iter().map(|after| number[after]).collect())
             .collect();
-        let closes_at = immediate_post_dominators(&successors);
+        // An exception is no branch: what is thrown, and where, decides nothing by a value.
+        let ordinary: Vec<Vec<usize>> = blocks
+            .iter()
+            .map(|&block| match build::terminator(block) {
+                invoke if invoke.opcode() == Some(LLVMInvoke) => vec![number[&build::normal_destination(invoke)]],
+                _ => build::successors(block).iter().map(|after| number[after]).collect(),
+            })
+            .collect();
+        let closes_at = immediate_post_dominators(&ordinary);
         let closing: Vec<bool> = {
             let mut closing = vec![false; blocks.len()];
             for (block, at) in blocks.iter().zip(&closes_at) {

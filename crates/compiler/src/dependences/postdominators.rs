@@ -3,7 +3,7 @@
 //! All ends of a function (return, `unreachable`, an exception that goes on) lead to a virtual exit. Where a loop never ends there is none, and its
 //! last block in reverse post-order gets an edge to the virtual exit, as if the loop might be left there.
 
-/// For each block, by the successors of all of them: `None` is the virtual exit. Block 0 is the entry; every block can be reached from it.
+/// For each block, by the successors of all of them: `None` is the virtual exit. Block 0 is the entry.
 pub fn immediate_post_dominators(successors: &[Vec<usize>]) -> Vec<Option<usize>> {
     let count = successors.len();
     let exit = count;
@@ -12,7 +12,10 @@ pub fn immediate_post_dominators(successors: &[Vec<usize>]) -> Vec<Option<usize>
         successors.push(exit);
     }
     next.push(Vec::new());
-    let order = post_order(&next, 0);
+    // What only an exception leads to comes last.
+    let mut order = post_order(&next, 0);
+    let others: Vec<usize> = (0..count).filter(|block| !order.contains(block)).collect();
+    order.extend(others);
     loop {
         let ending = reaching(&next, exit);
         // Post-order begins with what is last in its reverse.

@@ -6,7 +6,6 @@ use super::domain::{self, Domain, EMPTY, Label};
 use super::{Blocks, IN_USE, State, with_state};
 use crate::log::{self, Logger};
 use crate::pm::{self, Region};
-use crashproof_wire::hooks::{VIEW_PREFIX, VIEW_SHIFT};
 use crashproof_wire::record::{ACCESS, Fields};
 use std::sync::atomic::Ordering;
 
@@ -54,11 +53,8 @@ impl Event<'_> {
         domain.control(nearest)
     }
 
-    /// The region of PM that holds the address.
+    /// The region of PM that holds the address. It may be anywhere: libpmemobj asks for addresses of its own.
     fn region(&mut self, address: u64) -> Option<Region> {
-        if address >> VIEW_SHIFT != VIEW_PREFIX {
-            return None;
-        }
         let version = pm::version();
         let known = &self.logger.hooks.looked_at;
         match known {
