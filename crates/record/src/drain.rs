@@ -15,6 +15,7 @@ use crashproof_wire::Session;
 use crate::output::{Output, Written};
 use crate::ring::{Consumer, Next};
 use crate::translate::{Tracked, Translator};
+use crate::unlabelled::Unlabelled;
 use crate::verify::Images;
 use crate::watch::Watch;
 
@@ -81,6 +82,11 @@ impl<'s> Recording<'s> {
 
     pub fn counts(&self) -> Counts {
         self.translator.counts()
+    }
+
+    /// What is not known of dependences.
+    pub fn unlabelled(&self) -> &Unlabelled {
+        &self.translator.unlabelled
     }
 
     /// Whether any process had the runtime.

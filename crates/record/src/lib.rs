@@ -20,6 +20,7 @@ mod signals;
 #[cfg(test)]
 mod tests;
 mod translate;
+mod unlabelled;
 mod verify;
 mod watch;
 
@@ -66,6 +67,10 @@ pub struct RecordOptions {
 pub struct Recorded {
     /// The version that follows dependences was executed.
     pub dependences: bool,
+    /// Of a recording of dependences: libraries that have stored to PM, and whose loads were not seen.
+    pub unlabelled: Vec<String>,
+    /// And how many labels had too many members, of which the farthest were left out.
+    pub cuts: u64,
     /// How the program ended.
     pub end: ProgramEnd,
     /// What the program did, also where the trace does not hold it.
@@ -153,9 +158,12 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         });
     }
     let counts = recording.counts();
+    let (unlabelled, cuts) = (recording.unlabelled().libraries(), recording.unlabelled().cuts);
     let written = recording.finish(end);
     Ok(Recorded {
         dependences: tracked.is_some(),
+        unlabelled,
+        cuts,
         end,
         counts,
         incomplete: written.incomplete,

@@ -11,6 +11,7 @@ use crashproof_wire::record::{self as wire, Access, Reader};
 use rustc_hash::FxHashMap;
 
 use crate::output::Output;
+use crate::unlabelled::Unlabelled;
 use crate::verify::{Announced, Images};
 
 /// A raw id beyond this is not one that the runtime gave.
@@ -42,6 +43,7 @@ pub struct Tracked {
 
 pub struct Translator {
     tracked: Option<Tracked>,
+    pub unlabelled: Unlabelled,
     dependences: Vec<Dependence>,
     pub output: Output,
     pub images: Images,
@@ -66,6 +68,7 @@ impl Translator {
     pub fn new(output: Output, images: Images, tracked: Option<Tracked>) -> Translator {
         Translator {
             tracked,
+            unlabelled: Unlabelled::default(),
             dependences: Vec::new(),
             output,
             images,
@@ -158,6 +161,9 @@ impl Translator {
             syscall: access.flags & wire::STORE_SYSCALL != 0,
         };
         self.images.store(raw, offset, data);
+        if self.tracked.is_some() {
+            self.unlabelled.store(stack);
+        }
         self.counts.stores += 1;
         self.output.event(
             thread,
@@ -245,6 +251,7 @@ impl Translator {
         let stack = reader.u64()?;
         let stack = self.stack_id(stack);
         let (blocks, cuts) = (reader.u64()?, reader.u64()?);
+        self.unlabelled.cuts += cuts;
         self.output.event(thread, stack, &EventKind::Path { blocks, cuts });
         Some(())
     }
@@ -275,6 +282,9 @@ impl Translator {
             })
             .collect();
         let stack = self.output.stack(&frames);
+        if self.tracked.is_some() {
+            self.unlabelled.stack(stack, &frames);
+        }
         self.stacks.insert(hash, stack);
         self.last_stack = (hash, stack);
         Some(())
@@ -375,11 +385,17 @@ impl Translator {
         let locked_sites = reader.u32()?;
         let build_id = reader.bytes()?.to_vec();
         let path = self.known_as(String::from_utf8_lossy(reader.bytes()?).into_owned());
-        let module = self.output.module(&Module {
+        let is_program = self.tracked.as_ref().is_some_and(|tracked| tracked.program == path);
+        let module = Module {
             path,
             build_id,
             locked_sites,
-        });
+        };
+        let id = self.output.module(&module);
+        if let Some(id) = id {
+            self.unlabelled.module(id, &module.path, is_program);
+        }
+        let module = id;
         let space = self.address_spaces.entry(address_space).or_default();
         // What was loaded there before is not any more.
         space.retain(|&other, loaded| other >= end || loaded.end <= start);

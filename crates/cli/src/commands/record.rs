@@ -20,6 +20,18 @@ pub fn run(arguments: &RecordArguments) -> Result {
     )?;
     if recorded.dependences {
         terminal::note(&"recorded the version of the program that follows dependences (--no-deps: the optimised one)");
+        if !recorded.unlabelled.is_empty() {
+            terminal::note(&format_args!(
+                "what {} loads from persistent memory was not seen: it was not built by crashproof cc --deps",
+                recorded.unlabelled.join(", ")
+            ));
+        }
+        if recorded.cuts > 0 {
+            terminal::note(&format_args!(
+                "{} labels had more than 64 members; the farthest were left out",
+                recorded.cuts
+            ));
+        }
     }
     for incomplete in &recorded.incomplete {
         terminal::warning(&format_args!("the trace is incomplete: {}", incomplete.detail));

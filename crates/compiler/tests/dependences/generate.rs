@@ -4,8 +4,6 @@ use std::fmt::Write;
 
 /// Words in the array in PM.
 pub const WORDS: u64 = 32;
-/// Words in the volatile array.
-pub const RAM: u64 = 8;
 /// How often each operation is called.
 pub const CALLS: u64 = 3;
 

@@ -12,6 +12,9 @@ use std::sync::atomic::Ordering;
 /// A node is a dependence of no more than this: twice as many as a label has members.
 const MOST_DEPENDENCES: usize = 2 * crashproof_wire::labels::MOST_MEMBERS;
 
+/// What is larger is none, but a frame pointer that is used for something else.
+const LARGEST_FRAME: u64 = 1 << 20;
+
 /// A function at work: its thread, the shared state, and where the stack of its call is found.
 struct Event<'a> {
     logger: &'a mut Logger,
@@ -273,6 +276,11 @@ pub extern "C" fn leave(frame: u64, function: u64, label: u64, _: u64, slot: *co
     enter(slot, rbp, |event| {
         let (thread, domain) = event.thread();
         thread.leave(domain, frame, function, label as Label);
+        // Its variables are gone: code without labels may put something else there.
+        let own = rbp.saturating_sub(slot as u64);
+        if own < LARGEST_FRAME {
+            event.state.shadow.write(slot as u64, own, EMPTY);
+        }
         EMPTY
     })
 }
