@@ -298,3 +298,140 @@ fn a_step_that_ignores_the_signal_is_ended_and_nothing_is_left() {
     );
     project.assert_untouched();
 }
+
+/// A program with a recovery of its own, repaired and applied: the finding, what was told, and the source as it is then.
+fn repaired(source: &str, build: &str, setup: &str) -> (Value, String, String) {
+    let project = Project::new();
+    fs::write(project.path("src/app.c"), source).unwrap();
+    let given = [
+        "--build",
+        build,
+        "--setup",
+        setup,
+        "--recover",
+        "./app recover",
+        "--apply",
+        "--",
+        "./app",
+        "run",
+    ];
+    let output = run(&mut project.repair(&given), 0);
+    let patched = fs::read_to_string(project.path("src/app.c")).unwrap();
+    (project.json(), text(&output.stderr), patched)
+}
+
+/// What `SOURCE` has, with another body of `put` and another condition of the recovery.
+fn with(put: &str, wrong: &str) -> String {
+    let source = SOURCE
+        .replace(
+            "#include <stdlib.h>\n",
+            "#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n",
+        )
+        .replace(
+            "\twords[8] = value;\n\twords[0] = 1;\n\tpersist(&words[0], sizeof words[0]);\n",
+            put,
+        )
+        .replace("return words[0] == 1 && words[8] != 42;", wrong);
+    assert!(source.contains(put) && source.contains(wrong));
+    source
+}
+
+#[test]
+fn what_persists_too_late_moves_in_front_of_the_output() {
+    let put = "\twords[0] = value;\n\tdprintf(1, \"done\\n\");\n\tpersist(&words[0], sizeof words[0]);\n";
+    let wrong = "{\n\t\tFILE *output = fopen(getenv(\"CRASHPROOF_OUTPUT\") ? : \"/dev/null\", \"r\");\n\
+                 \t\treturn output && fgetc(output) == 'd' && words[0] != 42;\n\t}";
+    let source = with(put, wrong);
+    let (json, told, patched) = repaired(&source, BUILD, "rm -f pool");
+    assert_eq!(
+        states(&json),
+        [("crash-durability".to_owned(), "repaired".to_owned())],
+        "{told}"
+    );
+    assert_eq!(json["verification"]["verified"], true);
+    let right = "\twords[0] = value;\n\tpersist(&words[0], sizeof words[0]);\n\tdprintf(1, \"done\\n\");\n";
+    assert_eq!(patched, source.replace(put, right), "{told}");
+}
+
+#[test]
+fn fields_of_one_word_become_one_store() {
+    let put = "\tstruct pair *pair = (struct pair *)words;\n\tpair->low = value;\n\tpair->high = value + 1;\n\tpersist(pair, sizeof *pair);\n";
+    let wrong = "{\n\t\tstruct pair *pair = (struct pair *)words;\n\t\treturn pair->high != (pair->low ? pair->low + 1 : 0);\n\t}";
+    let pair = "struct pair {\n\t_Alignas(8) uint32_t low;\n\tuint32_t high;\n};\n\nstatic void persist(";
+    let source = with(put, wrong).replace("static void persist(", pair);
+    let (json, told, patched) = repaired(&source, BUILD, "rm -f pool");
+    assert_eq!(
+        states(&json),
+        [("crash-atomicity".to_owned(), "repaired".to_owned())],
+        "{told}"
+    );
+    assert_eq!(
+        (
+            &json["verification"]["verified"],
+            &json["verification"]["crash"]["after"]
+        ),
+        (&json!(true), &json!(0))
+    );
+    assert!(
+        patched.contains("__atomic_store_n((uint64_t __attribute__((may_alias)) *)&pair->low, "),
+        "{patched}"
+    );
+    assert!(!patched.contains("pair->high = "), "{patched}");
+}
+
+/// `to` has no snapshot: a crash in the transaction takes `from` back, and not it.
+const TRANSACTION: &str = r#"#include <libpmemobj.h>
+#include <string.h>
+
+struct account {
+	uint64_t from;
+	uint64_t gap[16];
+	uint64_t to;
+};
+
+static void transfer(PMEMobjpool *pool, struct account *account, uint64_t amount)
+{
+	TX_BEGIN(pool) {
+		pmemobj_tx_add_range_direct(&account->from, sizeof(account->from));
+		account->from -= amount;
+		account->to += amount;
+		pmemobj_persist(pool, &account->to, sizeof(account->to));
+	} TX_END
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2)
+		return 2;
+	int setup = strcmp(argv[1], "setup") == 0;
+	PMEMobjpool *pool = setup ? pmemobj_create("pool", "accounts", PMEMOBJ_MIN_POOL, 0644) : pmemobj_open("pool", "accounts");
+	if (!pool)
+		return 2;
+	struct account *account = pmemobj_direct(pmemobj_root(pool, sizeof(struct account)));
+	if (setup) {
+		account->from = 100;
+		pmemobj_persist(pool, account, sizeof *account);
+	} else if (strcmp(argv[1], "recover") == 0) {
+		return account->from + account->to != 100;
+	} else {
+		transfer(pool, account, 10);
+	}
+	pmemobj_close(pool);
+	return 0;
+}
+"#;
+
+#[test]
+fn a_missing_snapshot_is_taken() {
+    let build = "$CC -g -O2 -o app app.c -lpmemobj";
+    let (json, told, patched) = repaired(TRANSACTION, build, "rm -f pool && ./app setup");
+    assert_eq!(
+        states(&json),
+        [("crash-atomicity".to_owned(), "repaired".to_owned())],
+        "{told}"
+    );
+    assert_eq!(json["verification"]["verified"], true);
+    let store = "\t\taccount->to += amount;\n";
+    let right = format!("\t\tpmemobj_tx_add_range_direct(&account->to, sizeof(account->to));\n{store}");
+    assert_eq!(patched, TRANSACTION.replace(store, &right), "{told}");
+}

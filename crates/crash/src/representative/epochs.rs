@@ -28,7 +28,7 @@ use crashproof_trace::{Event, EventKind, Tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::order::{NodeId, Update, Watch};
-use super::shape::{NEVER, Node, Shape};
+use super::shape::{NEVER, Node, ShapeHasher};
 use super::subject::{Instance, Subject, Subjects, TypeKey};
 
 /// Updates in an epoch.
@@ -178,6 +178,8 @@ pub(crate) struct Epochs<'s> {
     pub counts: Counts,
     about: Vec<Subject>,
     over: Vec<Instance>,
+    hasher: ShapeHasher,
+    sites: Vec<u64>,
     /// Events of every epoch that ended.
     #[cfg(test)]
     pub seen: Vec<(Instance, Vec<u64>)>,
@@ -206,6 +208,8 @@ impl<'s> Epochs<'s> {
             counts: Counts::default(),
             about: Vec::new(),
             over: Vec::new(),
+            hasher: ShapeHasher::default(),
+            sites: Vec::new(),
             #[cfg(test)]
             seen: Vec::new(),
         }
@@ -314,11 +318,14 @@ impl<'s> Epochs<'s> {
 
     /// Counts a behaviour, and keeps it if there is none like it.
     fn classify(&mut self, ids: &[EpochId]) {
-        let parts = parts(ids, &self.epochs);
-        let hash = Shape::new(&parts).hash();
-        let mut sites: Vec<u64> = parts.iter().flat_map(|part| part.1).map(|node| node.site).collect();
-        sites.sort_unstable();
-        sites.dedup();
+        let mut parts: [(TypeKey, &[Node]); 2] = [(0, &[]); 2];
+        let mut count = 0;
+        for part in parts_of(ids, &self.epochs).take(2) {
+            parts[count] = part;
+            count += 1;
+        }
+        let parts = &parts[..count];
+        let hash = self.hasher.hash(parts);
         let number = *self.classes.entry(hash).or_insert_with(|| {
             self.found.push(Class {
                 count: 0,
@@ -328,15 +335,24 @@ impl<'s> Epochs<'s> {
         });
         let class = &mut self.found[number];
         class.count += 1;
-        if class.members.len() < MAX_MEMBERS && class.members.iter().all(|member| member.sites != sites) {
-            class.members.push(Member {
-                epochs: ids.to_vec(),
-                sites,
-            });
-            for id in ids {
-                if let Some(epoch) = self.epochs.get_mut(id) {
-                    epoch.kept = true;
-                }
+        if class.members.len() == MAX_MEMBERS {
+            return;
+        }
+        self.sites.clear();
+        self.sites
+            .extend(parts.iter().flat_map(|part| part.1).map(|node| node.site));
+        self.sites.sort_unstable();
+        self.sites.dedup();
+        if class.members.iter().any(|member| member.sites == self.sites) {
+            return;
+        }
+        class.members.push(Member {
+            epochs: ids.to_vec(),
+            sites: self.sites.clone(),
+        });
+        for id in ids {
+            if let Some(epoch) = self.epochs.get_mut(id) {
+                epoch.kept = true;
             }
         }
     }
@@ -352,7 +368,8 @@ impl<'s> Epochs<'s> {
             let unordered = |node: &Node| {
                 node.persistent_at == NEVER && !(node.in_line_order && update.in_line_order && node.line == Some(line))
             };
-            if other != id && self.epochs[&other].nodes.iter().any(unordered) {
+            // The latest are the likeliest.
+            if other != id && self.epochs[&other].nodes.iter().rev().any(unordered) {
                 partners.push(other);
             }
         }
@@ -433,11 +450,14 @@ impl<'s> Epochs<'s> {
 
 /// The epochs of a behaviour, as [`Shape`] compares them.
 pub(crate) fn parts<'e>(ids: &[EpochId], epochs: &'e FxHashMap<EpochId, Epoch>) -> Vec<(TypeKey, &'e [Node])> {
+    parts_of(ids, epochs).collect()
+}
+
+fn parts_of<'e>(ids: &[EpochId], epochs: &'e FxHashMap<EpochId, Epoch>) -> impl Iterator<Item = (TypeKey, &'e [Node])> {
     let is_single = ids.len() == 1;
     ids.iter()
         .filter_map(|id| epochs.get(id))
-        .map(|epoch| (if is_single { epoch.kind() } else { epoch.ty() }, &epoch.nodes[..]))
-        .collect()
+        .map(move |epoch| (if is_single { epoch.kind() } else { epoch.ty() }, &epoch.nodes[..]))
 }
 
 /// Words that may be pointers.

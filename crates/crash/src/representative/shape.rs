@@ -160,3 +160,77 @@ impl<'a> Shape<'a> {
         (0..places.len()).all(|a| (0..places.len()).all(|b| !self.edge(places[a], places[b]) || other.edge(a, b)))
     }
 }
+
+/// Hashes shapes without making them: most behaviours of a long run are like one that is known, and there may be millions.
+#[derive(Default)]
+pub(crate) struct ShapeHasher {
+    nodes: Vec<Hashed>,
+    /// Positions, in the order in which they are persistent.
+    persistent: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Hashed {
+    seq: u64,
+    rank: u32,
+    label: u64,
+    persistent_at: u64,
+    /// If it is in the order of its line.
+    line: Option<LineAddress>,
+}
+
+/// Nodes up to which comparing every two is the fastest.
+const FEW: usize = 48;
+
+impl ShapeHasher {
+    /// As [`Shape::hash`].
+    pub fn hash(&mut self, parts: &[(u32, &[Node])]) -> u128 {
+        let count: usize = parts.iter().map(|part| part.1.len()).sum();
+        if count > FEW || parts.len() > 2 {
+            return Shape::new(parts).hash();
+        }
+        let first = |part: &(u32, &[Node])| (part.0, part.1.first().map(|node| node.seq));
+        let swapped = parts.len() == 2 && first(&parts[1]) < first(&parts[0]);
+        self.nodes.clear();
+        let mut ty = parts.len() as u64;
+        for rank in 0..parts.len() {
+            let (part_type, nodes) = parts[if swapped { 1 - rank } else { rank }];
+            ty = mix(ty ^ u64::from(part_type).wrapping_add(0x9e37_79b9));
+            let key = mix(u64::from(part_type) << 8 | rank as u64);
+            for (n, node) in nodes.iter().enumerate() {
+                let earlier = nodes[..n].iter().filter(|other| other.field == node.field).count() as u64;
+                self.nodes.push(Hashed {
+                    seq: node.seq,
+                    rank: rank as u32,
+                    label: mix(mix(key ^ node.field).wrapping_add(earlier)),
+                    persistent_at: node.persistent_at,
+                    line: node.line.filter(|_| node.in_line_order),
+                });
+            }
+        }
+        self.nodes.sort_by_key(|node| (node.seq, node.rank));
+        self.persistent.clear();
+        self.persistent.extend(0..count as u32);
+        self.persistent.sort_by_key(|&at| self.nodes[at as usize].persistent_at);
+        let mut persistent = self.persistent.iter().map(|&at| at as usize).peekable();
+        let mut sum = 0u128;
+        let mut total = pair(ty, count as u64);
+        for (index, node) in self.nodes.iter().enumerate() {
+            while let Some(earlier) = persistent.next_if(|&at| self.nodes[at].persistent_at <= node.seq && at < index) {
+                sum = sum.wrapping_add(pair(1, self.nodes[earlier].label));
+            }
+            let mut predecessors = sum;
+            if node.line.is_some() {
+                let of_line = self.nodes[..index]
+                    .iter()
+                    .filter(|earlier| earlier.line == node.line && earlier.persistent_at > node.seq);
+                for earlier in of_line {
+                    predecessors = predecessors.wrapping_add(pair(1, earlier.label));
+                }
+            }
+            let low = mix(predecessors as u64 ^ mix((predecessors >> 64) as u64));
+            total = total.wrapping_add(pair(node.label, low));
+        }
+        total
+    }
+}

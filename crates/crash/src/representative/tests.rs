@@ -14,7 +14,7 @@ use super::analyse;
 use super::epochs::{Class, Epochs, Member};
 use super::groups;
 use super::order::{NodeId, Update, Watch, replay};
-use super::shape::{NEVER, Node, Shape, before};
+use super::shape::{NEVER, Node, Shape, ShapeHasher, before};
 use super::subject::{Instance, Subject, Subjects, TypeKey};
 use crate::campaign::CampaignOptions;
 use crate::cursor::{Cursor, Stops};
@@ -394,6 +394,11 @@ proptest! {
         let (shape_a, shape_b) = (Shape::new(&[(7, &a)]), Shape::new(&[(7, &b)]));
         let (graph_a, graph_b) = (graph(&a), graph(&b));
         prop_assert_eq!(shape_a.hash() == shape_b.hash(), graph_a == graph_b);
+        let mut hasher = ShapeHasher::default();
+        prop_assert_eq!(hasher.hash(&[(7, &a)]), shape_a.hash());
+        for parts in [[(7, &a[..]), (7, &b[..])], [(9, &a[..]), (8, &b[..])]] {
+            prop_assert_eq!(hasher.hash(&parts), Shape::new(&parts).hash());
+        }
         prop_assert_eq!(shape_a.represents(&shape_b), naive_represents(&graph_a, &graph_b));
         prop_assert_eq!(shape_a.edges(), graph_a.1.len());
         prop_assert!(!Shape::new(&[(8, &a)]).represents(&shape_a));

@@ -5,6 +5,7 @@
 
 use crashproof_litmus::{Action, Flush, Litmus, Op, Property, Range, Store, StoreKind, violations};
 
+use super::acknowledged;
 use super::instance::Wanted;
 use super::list::{self, List};
 use super::search::Arrangement;
@@ -15,12 +16,12 @@ use super::{Fix, Orderer, Side};
 /// Pairs of stores that are looked at.
 const MOST: usize = 200;
 /// Events between two stores of a pair.
-const LONGEST: usize = 20_000;
+pub(super) const LONGEST: usize = 20_000;
 
 /// The events of a pair: indices in the trace.
-struct Pair {
-    before: usize,
-    after: usize,
+pub(super) struct Pair {
+    pub before: usize,
+    pub after: usize,
 }
 
 pub fn put_in_order(orderer: &Orderer, orders: &[(Side, Side)]) -> Result<Fix, String> {
@@ -32,6 +33,11 @@ pub fn put_in_order(orderer: &Orderer, orders: &[(Side, Side)]) -> Result<Fix, S
     let Some(first) = broken.first() else {
         return Err("the recording does not show what has to persist first to be stored first".into());
     };
+    if after.path.is_empty()
+        && let Some(fix) = acknowledged::persist_earlier(orderer, before, &broken)
+    {
+        return Ok(fix);
+    }
     let stored = &orderer.trace.events[first.before];
     let flush = (first.before + 1..first.after).find(|&index| {
         let event = &orderer.trace.events[index];
@@ -154,7 +160,7 @@ fn pairs(orderer: &Orderer, before: &Side, after: &Side) -> Vec<Pair> {
     pairs
 }
 
-fn covers(flush: &Event, store: &Event) -> bool {
+pub(super) fn covers(flush: &Event, store: &Event) -> bool {
     match (flush.what, store.what) {
         (What::Flush { at, .. }, What::Store { at: stored, len, .. }) => {
             (stored / 64..=(stored + len - 1) / 64).contains(&(at / 64))

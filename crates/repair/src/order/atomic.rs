@@ -8,6 +8,7 @@
 
 use clang::{Entity, EntityKind, TypeKind};
 use crashproof_report::{CrashStore, Finding};
+use crashproof_stacks::file_name;
 
 use super::list::List;
 use super::moves::Movable;
@@ -26,6 +27,8 @@ use crate::source::written::{Target, Write};
 struct Stored {
     side: Side,
     places: Vec<Place>,
+    /// libpmemobj makes it: of a transaction, its commit.
+    by_library: bool,
 }
 
 fn stored(orderer: &mut Orderer, finding: &Finding) -> Vec<Stored> {
@@ -40,7 +43,12 @@ fn stored(orderer: &mut Orderer, finding: &Finding) -> Vec<Stored> {
             continue;
         }
         let places = orderer.places(std::iter::once(&side));
-        all.push(Stored { side, places });
+        let module = side.frames.first().and_then(|frame| frame.module.as_deref());
+        all.push(Stored {
+            by_library: module.is_some_and(|module| file_name(module).starts_with("libpmemobj.so")),
+            side,
+            places,
+        });
     }
     all
 }
@@ -75,10 +83,20 @@ pub fn names(orderer: &mut Orderer, finding: &Finding) -> Vec<(String, u32)> {
 /// One of the changes that need no design.
 pub(super) fn make_one(orderer: &mut Orderer, finding: &Finding) -> Option<Fix> {
     let stored = stored(orderer, finding);
-    let places: Vec<Place> = stored.iter().flat_map(|stored| stored.places.iter().cloned()).collect();
-    let site = stored.first()?.side.path.first()?;
-    let list = List::holding(orderer.units, site).ok()?;
-    merged(orderer, &list, &places).or_else(|| snapshotted(orderer, &list, &places))
+    let places = |stored: &[&Stored]| -> Vec<Place> {
+        let places = stored.iter().flat_map(|stored| stored.places.iter().cloned());
+        places.collect()
+    };
+    let all: Vec<&Stored> = stored.iter().collect();
+    // A snapshot is missing of what the program stores; what the library stores is how the transaction ends.
+    let own: Vec<&Stored> = stored.iter().filter(|stored| !stored.by_library).collect();
+    let list = |stored: &[&Stored]| List::holding(orderer.units, stored.first()?.side.path.first()?).ok();
+    if let Some(list) = list(&all)
+        && let Some(fix) = merged(orderer, &list, &places(&all))
+    {
+        return Some(fix);
+    }
+    snapshotted(orderer, &list(&own)?, &places(&own))
 }
 
 /// A member that is assigned by a statement of its own.

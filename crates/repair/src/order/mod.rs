@@ -4,6 +4,7 @@
 //! The repair problem is PMBugAssist's (ICSE 2024, sections 3 to 6); the paper ends at a repaired trace, and this module at a patch that is right for every
 //! path through the source.
 
+mod acknowledged;
 mod across;
 mod advice;
 mod atomic;

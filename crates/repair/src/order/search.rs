@@ -4,6 +4,8 @@
 //! a list has statements, and what a statement depends on. So the arrangements that can be written are made in the order of their cost, and the first that is
 //! safe and that the model accepts for every instance is taken.
 
+use std::ops::RangeInclusive;
+
 use super::instance::{Instance, Part, Piece, Strictness};
 use super::moves::Movable;
 use crate::source::changes::Changes;
@@ -30,6 +32,22 @@ impl Arrangement {
             pieces,
             inside: false,
             cost: (0, 1, 0, 0),
+        }
+    }
+
+    /// With some units moved forward, to right behind another.
+    pub fn moved_behind(units: usize, moved: RangeInclusive<usize>, behind: usize) -> Arrangement {
+        let unit = |moved: bool| move |unit: usize| Piece::Unit { unit, moved };
+        let rest = (behind + 1..units).filter(|unit| !moved.contains(unit));
+        let persists = moved.clone().count();
+        Arrangement {
+            pieces: (0..=behind)
+                .map(unit(false))
+                .chain(moved.clone().map(unit(true)))
+                .chain(rest.map(unit(false)))
+                .collect(),
+            inside: false,
+            cost: (0, 0, 0, persists),
         }
     }
 
