@@ -373,7 +373,7 @@ fn fields_of_one_word_become_one_store() {
         (&json!(true), &json!(0))
     );
     assert!(
-        patched.contains("__atomic_store_n((uint64_t __attribute__((may_alias)) *)&pair->low, "),
+        patched.contains("__atomic_store_n((unsigned long __attribute__((may_alias)) *)&pair->low, "),
         "{patched}"
     );
     assert!(!patched.contains("pair->high = "), "{patched}");
