@@ -22,6 +22,10 @@ pub struct ResultOptions {
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     pub junit: Option<PathBuf>,
 
+    /// Write a page to look at in a browser: findings, source, pictures (`-`: to stdout)
+    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
+    pub html: Option<PathBuf>,
+
     /// How findings are shown on stderr
     #[arg(long, value_name = "FORMAT", default_value = "full", help_heading = RESULTS)]
     pub format: Format,

@@ -1,8 +1,10 @@
 //! What becomes of reports: compared with a baseline, shown, written, judged.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crashproof_report::html::{HtmlOptions, to_html};
 use crashproof_report::{
     Baseline, BaselineError, Kind, Report, Run, Severity, Suite, TerminalOptions, render_gnu, render_terminal, to_json,
     to_junit, to_sarif,
@@ -26,6 +28,8 @@ enum OutcomeError {
     NoBaseline { path: PathBuf, source: std::io::Error },
     #[error("{} is no baseline: {source}; one is what --json of check, crash or test writes", path.display())]
     BadBaseline { path: PathBuf, source: BaselineError },
+    #[error("cannot write the HTML report to {}: {source}; --html names the file, in a folder that exists", path.display())]
+    NoPage { path: PathBuf, source: std::io::Error },
     #[error("cannot make a temporary trace in {}: {source}; set TMPDIR, or name a file with --keep-trace", folder.display())]
     TemporaryTrace { folder: PathBuf, source: std::io::Error },
 }
@@ -39,8 +43,9 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// What is wrong with the baseline is said before the program runs, not after.
+    /// What is wrong with the files is said before the program runs, not after.
     pub fn new(options: &ResultOptions) -> Result<Judge, Error> {
+        options.html.as_deref().map_or(Ok(()), can_be_there)?;
         let read = |path: &PathBuf| {
             let text = std::fs::read_to_string(path).map_err(|source| OutcomeError::NoBaseline {
                 path: path.clone(),
@@ -104,7 +109,7 @@ impl Judge {
         terminal::note(&format_args!("{gone} comes back"));
     }
 
-    /// SARIF and JUnit, as far as they are asked for.
+    /// SARIF, JUnit and HTML, as far as they are asked for.
     pub fn write(&self, options: &ResultOptions, suites: &[Suite]) -> Result<(), Error> {
         if let Some(path) = &options.sarif {
             let ids: Vec<String> = suites.iter().map(|suite| suite.name.replace(' ', "/")).collect();
@@ -119,6 +124,14 @@ impl Judge {
         }
         if let Some(path) = &options.junit {
             write("JUnit XML", path, &to_junit(suites, self.fail_on, &self.root))?;
+        }
+        if let Some(path) = &options.html {
+            let html = HtmlOptions {
+                command: command_line(),
+                root: self.root.clone(),
+                compared: self.baseline.is_some(),
+            };
+            write_page(path, &to_html(suites, &html)?)?;
         }
         Ok(())
     }
@@ -153,6 +166,63 @@ pub fn write(what: &'static str, path: &Path, text: &str) -> Result<(), Error> {
             source,
         }
         .into()
+    })
+}
+
+/// As it could be typed again.
+fn command_line() -> String {
+    let words = std::env::args_os().skip(1);
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    format!("crashproof {}", shell_words::join(words))
+}
+
+/// That a page can be put there is known before the program runs.
+fn can_be_there(path: &Path) -> Result<(), Error> {
+    let folder = folder_of(path);
+    let source = match folder.metadata() {
+        _ if path == Path::new("-") => return Ok(()),
+        Ok(_) if path.is_dir() => std::io::ErrorKind::IsADirectory.into(),
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => std::io::ErrorKind::NotADirectory.into(),
+        Err(source) => source,
+    };
+    let path = path.to_owned();
+    Err(OutcomeError::NoPage { path, source }.into())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    if folder == Path::new("") {
+        Path::new(".")
+    } else {
+        folder
+    }
+}
+
+/// All of the page, or nothing: a page that is there already stays until the new one is whole. `-` is stdout.
+fn write_page(path: &Path, page: &str) -> Result<(), Error> {
+    // A link stays one, and what is no file (a terminal, a pipe) cannot be replaced.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let permissions = match target.metadata() {
+        _ if path == Path::new("-") => return write("HTML report", path, page),
+        Ok(metadata) if !metadata.is_file() => return write("HTML report", path, page),
+        Ok(metadata) => metadata.permissions(),
+        // Less what the umask says.
+        Err(_) => std::fs::Permissions::from_mode(0o666),
+    };
+    let replace = || -> std::io::Result<()> {
+        let mut file = tempfile::Builder::new()
+            .prefix(".crashproof-")
+            .suffix(".html")
+            .permissions(permissions)
+            .tempfile_in(folder_of(&target))?;
+        file.write_all(page.as_bytes())?;
+        file.persist(&target)?;
+        Ok(())
+    };
+    replace().map_err(|source| {
+        let path = path.to_owned();
+        OutcomeError::NoPage { path, source }.into()
     })
 }
 
