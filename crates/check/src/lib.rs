@@ -18,6 +18,7 @@ mod render;
 mod tag;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod transactions;
 
 pub use config::{Analysis, Config, ConfigError, Ignore, RepairCommands, Rule, Selector};
@@ -30,6 +31,8 @@ use crashproof_trace::{Item, ReadError, TraceReader};
 pub struct CheckOptions {
     pub model: Model,
     pub config: Config,
+    /// Who stores, flushes and fences is wanted, too.
+    pub traffic: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +51,7 @@ pub fn check(
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Report, CheckError> {
     let mut pass = pass::Pass::new(options.model, &options.config.rules);
+    pass.traffic = options.traffic.then(traffic::ByStack::default);
     let mut until_progress = PROGRESS_EVENTS;
     while let Some((item, tables)) = reader.next_with_tables()? {
         if let Item::Event(event) = item {
@@ -60,7 +64,10 @@ pub fn check(
         }
     }
     progress(reader.len(), reader.len());
-    let outcome = pass.finish(reader.tables());
+    let mut outcome = pass.finish(reader.tables());
+    let by_stack = outcome.traffic.take();
+    let traffic =
+        by_stack.map(|by_stack| by_stack.by_function(&outcome.findings, &mut outcome.stacks, reader.tables()));
     let context = render::Context {
         model: options.model,
         config: &options.config,
@@ -91,6 +98,7 @@ pub fn check(
         },
         findings,
         warnings,
+        traffic: traffic.unwrap_or_default(),
         ..Report::default()
     })
 }

@@ -21,6 +21,7 @@ use crate::oracle::transaction::TransactionOracle;
 use crate::oracle::{Gone, Oracle, Step, StoreAccess, World, rules};
 use crate::ranges::RangeSet;
 use crate::tag::{OptionalStack, StoreTag};
+use crate::traffic::ByStack;
 use crate::transactions::{Change, Transactions};
 use crashproof_stacks::{Origin, Stacks};
 
@@ -51,6 +52,8 @@ pub struct Pass {
     processes: Vec<ProcessId>,
     /// The program is annotated: there is an oracle for that.
     annotated: bool,
+    /// Counted if it is wanted.
+    pub traffic: Option<ByStack>,
 }
 
 /// What the pass leaves to be put into words.
@@ -59,6 +62,7 @@ pub struct Outcome {
     pub stacks: Stacks,
     /// Whether some process had several threads.
     pub threads: bool,
+    pub traffic: Option<ByStack>,
 }
 
 /// The world of an oracle, borrowed from the fields beside the oracles.
@@ -106,6 +110,7 @@ impl Pass {
             threads: false,
             processes: Vec::new(),
             annotated: false,
+            traffic: None,
         }
     }
 
@@ -117,6 +122,9 @@ impl Pass {
             process,
             stack: event.stack,
         };
+        if let Some(traffic) = &mut self.traffic {
+            traffic.event(event);
+        }
         match event.kind {
             EventKind::Store { at, data, flags } => self.store(step, at, data.len() as u64, flags, tables),
             EventKind::Flush { at, kind } => {
@@ -365,6 +373,7 @@ impl Pass {
             findings: self.findings,
             stacks: self.stacks,
             threads: self.threads,
+            traffic: self.traffic,
         }
     }
 }

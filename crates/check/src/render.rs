@@ -27,6 +27,7 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
         findings: raw,
         mut stacks,
         threads,
+        ..
     } = outcome;
     let unseen_fences = unseen_fences(context, threads);
     let mut typing = Typing::new();

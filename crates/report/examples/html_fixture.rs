@@ -268,6 +268,14 @@ fn traffic() -> Vec<Traffic> {
         redundant_flushes: numbers[4],
         redundant_fences: numbers[5],
         functions: None,
+        callers: vec![Caller {
+            frame: frame("main", "src/list.c", 34, 3),
+            stores: numbers[0],
+            flushes: numbers[2],
+            fences: numbers[3],
+            redundant_flushes: numbers[4],
+            redundant_fences: numbers[5],
+        }],
     };
     vec![
         row("insert", "src/list.c", [400, 3200, 390, 290, 100, 100]),

@@ -172,4 +172,18 @@ pub struct Traffic {
     /// How many functions it is the sum of, if of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functions: Option<u64>,
+    /// Where it is called from, the most costly first; not all, if there are many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub callers: Vec<Caller>,
+}
+
+/// A place from which a function is called, and what part of its traffic is on behalf of that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caller {
+    pub frame: Frame,
+    pub stores: u64,
+    pub flushes: u64,
+    pub fences: u64,
+    pub redundant_flushes: u64,
+    pub redundant_fences: u64,
 }

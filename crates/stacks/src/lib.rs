@@ -106,6 +106,19 @@ pub struct Symbolized {
     pub approximate: Vec<bool>,
 }
 
+/// The frame that stands for a stack: the innermost with a source position in the program itself; without debug info, the
+/// innermost that is not in a library that stores on the program's behalf.
+pub fn standing(frames: &[report::Frame]) -> Option<&report::Frame> {
+    let of_library = |frame: &report::Frame| {
+        let name = frame.module.as_deref().map_or("", file_name);
+        name.starts_with("libpmem") || is_c_runtime(name)
+    };
+    let outside = frames.iter().position(|frame| !of_library(frame)).unwrap_or(0);
+    report::innermost_position(&frames[outside.min(frames.len())..])
+        .or_else(|| frames.get(outside))
+        .filter(|frame| frame.has_position() || frame.address != 0 || frame.function.is_some())
+}
+
 #[derive(Default)]
 pub struct Stacks {
     symbolizer: Symbolizer,

@@ -295,7 +295,16 @@ impl TraceBuilder {
         let config = Config::parse(config, std::path::Path::new("crashproof.toml")).unwrap();
         let len = bytes.len() as u64;
         let mut reader = TraceReader::from_source("test.trace", Box::new(io::Cursor::new(bytes)), len).unwrap();
-        check(&mut reader, &CheckOptions { model, config }, |_, _| {}).unwrap()
+        check(
+            &mut reader,
+            &CheckOptions {
+                model,
+                config,
+                traffic: true,
+            },
+            |_, _| {},
+        )
+        .unwrap()
     }
 
     fn findings(&mut self) -> Vec<Finding> {

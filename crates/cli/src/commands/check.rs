@@ -27,6 +27,7 @@ pub fn report(arguments: &CheckArguments, kept: bool) -> std::result::Result<Rep
     let options = CheckOptions {
         model: arguments.model.into(),
         config: project::load(arguments.config.as_deref())?.without_tests(),
+        traffic: arguments.results.html.is_some(),
     };
     match &arguments.trace {
         Some(trace) => check(TraceReader::open(trace)?, &options),

@@ -124,8 +124,11 @@ fn step(steps: &Shared, test: &Test, command: Vec<OsString>) -> Option<Report> {
             }
         }
     };
-    let judge = Arc::clone(&lock(steps).judge);
-    match report(test, command, &judge, stopped) {
+    let (judge, html) = {
+        let steps = lock(steps);
+        (Arc::clone(&steps.judge), steps.results.html.clone())
+    };
+    match report(test, command, html, &judge, stopped) {
         Ok((exit, report)) => {
             lock(steps).add(&what, test, exit, Ok(&report));
             Some(report)
@@ -218,16 +221,18 @@ fn select<'a>(tests: &'a [Test], arguments: &TestArguments) -> std::result::Resu
     Ok((1..).zip(tests).filter(|(_, test)| chosen(test)).collect())
 }
 
-/// Runs one of the two commands and shows what came of it.
+/// Runs one of the two commands and shows what came of it. With `html`, it makes what the page needs.
 fn report(
     test: &Test,
     step: Vec<OsString>,
+    html: Option<PathBuf>,
     judge: &Judge,
     stopped: impl FnOnce() + Send + 'static,
 ) -> std::result::Result<(Exit, Report), Box<dyn std::error::Error>> {
     let line = shell_words::join(step.iter().map(|word| word.to_string_lossy()));
     match Arguments::try_parse_from([vec!["crashproof".into()], step].concat())?.command {
-        Command::Check(arguments) => {
+        Command::Check(mut arguments) => {
+            arguments.results.html = html;
             if let Some(command) = &test.setup {
                 terminal::command(command);
                 setup::run(command)?;
@@ -237,7 +242,8 @@ fn report(
             judge.show(&mut report);
             Ok((judge.verdict(&report), report))
         }
-        Command::Crash(arguments) => {
+        Command::Crash(mut arguments) => {
+            arguments.results.html = html;
             terminal::command(&format!("crashproof {line}"));
             crash::report(&arguments, judge, stopped)
         }

@@ -7,6 +7,7 @@ use crashproof_report::{Finding, Kind};
 use super::cause::Subject;
 use super::history::Index;
 use super::places::SpotId;
+use super::timeline::Scene;
 
 /// A cause is believed by its source lines alone when so many states have confirmed it.
 const CONFIRMATIONS: u64 = 64;
@@ -46,6 +47,7 @@ pub struct Known {
     pub states: u64,
     pub confirmed: u64,
     pub finding: Finding,
+    pub scene: Scene,
 }
 
 impl Known {

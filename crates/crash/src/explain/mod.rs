@@ -16,6 +16,7 @@ mod save;
 mod shrink;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -29,11 +30,13 @@ use rustc_hash::FxHashMap;
 use crate::campaign::CampaignOptions;
 use crate::error::CrashError;
 use crate::executor::{Executor, ExecutorError, Explainer, Failure, StoreId};
+use crate::representative;
 use cause::{Cause, Form, Investigation, Subject};
 use history::{Index, Laboratory};
 use known::{Known, Range, Signature, Spots};
 use left::Left;
 use places::Places;
+pub(crate) use timeline::Scene;
 
 pub use save::{LoadError, SavedCrash, SavedFile, SavedMapping, load};
 
@@ -84,8 +87,16 @@ pub struct Investigator {
     /// States that failed in the campaign and not here.
     unconfirmed: u64,
     left: Left,
-    /// Images that could not be saved.
-    unsaved: Vec<String>,
+    /// Images that could not be saved, pictures that could not be drawn.
+    undone: Vec<String>,
+    /// For the pictures; none are wanted otherwise.
+    drawn: Option<Drawn>,
+}
+
+/// What pictures are drawn of.
+struct Drawn {
+    trace: PathBuf,
+    options: CampaignOptions,
 }
 
 impl Investigator {
@@ -105,8 +116,21 @@ impl Investigator {
             explained: FxHashMap::default(),
             unconfirmed: 0,
             left: Left::default(),
-            unsaved: Vec::new(),
+            undone: Vec::new(),
+            drawn: None,
         })
+    }
+
+    /// Draws the timeline and the persistence graph of each finding, too.
+    pub fn with_pictures(self, trace: &Path, options: &CampaignOptions) -> Self {
+        let drawn = Drawn {
+            trace: trace.to_owned(),
+            options: options.clone(),
+        };
+        Investigator {
+            drawn: Some(drawn),
+            ..self
+        }
     }
 
     /// Takes a failing state in. Whether it has a cause that was not known.
@@ -192,6 +216,7 @@ impl Investigator {
             if between.is_some() && self.known[index].between.is_empty() {
                 let run = self.lab.run(&cause.state)?;
                 self.known[index].finding = self.finding(cause, &run, index + 1);
+                self.known[index].scene = self.scene(cause);
             }
             let known = &mut self.known[index];
             known.confirmed += 1;
@@ -202,6 +227,7 @@ impl Investigator {
         }
         let run = self.lab.run(&cause.state)?;
         let finding = self.finding(cause, &run, self.known.len() + 1);
+        let scene = self.scene(cause);
         self.known.push(Known {
             kind: cause.kind,
             spots,
@@ -211,6 +237,7 @@ impl Investigator {
             states: 0,
             confirmed: 1,
             finding,
+            scene,
         });
         Ok(self.known.len() - 1)
     }
@@ -265,7 +292,7 @@ impl Investigator {
                         crash.replay = Some(save::replay(&directory));
                     }
                 }
-                Err(error) => self.unsaved.push(format!("{error}; the finding stands without it")),
+                Err(error) => self.undone.push(format!("{error}; the finding stands without it")),
             }
         }
         finding
@@ -273,7 +300,7 @@ impl Investigator {
 
     /// One finding for the states that are left and that no known cause explains by its source lines; as it was found, because
     /// there is no time to reduce it.
-    fn finding_of_left(&mut self) -> Option<Finding> {
+    fn finding_of_left(&mut self) -> Option<(Finding, Scene)> {
         let left = std::mem::take(&mut self.left);
         let (mut states, mut first) = (left.beyond(), None);
         for failure in left.failures() {
@@ -312,12 +339,55 @@ impl Investigator {
         };
         let number = self.known.len() + 1;
         let mut finding = self.finding(&cause, &failure.run, number);
+        let scene = self.scene(&cause);
         words::unreduced(&mut finding);
         finding.count = states;
         if let Some(crash) = &mut finding.crash {
             crash.states = states;
         }
-        Some(finding)
+        Some((finding, scene))
+    }
+
+    /// What there is to draw of a cause, if anything is wanted.
+    fn scene(&self, cause: &Cause) -> Scene {
+        match self.drawn {
+            Some(_) => Scene::new(cause, &self.lab),
+            None => Scene::default(),
+        }
+    }
+
+    fn draw(&mut self, findings: &mut [(Finding, Scene)]) {
+        let Some(Drawn { trace, options }) = &self.drawn else {
+            return;
+        };
+        if findings.is_empty() {
+            return;
+        }
+        let scenes: Vec<Scene> = findings.iter().map(|(_, scene)| scene.clone()).collect();
+        let mut failed: Option<CrashError> = None;
+        match timeline::draw(trace, options, &scenes, &mut self.places) {
+            Ok(timelines) => {
+                for ((finding, _), timeline) in findings.iter_mut().zip(timelines) {
+                    if let Some(crash) = &mut finding.crash {
+                        crash.timeline = Some(timeline).filter(|timeline| !timeline.events.is_empty());
+                    }
+                }
+            }
+            Err(error) => failed = Some(error.into()),
+        }
+        match representative::graphs(trace, options, &scenes) {
+            Ok(graphs) => {
+                for ((finding, _), graph) in findings.iter_mut().zip(graphs) {
+                    if let Some(crash) = &mut finding.crash {
+                        crash.graph = graph;
+                    }
+                }
+            }
+            Err(error) => failed = Some(error),
+        }
+        if let Some(error) = failed {
+            self.undone.push(format!("not all pictures could be drawn: {error}"));
+        }
     }
 }
 
@@ -333,7 +403,10 @@ impl Explainer for Investigator {
     /// By kind and position.
     fn finish(&mut self) -> Vec<Finding> {
         let left = self.finding_of_left();
-        let mut findings: Vec<Finding> = self.known.iter().map(Known::finding).chain(left).collect();
+        let known = self.known.iter().map(|known| (known.finding(), known.scene.clone()));
+        let mut findings: Vec<(Finding, Scene)> = known.chain(left).collect();
+        self.draw(&mut findings);
+        let mut findings: Vec<Finding> = findings.into_iter().map(|(finding, _)| finding).collect();
         findings.sort_by_cached_key(|finding| {
             (
                 finding.kind,
@@ -362,7 +435,7 @@ impl Explainer for Investigator {
                  clean"
             )
         });
-        let saving = self.unsaved.iter().cloned();
+        let saving = self.undone.iter().cloned();
         flaky
             .into_iter()
             .chain(saving)

@@ -1,8 +1,8 @@
 //! Where in the program a change was made: the source line that stands for its call stack.
 
-use crashproof_report::{Frame, innermost_position};
 use crashproof_sites::Typing;
-use crashproof_stacks::{Stacks, Symbolized, file_name, is_c_runtime};
+pub use crashproof_stacks::standing;
+use crashproof_stacks::{Stacks, Symbolized};
 use crashproof_trace::{StackId, Tables};
 use rustc_hash::FxHashMap;
 
@@ -70,17 +70,4 @@ impl Places {
     pub fn warnings(&self) -> &[String] {
         self.stacks.warnings()
     }
-}
-
-/// The frame that stands for a stack: the innermost with a source position in the program itself; without debug info, the
-/// innermost that is not in a library that stores on the program's behalf.
-pub fn standing(frames: &[Frame]) -> Option<&Frame> {
-    let of_library = |frame: &Frame| {
-        let name = frame.module.as_deref().map_or("", file_name);
-        name.starts_with("libpmem") || is_c_runtime(name)
-    };
-    let outside = frames.iter().position(|frame| !of_library(frame)).unwrap_or(0);
-    innermost_position(&frames[outside.min(frames.len())..])
-        .or_else(|| frames.get(outside))
-        .filter(|frame| frame.has_position() || frame.address != 0 || frame.function.is_some())
 }

@@ -60,6 +60,7 @@ pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places)
             replay: None,
             depth: context.words.depth,
             unreduced: false,
+            event: crash_event(cause, context),
             ..Crash::default()
         }),
         order,
@@ -133,6 +134,12 @@ fn operation(what: &What) -> Option<FileOperation> {
 }
 
 /// The last change before the crash that has a place in the program.
+/// Number of the event before which power fails.
+fn crash_event(cause: &Cause, context: &Context) -> Option<u64> {
+    let last = cause.state.point.checked_sub(1)?;
+    (last >= context.lab.window().0).then(|| context.lab.change(last).id.seq + 1)
+}
+
 fn last_executed(cause: &Cause, context: &Context, places: &mut Places) -> (Frame, Vec<Frame>) {
     let (first, _) = context.lab.window();
     for index in (first..cause.state.point).rev() {

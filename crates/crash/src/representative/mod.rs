@@ -12,6 +12,7 @@
 mod calls;
 pub(crate) mod choices;
 mod epochs;
+mod graph;
 mod groups;
 mod order;
 mod picture;
@@ -32,6 +33,7 @@ use crate::campaign::CampaignOptions;
 use crate::error::CrashError;
 use choices::Tested;
 use epochs::{Class, Counts, Epoch, EpochId, Epochs, Member};
+pub(crate) use graph::graphs;
 pub(crate) use groups::Group;
 use shape::NEVER;
 pub use view::{Behaviour, BehaviourList, BehaviourUpdate, behaviour_list};

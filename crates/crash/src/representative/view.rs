@@ -71,13 +71,7 @@ pub fn behaviour_list(trace: &Path, options: &CampaignOptions) -> Result<Behavio
     let behaviours = analyse(trace, options, &mut subjects)?;
     let mut reader = TraceReader::open(trace)?;
     while reader.next()?.is_some() {}
-    let mut viewer = Viewer {
-        behaviours: &behaviours,
-        subjects: &subjects,
-        reader: &reader,
-        stacks: Stacks::default(),
-        positions: FxHashMap::default(),
-    };
+    let mut viewer = Viewer::new(&behaviours, &subjects, &reader);
     let mut groups: Vec<&Group> = behaviours.groups.iter().collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.count));
     let list = groups.iter().filter_map(|group| viewer.behaviour(group)).collect();
@@ -88,7 +82,7 @@ pub fn behaviour_list(trace: &Path, options: &CampaignOptions) -> Result<Behavio
     })
 }
 
-struct Viewer<'a> {
+pub(super) struct Viewer<'a> {
     behaviours: &'a Behaviours,
     subjects: &'a Typed,
     reader: &'a TraceReader,
@@ -96,9 +90,25 @@ struct Viewer<'a> {
     positions: FxHashMap<StackId, report::Frame>,
 }
 
-impl Viewer<'_> {
+impl<'a> Viewer<'a> {
+    /// The reader has read all of the trace.
+    pub fn new(behaviours: &'a Behaviours, subjects: &'a Typed, reader: &'a TraceReader) -> Viewer<'a> {
+        Viewer {
+            behaviours,
+            subjects,
+            reader,
+            stacks: Stacks::default(),
+            positions: FxHashMap::default(),
+        }
+    }
+
     fn behaviour(&mut self, group: &Group) -> Option<Behaviour> {
         let member = self.behaviours.members(group).next()?;
+        Some(self.member(group, member))
+    }
+
+    /// One of the behaviours of a group.
+    pub fn member(&mut self, group: &Group, member: &Member) -> Behaviour {
         let epochs: Vec<_> = member
             .epochs
             .iter()
@@ -129,14 +139,14 @@ impl Viewer<'_> {
                 }
             })
             .collect();
-        Some(Behaviour {
+        Behaviour {
             types,
             represents: group.count,
             shapes: group.classes.len(),
             points: self.behaviours.points(member).len(),
             updates: views,
             edges: self.edges(member),
-        })
+        }
     }
 
     /// Where the store is in the program's own source, as far as that is known.

@@ -266,6 +266,18 @@ impl Builder {
             redundant_flushes: traffic.redundant_flushes,
             redundant_fences: traffic.redundant_fences,
             functions: traffic.functions,
+            callers: traffic
+                .callers
+                .iter()
+                .map(|caller| data::Caller {
+                    frame: self.tables.frame(&caller.frame),
+                    stores: caller.stores,
+                    flushes: caller.flushes,
+                    fences: caller.fences,
+                    redundant_flushes: caller.redundant_flushes,
+                    redundant_fences: caller.redundant_fences,
+                })
+                .collect(),
         }
     }
 }

@@ -367,4 +367,17 @@ pub struct Traffic {
     pub redundant_fences: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functions: Option<u64>,
+    /// Where it is called from, the most costly first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub callers: Vec<Caller>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Caller {
+    pub frame: usize,
+    pub stores: u64,
+    pub flushes: u64,
+    pub fences: u64,
+    pub redundant_flushes: u64,
+    pub redundant_fences: u64,
 }

@@ -12,14 +12,16 @@ mod trace;
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crashproof_check::Analysis;
+use crashproof_check::{Analysis, CheckOptions};
 use crashproof_crash::explain::{Investigator, Words};
 use crashproof_crash::{Baseline, CampaignOptions, Executor, Outcome, StrategyKind, Survey, Verdict};
 use crashproof_report::Report;
+use crashproof_report::picture::Traffic;
 use crashproof_sandbox::{Ended, How, Run, SandboxError, Track, Worker};
+use crashproof_trace::TraceReader;
 
 use super::Result;
 use super::outcome::{self, Judge};
@@ -144,6 +146,7 @@ pub fn report(
         doubtful: Arc::default(),
         compare: Cell::new(false),
         nothing_yet: Cell::new(Some(nothing_yet)),
+        samples: Mutex::new(progress::Samples::new()),
     };
     let mut tested = test.crash(&trace, &options, &survey, Subject::Program)?;
     if arguments.depth == 2 && !interrupt::requested() {
@@ -155,9 +158,15 @@ pub fn report(
     warnings.retain(|warning| !warning.starts_with("the trace is incomplete"));
     let undecided = tested.broken || tested.unexplained > 0;
     warnings.extend(plan.config.apply_ignores(&mut tested.findings, Analysis::Crash));
+    let (progress, traffic) = match test.pictures() {
+        true => (test.samples().take(), self::traffic(&trace, arguments)?),
+        false => (Vec::new(), Vec::new()),
+    };
     let mut report = Report {
         version: 1,
         program,
+        progress,
+        traffic,
         trace: trace_summary,
         findings: tested.findings,
         warnings,
@@ -167,6 +176,17 @@ pub fn report(
     judge.show(&mut report);
     let verdict = judge.verdict(&report);
     Ok((conclude(&report, verdict, state, undecided), report))
+}
+
+/// Who causes the traffic that was recorded.
+fn traffic(trace: &Path, arguments: &CrashArguments) -> std::result::Result<Vec<Traffic>, Box<dyn std::error::Error>> {
+    let options = CheckOptions {
+        model: arguments.model.into(),
+        traffic: true,
+        ..CheckOptions::default()
+    };
+    let mut reader = TraceReader::open(trace)?;
+    Ok(crashproof_check::check(&mut reader, &options, |_, _| ())?.traffic)
 }
 
 /// The exit code, and what becomes of the state. `undecided`: the test broke, or there are failures without a finding.
@@ -215,9 +235,19 @@ struct Test<'a> {
     compare: Cell<bool>,
     /// Until the first state is tested.
     nothing_yet: Cell<Option<NothingYet>>,
+    samples: Mutex<progress::Samples>,
 }
 
 impl Test<'_> {
+    /// There is to be a page with them.
+    fn pictures(&self) -> bool {
+        self.arguments.results.html.is_some()
+    }
+
+    fn samples(&self) -> MutexGuard<'_, progress::Samples> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Crashes what a trace recorded; again from the start, if it turns out that a recovery changed the image in a way that
     /// the runtime does not see.
     fn crash(
@@ -239,6 +269,7 @@ impl Test<'_> {
               compared after each run, which is slower",
         );
         self.compare.set(true);
+        self.samples().begin_again();
         if let Some(journal) = &options.journal {
             let _ = std::fs::remove_file(journal);
         }
@@ -293,12 +324,25 @@ impl Test<'_> {
             .after(before)
             .until(self.stop, options.time_to_explain().map(|time| Instant::now() + time));
         executor.worker.set_time_limit(limit);
-        let explainer = Box::new(Investigator::new(trace, options, Box::new(executor), words)?);
+        let mut explainer = Investigator::new(trace, options, Box::new(executor), words)?;
+        if self.pictures() {
+            explainer = explainer.with_pictures(trace, options);
+        }
         drop(self.nothing_yet.take());
         let line = Mutex::new(progress::Line::new());
-        let update = |progress: &_| line.lock().unwrap_or_else(PoisonError::into_inner).update(progress);
+        self.samples().begin();
+        let samples = &self.samples;
+        let update = |progress: &_| {
+            line.lock().unwrap_or_else(PoisonError::into_inner).update(progress);
+            samples.lock().unwrap_or_else(PoisonError::into_inner).add(progress);
+        };
         Ok(crashproof_crash::run(
-            trace, options, executors, explainer, &update, self.stop,
+            trace,
+            options,
+            executors,
+            Box::new(explainer),
+            &update,
+            self.stop,
         )?)
     }
 

@@ -1,0 +1,722 @@
+//! The cache lines of a crash as a picture: what happened to them before power failed, and what became of each store.
+//!
+//! One pass over the trace draws all causes. The state of a line is what the model says ([`Line`]), by the same rules as in the
+//! replay that makes crash states. Of each cause the last events before the crash are kept, all that have to do with the stores
+//! that it names, and a few of those that would have come; gaps say how many are left out.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Write;
+use std::path::Path;
+
+use crashproof_model::{Bytes, Keep, LINE, Line, LineAddress, Store, Tag, WORD, pieces};
+use crashproof_report::picture::{
+    LineState, StoreOutcome, Stored, Timeline, TimelineEvent, TimelineKind, TimelineLine,
+};
+use crashproof_report::{FileOperation, Frame};
+use crashproof_stacks::file_name;
+use crashproof_trace::{Event, EventKind, FileId, FlushKind, Item, PmAddress, ReadError, StackId, Tables, TraceReader};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::cause::Cause;
+use super::history::Laboratory;
+use super::places::{Places, standing};
+use crate::campaign::CampaignOptions;
+use crate::executor::StoreId;
+
+/// Rows.
+const MAX_LINES: usize = 12;
+/// Events that are kept before the crash, of those that no store of the cause is among.
+const BEFORE: usize = 48;
+/// The same after it.
+const AFTER: usize = 8;
+/// Events with stores of the cause that are kept.
+const MAX_NAMED: usize = 48;
+/// Bytes of what is stored, and characters of what is output.
+const MAX_DATA: usize = 64;
+const MAX_TEXT: usize = 120;
+
+/// What is to be drawn of a cause; noted when it is put into words, because the laboratory moves on.
+#[derive(Clone, Debug, Default)]
+pub struct Scene {
+    /// Power fails just before this event.
+    pub point: u64,
+    /// Of the stores before, those that the image lacks.
+    missing: BTreeSet<StoreId>,
+    /// The stores that the cause names, missing ones first, with the lines that they touch.
+    named: Vec<(StoreId, Option<LineAddress>)>,
+    /// The files of these.
+    files: BTreeSet<u32>,
+}
+
+impl Scene {
+    pub fn new(cause: &Cause, lab: &Laboratory) -> Scene {
+        let (first, end) = lab.window();
+        let state = &cause.state;
+        let last = state.point.checked_sub(1).filter(|&last| last >= first);
+        let point = last.map_or(0, |last| lab.change(last).id.seq + 1);
+        // A crash within an event, after some pieces of its store: the rest had not persisted.
+        let rest = (state.point..end).take_while(|&index| lab.change(index).id.seq + 1 == point);
+        let missing = state
+            .missing
+            .iter()
+            .copied()
+            .filter(|&index| index >= first)
+            .chain(rest);
+        let named = cause.missing.iter().chain(&cause.persisted).map(|&index| {
+            let change = lab.change(index);
+            let line = |(offset, _): (u64, &[u8])| LineAddress {
+                file: change.file as u32,
+                line: offset / LINE,
+            };
+            (change.file as u32, change.id, change.data().map(line))
+        });
+        let named: Vec<_> = named.collect();
+        Scene {
+            point,
+            missing: missing.map(|index| lab.change(index).id).collect(),
+            files: named.iter().map(|&(file, ..)| file).collect(),
+            named: named.into_iter().map(|(_, id, line)| (id, line)).collect(),
+        }
+    }
+
+    /// Numbers of the events with stores that the cause names.
+    pub fn events(&self) -> BTreeSet<u64> {
+        self.named.iter().map(|(id, _)| id.seq).collect()
+    }
+
+    pub fn outcome(&self, event: u64) -> StoreOutcome {
+        match event {
+            event if event >= self.point => StoreOutcome::Later,
+            event if self.missing.iter().any(|id| id.seq == event) => StoreOutcome::Missing,
+            _ => StoreOutcome::Persisted,
+        }
+    }
+}
+
+/// The timelines of the scenes.
+pub fn draw(
+    trace: &Path,
+    options: &CampaignOptions,
+    scenes: &[Scene],
+    places: &mut Places,
+) -> Result<Vec<Timeline>, ReadError> {
+    let mut reader = TraceReader::open(trace)?;
+    let mut watch = Watch::new(options, scenes);
+    while watch.drawings.iter().any(|drawing| !drawing.done)
+        && let Some(item) = reader.next()?
+    {
+        if let Item::Event(event) = item {
+            watch.event(&event);
+        }
+    }
+    let Watch { lines, drawings, .. } = watch;
+    let finish = |mut drawing: Drawing| {
+        if !drawing.crashed {
+            drawing.crash(&lines);
+        }
+        drawing.finish(reader.tables(), places)
+    };
+    Ok(drawings.into_iter().map(finish).collect())
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Piece(StoreId);
+
+impl Tag for Piece {
+    type Site = ();
+}
+
+/// A line of some drawing.
+#[derive(Default)]
+struct Watched {
+    line: Line<Piece>,
+    /// Drawing, and row in it.
+    rows: Vec<(usize, usize)>,
+}
+
+impl Watched {
+    fn state(&self) -> LineState {
+        let stores = self.line.stores();
+        // A flush covers all before it, so the last cached store is the one that may lack it.
+        let last = stores.iter().rposition(|store| !store.nontemporal);
+        match last {
+            Some(last) if self.line.flushed_at(last).is_none() => LineState::Dirty,
+            _ if !stores.is_empty() => LineState::Pending,
+            _ => LineState::Persistent,
+        }
+    }
+}
+
+type Lines = FxHashMap<LineAddress, Watched>;
+
+struct Watch<'a> {
+    options: &'a CampaignOptions,
+    lines: Lines,
+    drawings: Vec<Drawing<'a>>,
+    /// By thread: lines that its next fence may persist.
+    pending: FxHashMap<u32, Vec<LineAddress>>,
+    mapped: FxHashSet<FileId>,
+}
+
+/// What an event is, whatever lines it is about.
+struct Deed {
+    kind: TimelineKind,
+    stored: Option<DeedStore>,
+    text: Option<String>,
+}
+
+struct DeedStore {
+    at: PmAddress,
+    length: u64,
+    data: String,
+    pieces: Vec<(StoreId, LineAddress, Bytes)>,
+}
+
+impl From<TimelineKind> for Deed {
+    fn from(kind: TimelineKind) -> Deed {
+        Deed {
+            kind,
+            stored: None,
+            text: None,
+        }
+    }
+}
+
+impl<'a> Watch<'a> {
+    fn new(options: &'a CampaignOptions, scenes: &'a [Scene]) -> Watch<'a> {
+        let mut lines = Lines::default();
+        let mut drawings = Vec::new();
+        for (number, scene) in scenes.iter().enumerate() {
+            // Missing ones and persisted ones in turn: both sides are to be seen.
+            let of = |missing: bool| {
+                let side = move |id: &StoreId| (scene.missing.contains(id) || id.seq >= scene.point) == missing;
+                let named = scene.named.iter().filter(move |(id, _)| side(id));
+                named.filter_map(|&(_, line)| line)
+            };
+            let (mut missing, mut persisted) = (of(true), of(false));
+            let mut rows: BTreeSet<LineAddress> = BTreeSet::new();
+            let mut more: BTreeSet<LineAddress> = BTreeSet::new();
+            loop {
+                let next = [missing.next(), persisted.next()];
+                if next == [None, None] {
+                    break;
+                }
+                for line in next.into_iter().flatten() {
+                    match rows.len() < MAX_LINES {
+                        true => rows.insert(line),
+                        false => more.insert(line),
+                    };
+                }
+            }
+            let rows: Vec<LineAddress> = rows.into_iter().collect();
+            for (row, line) in rows.iter().enumerate() {
+                let watched: &mut Watched = lines.entry(*line).or_default();
+                watched.rows.push((number, row));
+            }
+            let more_lines = more.iter().filter(|line| !rows.contains(line)).count() as u64;
+            drawings.push(Drawing::new(scene, rows, more_lines));
+        }
+        Watch {
+            options,
+            lines,
+            drawings,
+            pending: FxHashMap::default(),
+            mapped: FxHashSet::default(),
+        }
+    }
+
+    fn event(&mut self, event: &Event<'_>) {
+        for drawing in &mut self.drawings {
+            if !drawing.crashed && event.seq >= drawing.scene.point {
+                drawing.crash(&self.lines);
+            }
+        }
+        let thread = event.thread.0;
+        let mut touched: Vec<LineAddress> = Vec::new();
+        let deed = match event.kind {
+            EventKind::Store { at, data, flags } => {
+                if flags.locked {
+                    self.fence(thread, &mut touched);
+                }
+                self.store(event, at, data, flags.nontemporal, &mut touched)
+            }
+            EventKind::Flush { at, kind } => {
+                let line = LineAddress {
+                    file: at.file.0,
+                    line: at.offset / LINE,
+                };
+                let Some(watched) = self.lines.get_mut(&line) else {
+                    return;
+                };
+                touched.push(line);
+                if kind == FlushKind::Clflush {
+                    watched.line.flush_now(thread, ());
+                    TimelineKind::FlushNow.into()
+                } else {
+                    watched.line.flush(thread, ());
+                    self.pending.entry(thread).or_default().push(line);
+                    TimelineKind::Flush.into()
+                }
+            }
+            EventKind::Fence { .. } => {
+                self.fence(thread, &mut touched);
+                TimelineKind::Fence.into()
+            }
+            EventKind::Sync { file, offset, len } => {
+                self.clean(file, offset, len, false, &mut touched);
+                TimelineKind::Sync.into()
+            }
+            EventKind::FileWrite { at, data } => {
+                self.clean(at.file, at.offset, data.len() as u64, true, &mut touched);
+                let stored = DeedStore {
+                    at,
+                    length: data.len() as u64,
+                    data: digits(data),
+                    pieces: Vec::new(),
+                };
+                Deed {
+                    stored: Some(stored),
+                    ..TimelineKind::Write.into()
+                }
+            }
+            EventKind::Resize { file, size } => {
+                self.clean(file, size, u64::MAX - size, false, &mut touched);
+                return self.file_operation(event, file, FileOperation::Resized { size });
+            }
+            EventKind::Rename { file, path } => {
+                let operation = match path {
+                    Some(path) => FileOperation::Renamed { path: path.to_owned() },
+                    None => FileOperation::Removed,
+                };
+                return self.file_operation(event, file, operation);
+            }
+            EventKind::Map { file, .. } if self.mapped.insert(file) => {
+                return self.file_operation(event, file, FileOperation::Made);
+            }
+            EventKind::Output { data, .. } => {
+                let text: String = String::from_utf8_lossy(data).chars().take(MAX_TEXT).collect();
+                for drawing in self.drawings.iter_mut().filter(|drawing| !drawing.done) {
+                    drawing.output(event, &text, &self.lines);
+                }
+                return;
+            }
+            _ => return,
+        };
+        self.show(event, &deed, &touched);
+    }
+
+    fn store(
+        &mut self,
+        event: &Event<'_>,
+        at: PmAddress,
+        data: &[u8],
+        nontemporal: bool,
+        touched: &mut Vec<LineAddress>,
+    ) -> Deed {
+        let kind = if nontemporal {
+            TimelineKind::NtStore
+        } else {
+            TimelineKind::Store
+        };
+        let unit = if self.options.tear { WORD } else { LINE };
+        let mut stored = Vec::new();
+        for (number, piece) in pieces(at.offset, data.len() as u64, unit).enumerate() {
+            let line = LineAddress {
+                file: at.file.0,
+                line: piece.line,
+            };
+            let Some(watched) = self.lines.get_mut(&line) else {
+                continue;
+            };
+            let id = StoreId {
+                seq: event.seq,
+                piece: number as u16,
+            };
+            let store = Store {
+                bytes: piece.bytes,
+                thread: event.thread.0,
+                nontemporal,
+                tag: Piece(id),
+            };
+            watched.line.store(self.options.model, Keep::All, store);
+            stored.push((id, line, piece.bytes));
+            if nontemporal {
+                self.pending.entry(event.thread.0).or_default().push(line);
+            }
+            if !touched.contains(&line) {
+                touched.push(line);
+            }
+        }
+        if stored.is_empty() {
+            return kind.into();
+        }
+        let stored = DeedStore {
+            at,
+            length: data.len() as u64,
+            data: digits(data),
+            pieces: stored,
+        };
+        Deed {
+            stored: Some(stored),
+            ..kind.into()
+        }
+    }
+
+    fn fence(&mut self, thread: u32, touched: &mut Vec<LineAddress>) {
+        for line in self.pending.remove(&thread).unwrap_or_default() {
+            if let Some(watched) = self.lines.get_mut(&line)
+                && watched.line.fence(thread)
+            {
+                touched.push(line);
+            }
+        }
+    }
+
+    /// The range is durable. `always`: it is touched, whether or not anything in it was not.
+    fn clean(&mut self, file: FileId, offset: u64, length: u64, always: bool, touched: &mut Vec<LineAddress>) {
+        let end = offset.saturating_add(length);
+        for (at, watched) in self.lines.iter_mut().filter(|(at, _)| at.file == file.0) {
+            let start = at.line * LINE;
+            let (from, to) = (offset.max(start), end.min(start + LINE));
+            if from < to && (always || !watched.line.is_clean()) {
+                watched.line.set_clean(Bytes::range(from - start, to - from));
+                touched.push(*at);
+            }
+        }
+    }
+
+    /// Shows an event to the drawings that have one of the lines.
+    fn show(&mut self, event: &Event<'_>, deed: &Deed, touched: &[LineAddress]) {
+        let rows = touched
+            .iter()
+            .filter_map(|at| self.lines.get(at))
+            .flat_map(|watched| &watched.rows);
+        let drawings: BTreeSet<usize> = rows.map(|&(drawing, _)| drawing).collect();
+        for drawing in drawings {
+            self.drawings[drawing].add(event, deed, touched, &self.lines);
+        }
+    }
+
+    fn file_operation(&mut self, event: &Event<'_>, file: FileId, operation: FileOperation) {
+        for drawing in &mut self.drawings {
+            let named = drawing.scene.named.iter().any(|(id, _)| id.seq == event.seq);
+            // That a file is mapped says nothing, unless that is where it appears.
+            if drawing.done || !named && (operation == FileOperation::Made || !drawing.scene.files.contains(&file.0)) {
+                continue;
+            }
+            let operation = (file, operation.clone());
+            drawing.add_operation(event, operation, &self.lines);
+        }
+    }
+}
+
+/// An event of a drawing.
+struct Shown {
+    seq: u64,
+    kind: TimelineKind,
+    thread: u32,
+    stack: StackId,
+    rows: Vec<usize>,
+    stored: Option<ShownStore>,
+    text: Option<String>,
+    /// What is to be put into words when the files' names are known.
+    operation: Option<(FileId, FileOperation)>,
+    /// It has to do with a store that the cause names.
+    named: bool,
+    /// Of all rows, after it.
+    states: Vec<LineState>,
+}
+
+struct ShownStore {
+    offset: u64,
+    length: u64,
+    data: String,
+    pieces: Vec<(StoreId, u64, u64)>,
+}
+
+enum Entry {
+    Event(Shown),
+    Gap { omitted: u64, states: Vec<LineState> },
+    Crash,
+}
+
+struct Drawing<'a> {
+    scene: &'a Scene,
+    rows: Vec<LineAddress>,
+    more_lines: u64,
+    /// Left out before all else, and the rows' states then.
+    omitted: u64,
+    initial: Vec<LineState>,
+    entries: Vec<Entry>,
+    /// The last events, before they become entries.
+    recent: VecDeque<Shown>,
+    named: usize,
+    crashed: bool,
+    /// Events after the crash.
+    after: usize,
+    /// Nothing more is to be shown.
+    done: bool,
+    /// When power failed, not guaranteed persistent.
+    uncertain: FxHashSet<StoreId>,
+}
+
+impl<'a> Drawing<'a> {
+    fn new(scene: &'a Scene, rows: Vec<LineAddress>, more_lines: u64) -> Drawing<'a> {
+        Drawing {
+            initial: vec![LineState::Persistent; rows.len()],
+            done: scene.named.is_empty(),
+            scene,
+            rows,
+            more_lines,
+            omitted: 0,
+            entries: Vec::new(),
+            recent: VecDeque::new(),
+            named: 0,
+            crashed: false,
+            after: 0,
+            uncertain: FxHashSet::default(),
+        }
+    }
+
+    fn states(&self, lines: &Lines) -> Vec<LineState> {
+        let state = |at| lines.get(at).map_or(LineState::Persistent, Watched::state);
+        self.rows.iter().map(state).collect()
+    }
+
+    fn shown(&self, event: &Event<'_>, kind: TimelineKind, lines: &Lines) -> Shown {
+        Shown {
+            seq: event.seq,
+            kind,
+            thread: event.thread.0,
+            stack: event.stack,
+            rows: Vec::new(),
+            stored: None,
+            text: None,
+            operation: None,
+            named: self.scene.named.iter().any(|(id, _)| id.seq == event.seq),
+            states: self.states(lines),
+        }
+    }
+
+    fn add(&mut self, event: &Event<'_>, deed: &Deed, touched: &[LineAddress], lines: &Lines) {
+        if self.done {
+            return;
+        }
+        let row = |at: &LineAddress| self.rows.binary_search(at).ok();
+        let mut rows: Vec<usize> = touched.iter().filter_map(row).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let stored = deed.stored.as_ref().map(|stored| ShownStore {
+            offset: stored.at.offset,
+            length: stored.length,
+            data: stored.data.clone(),
+            pieces: stored
+                .pieces
+                .iter()
+                .filter(|(_, line, _)| row(line).is_some())
+                .map(|(id, line, bytes)| (*id, line.line * LINE + bytes.first(), bytes.span()))
+                .collect(),
+        });
+        let shown = Shown {
+            rows,
+            stored,
+            text: deed.text.clone(),
+            ..self.shown(event, deed.kind, lines)
+        };
+        self.push(shown);
+    }
+
+    fn add_operation(&mut self, event: &Event<'_>, operation: (FileId, FileOperation), lines: &Lines) {
+        let shown = Shown {
+            operation: Some(operation),
+            ..self.shown(event, TimelineKind::File, lines)
+        };
+        self.push(shown);
+    }
+
+    /// One event for what is printed in a row; nothing before the first event of the lines.
+    fn output(&mut self, event: &Event<'_>, text: &str, lines: &Lines) {
+        if self.recent.is_empty() && self.entries.is_empty() {
+            return;
+        }
+        if let Some(last) = self.recent.back_mut()
+            && last.kind == TimelineKind::Output
+        {
+            let whole = last.text.take().unwrap_or_default() + text;
+            last.text = Some(whole.chars().take(MAX_TEXT).collect());
+            return;
+        }
+        let shown = Shown {
+            text: Some(text.to_owned()),
+            ..self.shown(event, TimelineKind::Output, lines)
+        };
+        self.push(shown);
+    }
+
+    fn push(&mut self, mut shown: Shown) {
+        if shown.named {
+            self.named += 1;
+            shown.named = self.named <= MAX_NAMED;
+        }
+        if !self.crashed {
+            self.recent.push_back(shown);
+            if self.recent.len() > BEFORE
+                && let Some(oldest) = self.recent.pop_front()
+            {
+                self.keep(oldest);
+            }
+            return;
+        }
+        self.after += 1;
+        if self.after <= AFTER || shown.named {
+            self.entries.push(Entry::Event(shown));
+        } else {
+            self.leave_out(shown);
+        }
+        let last = self.scene.named.iter().map(|(id, _)| id.seq).max();
+        let seen = match self.entries.last() {
+            Some(Entry::Event(shown)) => last <= Some(shown.seq),
+            _ => false,
+        };
+        self.done = self.after >= AFTER && (seen || last < Some(self.scene.point)) || self.named > MAX_NAMED;
+    }
+
+    /// An event that is no longer one of the last.
+    fn keep(&mut self, shown: Shown) {
+        if shown.named {
+            self.entries.push(Entry::Event(shown));
+        } else {
+            self.leave_out(shown);
+        }
+    }
+
+    fn leave_out(&mut self, shown: Shown) {
+        match self.entries.last_mut() {
+            None => {
+                self.omitted += 1;
+                self.initial = shown.states;
+            }
+            Some(Entry::Gap { omitted, states }) => {
+                *omitted += 1;
+                *states = shown.states;
+            }
+            Some(_) => self.entries.push(Entry::Gap {
+                omitted: 1,
+                states: shown.states,
+            }),
+        }
+    }
+
+    /// Power fails here.
+    fn crash(&mut self, lines: &Lines) {
+        self.crashed = true;
+        let stores = self.rows.iter().filter_map(|at| lines.get(at));
+        let stores = stores.flat_map(|watched| watched.line.stores());
+        self.uncertain = stores.map(|store| store.tag.0).collect();
+        self.entries.extend(self.recent.drain(..).map(Entry::Event));
+        self.entries.push(Entry::Crash);
+    }
+
+    fn outcome(&self, id: StoreId) -> StoreOutcome {
+        if self.scene.missing.contains(&id) {
+            StoreOutcome::Missing
+        } else if id.seq >= self.scene.point {
+            StoreOutcome::Later
+        } else if self.uncertain.contains(&id) {
+            StoreOutcome::Persisted
+        } else {
+            StoreOutcome::Certain
+        }
+    }
+
+    fn finish(mut self, tables: &Tables, places: &mut Places) -> Timeline {
+        // What ends with a gap ends before it.
+        if let Some(Entry::Gap { .. }) = self.entries.last() {
+            self.entries.pop();
+        }
+        let mut states = self.initial.clone();
+        let entries = std::mem::take(&mut self.entries);
+        let events = entries.into_iter().map(|entry| {
+            let (mut event, now) = match entry {
+                Entry::Event(shown) => self.event(shown, tables, places),
+                Entry::Gap { omitted, states } => {
+                    let gap = TimelineEvent {
+                        omitted: Some(omitted),
+                        ..blank(0, TimelineKind::Gap)
+                    };
+                    (gap, states)
+                }
+                Entry::Crash => (blank(self.scene.point, TimelineKind::Crash), states.clone()),
+            };
+            let changed = (0..).zip(&now).zip(&states).filter(|((_, now), before)| now != before);
+            event.states = changed.map(|((row, now), _)| (row, *now)).collect();
+            states = now;
+            event
+        });
+        let events: Vec<TimelineEvent> = events.collect();
+        let line = |(at, state): (&LineAddress, &LineState)| TimelineLine {
+            file: path(tables, FileId(at.file)),
+            offset: at.line * LINE,
+            state: *state,
+        };
+        Timeline {
+            lines: self.rows.iter().zip(&self.initial).map(line).collect(),
+            events,
+            omitted: self.omitted,
+            more_lines: self.more_lines,
+        }
+    }
+
+    fn event(&self, shown: Shown, tables: &Tables, places: &mut Places) -> (TimelineEvent, Vec<LineState>) {
+        let frames = places.symbolize(shown.stack, tables).frames;
+        let operation = shown.operation.map(|(file, operation)| {
+            let path = path(tables, file);
+            operation.in_words(file_name(&path))
+        });
+        let stored = shown.stored.map(|stored| Stored {
+            offset: stored.offset,
+            length: stored.length,
+            data: stored.data,
+            pieces: stored
+                .pieces
+                .into_iter()
+                .map(|(id, offset, length)| (offset, length, self.outcome(id)))
+                .collect(),
+        });
+        let event = TimelineEvent {
+            thread: shown.thread,
+            frame: standing(&frames).cloned().unwrap_or_default(),
+            lines: shown.rows,
+            stored,
+            text: shown.text.or(operation),
+            ..blank(shown.seq, shown.kind)
+        };
+        (event, shown.states)
+    }
+}
+
+fn blank(event: u64, kind: TimelineKind) -> TimelineEvent {
+    TimelineEvent {
+        event,
+        kind,
+        thread: 0,
+        frame: Frame::default(),
+        lines: Vec::new(),
+        stored: None,
+        text: None,
+        omitted: None,
+        states: Vec::new(),
+    }
+}
+
+fn path(tables: &Tables, file: FileId) -> String {
+    tables.file(file).map(|file| file.path.clone()).unwrap_or_default()
+}
+
+fn digits(data: &[u8]) -> String {
+    let mut digits = String::new();
+    for byte in &data[..data.len().min(MAX_DATA)] {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
