@@ -3,6 +3,7 @@
 mod corruption;
 mod naive;
 mod oracles;
+mod traffic;
 mod transactions;
 
 use std::collections::HashMap;

@@ -13,6 +13,8 @@ use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::*;
 use proptest::prelude::*;
 
+mod pictures;
+
 use super::history::{Laboratory, Reach, State};
 use super::*;
 use crate::campaign::StrategyKind;

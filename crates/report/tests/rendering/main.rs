@@ -2,5 +2,6 @@
 
 mod ci;
 mod common;
+mod html;
 mod machine;
 mod terminal;
