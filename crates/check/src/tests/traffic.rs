@@ -27,7 +27,11 @@ fn every_event_is_counted_once() {
             .flush(0, 11, 64 * place)
             .sfence(0, 12);
     }
-    trace.nt_store(0, 4, 640, 16).sfence(0, 12).sfence(0, 13).flush(0, 14, 1024);
+    trace
+        .nt_store(0, 4, 640, 16)
+        .sfence(0, 12)
+        .sfence(0, 13)
+        .flush(0, 14, 1024);
     let report = trace.report(Model::Px86, "");
     let [all] = &report.traffic[..] else {
         panic!("one row without names: {:?}", report.traffic);
@@ -36,10 +40,16 @@ fn every_event_is_counted_once() {
     // Three flushes are repeated, one is of a line never stored to; one fence follows another.
     assert_eq!(numbers(all), [7, 3 * 12 + 16, 7, 5, 4, 1]);
     let summary = &report.trace;
-    assert_eq!([all.stores, all.flushes, all.fences], [summary.stores, summary.flushes, summary.fences]);
+    assert_eq!(
+        [all.stores, all.flushes, all.fences],
+        [summary.stores, summary.flushes, summary.fences]
+    );
     let of = |kind| report.findings.iter().filter(move |finding| finding.kind == kind);
     let count = |kind| of(kind).map(|finding| finding.count).sum::<u64>();
-    assert_eq!(count(Kind::RedundantFlush) + count(Kind::FlushUnmodified), all.redundant_flushes);
+    assert_eq!(
+        count(Kind::RedundantFlush) + count(Kind::FlushUnmodified),
+        all.redundant_flushes
+    );
     assert_eq!(count(Kind::RedundantFence), all.redundant_fences);
 }
 
@@ -52,7 +62,12 @@ fn by_function_and_caller() {
         let module = Module::of_text("/no/app", Some(name), Some("/src/app.c"), Some(line));
         trace.writer.module(&module).unwrap()
     };
-    let (persist, put, get, main) = (module("persist", 5), module("put", 20), module("get", 30), module("main", 50));
+    let (persist, put, get, main) = (
+        module("persist", 5),
+        module("put", 20),
+        module("get", 30),
+        module("main", 50),
+    );
     let mut stack = |frames: &[crashproof_trace::ModuleId]| {
         let frame = |&module: &crashproof_trace::ModuleId| Frame {
             module: Some(module),
@@ -78,13 +93,24 @@ fn by_function_and_caller() {
         }
     }
     let report = trace.report(Model::Px86, "");
-    let rows: Vec<_> = report.traffic.iter().map(|row| (row.function.as_deref().unwrap(), numbers(row))).collect();
+    let rows: Vec<_> = report
+        .traffic
+        .iter()
+        .map(|row| (row.function.as_deref().unwrap(), numbers(row)))
+        .collect();
     // The second flush of each is redundant; a redundant flush excuses its fence.
     assert_eq!(rows, [("persist", [0, 0, 6, 6, 3, 0]), ("put", [3, 24, 0, 0, 0, 0])]);
     let callers: Vec<_> = report.traffic[0]
         .callers
         .iter()
-        .map(|caller| (caller.frame.function.as_deref().unwrap(), caller.frame.line, caller.flushes, caller.redundant_flushes))
+        .map(|caller| {
+            (
+                caller.frame.function.as_deref().unwrap(),
+                caller.frame.line,
+                caller.flushes,
+                caller.redundant_flushes,
+            )
+        })
         .collect();
     assert_eq!(callers, [("put", Some(20), 3, 0), ("get", Some(30), 3, 3)]);
 }

@@ -22,6 +22,7 @@ mod words;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crashproof_report::picture::TimelineKind;
 use crashproof_report::{Finding, Kind};
 use crashproof_sandbox::Run;
 use crashproof_trace::ReadError;
@@ -367,8 +368,13 @@ impl Investigator {
         let mut failed: Option<CrashError> = None;
         match timeline::draw(trace, options, &scenes, &mut self.places) {
             Ok(timelines) => {
-                for ((finding, _), timeline) in findings.iter_mut().zip(timelines) {
+                for ((finding, _), mut timeline) in findings.iter_mut().zip(timelines) {
                     if let Some(crash) = &mut finding.crash {
+                        let powerless = timeline
+                            .events
+                            .iter_mut()
+                            .filter(|event| event.kind == TimelineKind::Crash);
+                        powerless.for_each(|event| event.frame = crash.after.clone());
                         crash.timeline = Some(timeline).filter(|timeline| !timeline.events.is_empty());
                     }
                 }

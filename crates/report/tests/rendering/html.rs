@@ -38,7 +38,9 @@ impl TokenSink for Checker {
                     *self.in_data.borrow_mut() = false;
                     let opened = self.open.borrow_mut().pop();
                     if opened.as_deref() != Some(&name) {
-                        self.errors.borrow_mut().push(format!("line {line}: </{name}> closes {opened:?}"));
+                        self.errors
+                            .borrow_mut()
+                            .push(format!("line {line}: </{name}> closes {opened:?}"));
                     }
                     return TokenSinkResult::Continue;
                 }
@@ -110,12 +112,18 @@ fn a_page_of_every_kind_is_html() {
         name: "crash b".to_owned(),
         report: Err("the recovery fails".to_owned()),
     };
-    let data = data_of(&page(&[suite(report.clone()), failed, suite(Report::default())], folder.path()));
+    let data = data_of(&page(
+        &[suite(report.clone()), failed, suite(Report::default())],
+        folder.path(),
+    ));
     assert_eq!(data["version"], 1);
     assert_eq!(data["command"], "crashproof check --html <out> -- ./logger");
     let run = &data["runs"][0];
     assert_eq!(run["findings"].as_array().map(Vec::len), Some(report.findings.len()));
-    assert_eq!((&run["findings"][1]["known"], &run["findings"][0]["known"]), (&json!(true), &Value::Null));
+    assert_eq!(
+        (&run["findings"][1]["known"], &run["findings"][0]["known"]),
+        (&json!(true), &Value::Null)
+    );
     for (finding, shown) in report.findings.iter().zip(run["findings"].as_array().unwrap()) {
         assert_eq!(shown["kind"], finding.kind.name());
         assert_eq!(data["kinds"][finding.kind.name()]["why"], finding.kind.info().why);
@@ -149,7 +157,12 @@ fn the_source_around_what_is_marked() {
     let excerpts = file["excerpts"].as_array().unwrap();
     let lines: Vec<(u64, usize)> = excerpts
         .iter()
-        .map(|excerpt| (excerpt["first"].as_u64().unwrap(), excerpt["lines"].as_array().unwrap().len()))
+        .map(|excerpt| {
+            (
+                excerpt["first"].as_u64().unwrap(),
+                excerpt["lines"].as_array().unwrap().len(),
+            )
+        })
         .collect();
     assert_eq!(lines, [(10, 15)], "merged");
     let source: Vec<&str> = LOG_C.lines().collect();
@@ -164,8 +177,13 @@ fn the_source_around_what_is_marked() {
     assert_eq!((&marks[1]["line"], &marks[1]["roles"]), (&json!(15), &json!(["fence"])));
     assert_eq!(text(&marks[1]["label"]), "had to be durable by this fence");
     // The stack without the C library's frames.
-    let stack = data["stacks"][finding["stack"].as_u64().unwrap() as usize].as_array().unwrap();
-    let functions: Vec<&Value> = stack.iter().map(|id| &data["frames"][id.as_u64().unwrap() as usize]["function"]).collect();
+    let stack = data["stacks"][finding["stack"].as_u64().unwrap() as usize]
+        .as_array()
+        .unwrap();
+    let functions: Vec<&Value> = stack
+        .iter()
+        .map(|id| &data["frames"][id.as_u64().unwrap() as usize]["function"])
+        .collect();
     assert_eq!(functions, ["append", "main"]);
 }
 
@@ -179,7 +197,10 @@ fn source_that_is_gone_or_changed() {
     );
     let problem = |index: usize| data["files"][index]["problem"].as_str();
     assert_eq!(problem(0), Some("its source is not here"));
-    assert_eq!(problem(1), Some("its source has changed since the program was built: lines may be off"));
+    assert_eq!(
+        problem(1),
+        Some("its source has changed since the program was built: lines may be off")
+    );
     assert_eq!(problem(2), None);
     assert_eq!(data["runs"][0]["findings"][0]["marks"][0]["range"], Value::Null);
 
@@ -187,7 +208,12 @@ fn source_that_is_gone_or_changed() {
     let program = folder.path().join("logger");
     std::fs::write(&program, "").unwrap();
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(100);
-    std::fs::File::options().write(true).open(&program).unwrap().set_modified(old).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&program)
+        .unwrap()
+        .set_modified(old)
+        .unwrap();
     let mut finding = at("pm.h", 4);
     finding.stack[0].module = Some(program.to_str().unwrap().to_owned());
     let data = self::data(report(vec![finding]), folder.path());
@@ -219,7 +245,11 @@ fn timeline(events: u64) -> Timeline {
                 (
                     number % 2 * 64 + 8,
                     8,
-                    if number == 1 { StoreOutcome::Missing } else { StoreOutcome::Persisted },
+                    if number == 1 {
+                        StoreOutcome::Missing
+                    } else {
+                        StoreOutcome::Persisted
+                    },
                 ),
             ],
         }),
@@ -247,7 +277,10 @@ fn a_crash_with_its_timeline() {
     let data = data(report(vec![with_timeline(crash_order(), timeline(3))]), folder.path());
     let crash = &data["runs"][0]["findings"][0]["crash"];
     let timeline = &crash["timeline"];
-    assert_eq!(timeline["lines"][1], json!({"file": 0, "offset": 64, "state": "persistent"}));
+    assert_eq!(
+        timeline["lines"][1],
+        json!({"file": 0, "offset": 64, "state": "persistent"})
+    );
     assert_eq!(data["pm_files"][0], "/mnt/pm/log.pm");
     // Whole, or torn.
     assert_eq!(timeline["events"][0]["outcome"], "persisted");
@@ -276,7 +309,9 @@ fn a_crash_with_its_timeline() {
 #[test]
 fn a_thousand_findings_stay_below_two_megabytes() {
     let folder = tempfile::tempdir().unwrap();
-    let source: String = (0..20_000).map(|line| format!("\tobject->field_{line} = value_{line};\n")).collect();
+    let source: String = (0..20_000)
+        .map(|line| format!("\tobject->field_{line} = value_{line};\n"))
+        .collect();
     std::fs::write(folder.path().join("large.c"), source).unwrap();
     let finding = |number: u32| {
         let call = |depth: u32| {
@@ -288,7 +323,10 @@ fn a_thousand_findings_stay_below_two_megabytes() {
             0 => with_timeline(crash_order(), timeline(100)),
             _ => missing_flush(),
         };
-        finding.message = format!("store of 8 bytes at offset {:#x} of pool is never flushed, number {number}", number * 64);
+        finding.message = format!(
+            "store of 8 bytes at offset {:#x} of pool is never flushed, number {number}",
+            number * 64
+        );
         finding.notes = vec!["a note that many findings have, because it is about the program as a whole".repeat(3)];
         finding.help = Some("what to do, which is the same for all of these findings".repeat(2));
         finding.related = vec![Related {

@@ -7,14 +7,15 @@ use super::*;
 impl Case {
     /// The crash of the first finding, with its pictures.
     fn drawn(&self) -> crashproof_report::Crash {
-        let mut investigator = self
-            .investigator()
-            .with_pictures(&self.trace(), &options(None));
+        let mut investigator = self.investigator().with_pictures(&self.trace(), &options(None));
         for failure in &self.failures() {
             investigator.explain(failure).unwrap();
         }
         let finding = investigator.finish().remove(0);
-        assert_eq!(investigator.warnings().iter().find(|text| text.contains("pictures")), None);
+        assert_eq!(
+            investigator.warnings().iter().find(|text| text.contains("pictures")),
+            None
+        );
         finding.crash.unwrap()
     }
 
@@ -78,7 +79,10 @@ fn two_lines_step_by_step() {
     assert_eq!(at(T::Crash).event, FIRST + 3);
     assert_eq!(at(T::Output).text.as_deref(), Some("appended\n"));
     let stored = timeline.events[0].stored.as_ref().unwrap();
-    assert_eq!((stored.offset, stored.length, stored.data.as_str()), (64, 8, "0700000000000000"));
+    assert_eq!(
+        (stored.offset, stored.length, stored.data.as_str()),
+        (64, 8, "0700000000000000")
+    );
     assert_eq!(timeline.events[0].frame.address, 14);
     assert_eq!(crash.missing[0].event, Some(FIRST));
 }
@@ -93,7 +97,11 @@ fn what_is_certain_what_tears_and_what_is_left_out() {
     let case = Case::new(warm.chain(torn), recovery);
     let timeline = case.timeline();
     let named = timeline.events.iter().find(|event| event.kind == T::NtStore).unwrap();
-    let outcomes: BTreeSet<_> = shown(named).3.into_iter().map(|outcome| format!("{outcome:?}")).collect();
+    let outcomes: BTreeSet<_> = shown(named)
+        .3
+        .into_iter()
+        .map(|outcome| format!("{outcome:?}"))
+        .collect();
     assert_eq!(outcomes, BTreeSet::from(["Missing".to_owned(), "Persisted".to_owned()]));
     assert_eq!(named.states, [(0, Pending)]);
     // Only the line of the torn store matters.
@@ -133,7 +141,12 @@ fn files_that_change_and_too_many_lines() {
     };
     // Too many states to try them all: one of them.
     let case = Case::new(many.chain([Fence]), recovery);
-    let missing = (1..40).map(|n| StoreId { seq: FIRST + n, piece: 0 }).collect();
+    let missing = (1..40)
+        .map(|n| StoreId {
+            seq: FIRST + n,
+            piece: 0,
+        })
+        .collect();
     let failure = Failure {
         point: FIRST + 40,
         persisted: vec![StoreId { seq: FIRST, piece: 0 }],
