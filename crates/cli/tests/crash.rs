@@ -32,6 +32,49 @@ fn a_right_program_is_clean() {
 }
 
 #[test]
+fn a_page_shows_what_happened_to_the_lines() {
+    let place = Place::new();
+    let report = place.crash(1, &[&VERIFY[..], &["--html", "out.html"]].concat(), &APPEND_EARLY);
+    let count = line_of("pool->count = index + 1;");
+    let finding = &report["findings"][0];
+    let crash = &finding["crash"];
+    let events = crash["timeline"]["events"].as_array().unwrap();
+    // Counted, power fails; flush and fence would have come, and then the entry.
+    let kinds: Vec<&str> = events.iter().map(|event| event["kind"].as_str().unwrap()).collect();
+    assert_eq!(
+        kinds[..6],
+        ["store", "crash", "flush", "fence", "store", "store"],
+        "{events:#?}"
+    );
+    assert_eq!(events[0]["frame"]["line"], count);
+    assert_eq!(events[0]["event"], crash["persisted"][0]["event"]);
+    assert_eq!(events[0]["states"], serde_json::json!([[0, "dirty"]]));
+    assert_eq!(events[1]["event"], crash["event"]);
+    assert_eq!(events[2]["states"], serde_json::json!([[0, "pending"]]));
+    assert_eq!(events[3]["states"], serde_json::json!([[0, "persistent"]]));
+    assert_eq!(events[4]["stored"]["pieces"][0][2], "later");
+    let nodes = crash["graph"]["nodes"].as_array().unwrap();
+    assert!(
+        nodes
+            .iter()
+            .any(|node| node["outcome"] == "persisted" && node["frame"]["line"] == count)
+    );
+    let progress = report["progress"].as_array().unwrap();
+    assert_eq!(progress.last().unwrap()["tested"], report["stats"]["states_tested"]);
+    assert_eq!(progress.last().unwrap()["findings"], 1);
+    let sum = |key: &str| {
+        let traffic = report["traffic"].as_array().unwrap();
+        traffic.iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>()
+    };
+    for key in ["stores", "flushes", "fences"] {
+        assert_eq!(report["trace"][key], sum(key), "{key}");
+    }
+    let page = std::fs::read_to_string(place.path().join("out.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("\"timeline\":{\"lines\""));
+    assert!(page.contains("pool->count = index + 1;"), "its source is there");
+}
+
+#[test]
 fn a_wrong_program_is_explained_and_replayed() {
     let place = Place::new();
     let report = place.crash(1, &VERIFY, &APPEND_EARLY);

@@ -155,6 +155,97 @@ fn lines_for_editors_and_junit() {
     );
 }
 
+/// What the page's script reads.
+fn page_data(page: &str) -> Value {
+    let (_, rest) = page.split_once("id=\"crashproof-data\">").expect("the page has data");
+    let (data, _) = rest.split_once("</script>").expect("which ends");
+    serde_json::from_str(data).unwrap()
+}
+
+#[test]
+fn a_page_is_written_whole_or_not_at_all() {
+    let folder = folder();
+    let place = |name: &str| folder.path().join(name);
+    in_folder(
+        &folder,
+        &["check", "--html", "out.html", "--json", "out.json", "buggy.trace"],
+        1,
+    );
+    let page = std::fs::read_to_string(place("out.html")).unwrap();
+    let data = page_data(&page);
+    assert_eq!(
+        data["command"],
+        "crashproof check --html out.html --json out.json buggy.trace"
+    );
+    let run = &data["runs"][0];
+    assert_eq!(run["findings"][0]["kind"], "missing-flush");
+    let report = json(&place("out.json"));
+    assert_eq!(run["findings"][0]["message"], report["findings"][0]["message"]);
+    let stores: u64 = report["traffic"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["stores"].as_u64().unwrap())
+        .sum();
+    assert_eq!(report["trace"]["stores"], stores);
+    let stdout = in_folder(&folder, &["check", "--html", "-", "clean.trace"], 0).stdout;
+    assert_eq!(page_data(&text(&stdout))["runs"][0]["findings"], serde_json::json!([]));
+
+    // Nothing runs for a page that cannot be written.
+    for path in ["no/such/out.html", "."] {
+        let failed = in_folder(
+            &folder,
+            &[
+                "check",
+                "--html",
+                path,
+                "--keep-trace",
+                "kept",
+                "--",
+                "./no-such-program",
+            ],
+            2,
+        );
+        let said = text(&failed.stderr);
+        assert!(
+            said.contains(&format!("cannot write the HTML report to {path}")),
+            "{said}"
+        );
+    }
+    let full = in_folder(&folder, &["check", "--html", "/dev/full", "buggy.trace"], 2);
+    let said = text(&full.stderr);
+    assert!(
+        said.contains("cannot write the HTML report to /dev/full: No space left"),
+        "{said}"
+    );
+    // The disk is full in the middle of it: the page that was there stays, and nothing else is left.
+    let names = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let limited = "trap '' XFSZ; ulimit -f 4; exec \"$0\" check --html out.html clean.trace";
+    let crashproof = crashproof();
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", limited])
+        .arg(crashproof.get_program())
+        .current_dir(folder.path());
+    for (name, value) in crashproof.get_envs() {
+        shell.envs(value.map(|value| (name, value)));
+    }
+    let failed = run(&mut shell, 2);
+    let said = text(&failed.stderr);
+    assert!(
+        said.contains("cannot write the HTML report to out.html: File too large"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read_to_string(place("out.html")).unwrap(), page);
+    assert_eq!(names(), before);
+}
+
 const PROGRAM: &str = r#"
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -192,8 +283,18 @@ fn all_tests_of_a_project_go_into_one_file_of_each_kind() {
         "out.sarif",
         "--junit",
         "out.xml",
+        "--html",
+        "out.html",
     ];
     in_folder(&folder, &outputs, 2);
+    let page = page_data(&std::fs::read_to_string(place("out.html")).unwrap());
+    assert_eq!(page["runs"][0]["name"], "check put");
+    assert_eq!(page["runs"][0]["findings"][0]["line"], 12);
+    assert_eq!(page["runs"][0]["traffic"][0]["function"], "main");
+    assert_eq!(page["files"][0]["path"], "app.c");
+    assert_eq!(page["files"][0]["problem"], Value::Null);
+    assert_eq!(page["runs"][1]["name"], "check broken");
+    assert!(page["runs"][1]["error"].as_str().unwrap().contains("no-such-app"));
     let sarif = json(&place("out.sarif"));
     assert_eq!(sarif["runs"].as_array().unwrap().len(), 1);
     assert_eq!(sarif["runs"][0]["automationDetails"]["id"], "crashproof/check/put/");

@@ -22,7 +22,7 @@ pub struct ResultOptions {
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     pub junit: Option<PathBuf>,
 
-    /// Write a page to look at in a browser: findings, source, pictures (`-`: to stdout)
+    /// Write a page for a browser, with pictures (`-`: to stdout)
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     pub html: Option<PathBuf>,
 
