@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::HtmlOptions;
 use super::data::{self, Mark, Page, Role, Run};
 use super::excerpts::Excerpts;
-use super::tables::Tables;
+use super::tables::{Tables, name};
 use crate::crash::{Told, marks, placeless};
 use crate::picture::{self, TimelineKind};
 use crate::terminal::signal_name;
@@ -18,8 +18,8 @@ const MAX_DIGITS: usize = 128;
 /// Functions that flush and fence, marked in the source of a crash.
 const MAX_FLUSH_MARKS: usize = 8;
 /// Events of all timelines and nodes of all graphs on one page: with these, a page of a thousand findings stays below 2 MB.
-const MAX_EVENTS: usize = 4000;
-const MAX_NODES: usize = 2000;
+const MAX_EVENTS: usize = 2000;
+const MAX_NODES: usize = 1200;
 
 const NO_ROOM_FOR_TIMELINE: &str = "there is no room on this page for the timelines of so many findings";
 const NO_ROOM_FOR_GRAPH: &str = "there is no room on this page for the graphs of so many findings";
@@ -139,7 +139,7 @@ impl Builder {
             count: finding.count,
             file: finding.file.as_deref().map(|file| tables.excerpts.file(file, module)),
             line: finding.line,
-            function: finding.function.clone(),
+            function: finding.function.as_deref().map(name),
             stack: tables.stack(&finding.stack),
             pm: finding.address.as_ref().map(|at| range(tables, at)),
             durable_by: finding.durable_by.as_ref().map(|by| data::DurableBy {
@@ -257,7 +257,7 @@ impl Builder {
     fn traffic(&mut self, traffic: &picture::Traffic) -> data::Traffic {
         let file = traffic.file.as_deref();
         data::Traffic {
-            function: traffic.function.clone(),
+            function: traffic.function.as_deref().map(name),
             file: file.map(|file| self.tables.excerpts.file(file, None)),
             stores: traffic.stores,
             bytes: traffic.bytes,

@@ -13,7 +13,7 @@ const AROUND_FRAME: u32 = 2;
 /// Of one line; the rest is cut off.
 const MAX_LINE: usize = 300;
 /// Of all lines together. Marks come first, then frames.
-const MAX_BYTES: usize = 500_000;
+const MAX_BYTES: usize = 300_000;
 
 const NOT_HERE: &str = "its source is not here";
 const CHANGED: &str = "its source has changed since the program was built: lines may be off";

@@ -9,6 +9,11 @@ use crate::stack::trimmed;
 
 /// Frames shown of one stack; deeper recursion tells nothing more.
 const MAX_FRAMES: usize = 64;
+/// When a page has so many frames, new stacks are shown only by their innermost frame.
+const MANY_FRAMES: usize = 3000;
+const FEW_FRAMES: usize = 1;
+/// Characters of a function's name; templates can have thousands.
+const MAX_NAME: usize = 200;
 
 /// Values in the order of their first use, and where each is.
 struct Interned<T> {
@@ -71,7 +76,7 @@ impl Tables {
         let file = file.map(|file| self.excerpts.file(file, frame.module.as_deref()));
         let module = frame.module.as_deref().filter(|_| !placed);
         let frame = Frame {
-            function: frame.function.clone(),
+            function: frame.function.as_deref().map(name),
             file,
             line: frame.line.filter(|_| placed),
             column: frame.column.filter(|&column| placed && column > 0),
@@ -85,9 +90,13 @@ impl Tables {
     /// Without the C library's frames at its outer end.
     pub fn stack(&mut self, stack: &[crate::Frame]) -> usize {
         let stack = trimmed(stack);
-        let shown = &stack[..stack.len().min(MAX_FRAMES)];
+        let limit = match self.frames.values.len() < MANY_FRAMES {
+            true => MAX_FRAMES,
+            false => FEW_FRAMES,
+        };
+        let shown = &stack[..stack.len().min(limit)];
         let mut ids: Vec<usize> = shown.iter().map(|frame| self.frame(frame)).collect();
-        if let Some(more) = stack.len().checked_sub(MAX_FRAMES).filter(|&more| more > 0) {
+        if let Some(more) = stack.len().checked_sub(limit).filter(|&more| more > 0) {
             ids.push(self.frame(&crate::Frame {
                 function: Some(format!("({more} more)")),
                 ..crate::Frame::default()
@@ -109,5 +118,13 @@ impl Tables {
         page.texts = self.texts.values;
         page.pm_files = self.pm_files.values;
         page.modules = self.modules.values;
+    }
+}
+
+/// As much of a function's name as is shown.
+pub(super) fn name(function: &str) -> String {
+    match function.char_indices().nth(MAX_NAME) {
+        Some((at, _)) => format!("{}…", &function[..at]),
+        None => function.to_owned(),
     }
 }
