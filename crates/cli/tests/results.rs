@@ -177,10 +177,10 @@ fn a_page_is_written_whole_or_not_at_all() {
         data["command"],
         "crashproof check --html out.html --json out.json buggy.trace"
     );
-    let run = &data["runs"][0];
-    assert_eq!(run["findings"][0]["kind"], "missing-flush");
+    let shown = &data["runs"][0];
+    assert_eq!(shown["findings"][0]["kind"], "missing-flush");
     let report = json(&place("out.json"));
-    assert_eq!(run["findings"][0]["message"], report["findings"][0]["message"]);
+    assert_eq!(shown["findings"][0]["message"], report["findings"][0]["message"]);
     let stores: u64 = report["traffic"]
         .as_array()
         .unwrap()
