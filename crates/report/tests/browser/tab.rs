@@ -217,7 +217,13 @@ impl Tab {
             .filter(|url| !url.starts_with("data:"))
             .collect();
         assert_eq!(requests, self.urls, "the pages, and nothing else");
-        let _ = self.runtime.block_on(self.client.close());
+    }
+}
+
+/// Also after a failure: chromedriver's end does not end the browsers.
+impl Drop for Tab {
+    fn drop(&mut self) {
+        let _ = self.runtime.block_on(self.client.clone().close());
     }
 }
 
