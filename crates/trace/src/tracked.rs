@@ -105,3 +105,24 @@ fn extract_elsewhere(path: &Path) -> Option<TempPath> {
     file.write_all(&executable).ok()?;
     Some(file.into_temp_path())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_programs_and_other_files_have_none() {
+        assert!(read(&std::env::current_exe().unwrap()).unwrap().is_none());
+        let text = NamedTempFile::new().unwrap();
+        assert!(read(text.path()).unwrap().is_none());
+        assert!(extract_built(text.path(), &[1]).is_none());
+        let missing = read(Path::new("/nowhere")).unwrap_err().to_string();
+        assert!(missing.contains("/nowhere"), "{missing}");
+    }
+
+    #[test]
+    fn what_is_encoded_is_compressed() {
+        let content = encode(&[7; 100_000]);
+        assert!(content.starts_with(MAGIC) && content.len() < 1_000);
+    }
+}

@@ -208,6 +208,15 @@ mod tests {
     }
 
     #[test]
+    fn dependences_are_not_clangs_business() {
+        let arguments = parse(&["--deps", "a.o", "-o", "a"]);
+        assert_eq!(arguments.all, ["a.o", "-o", "a"]);
+        assert!(arguments.dependences && arguments.links_with_dependences());
+        assert!(!parse(&["--deps", "-c", "a.c"]).links_with_dependences());
+        assert!(!parse(&["a.o", "-o", "a"]).links_with_dependences());
+    }
+
+    #[test]
     fn repair_mode_comes_after_all_other_options() {
         let mut arguments = parse(&["-O2", "-c", "--", "a.c"]);
         arguments.for_repair();
