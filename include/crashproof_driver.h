@@ -78,6 +78,8 @@ struct crashproof_driver {
     void (*probe)(void);
     /* The last one has the name NULL. */
     const struct crashproof_operation *operations;
+    /* Allocates something in the pool and forgets it; may be NULL, or left out. crashproof sees whether that changes what is printed. */
+    void (*leak)(void);
 };
 
 #define CRASHPROOF_DRIVER(driver)                                                                                      \
@@ -369,6 +371,8 @@ static int crashproof_drive(const struct crashproof_driver *driver, int argc, ch
     driver->open(pool, create);
     if (!create && driver->recover)
         driver->recover();
+    if (driver->leak && getenv("CRASHPROOF_LEAK"))
+        driver->leak();
     for (size_t number = from; number < to && number < crashproof_state_.count; number++)
         if (number != skip)
             crashproof_do_(number);

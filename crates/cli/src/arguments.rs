@@ -13,6 +13,7 @@ mod exchange;
 mod explain;
 mod infer;
 mod litmus;
+mod ops;
 mod results;
 // The program that repairs is another one; its options are in its crate, and known here for help, completions and man pages.
 #[path = "../../repair/src/arguments.rs"]
@@ -23,6 +24,7 @@ pub use exchange::{ExportArguments, ExportFormat, ImportArguments, Tool};
 pub use explain::ExplainArguments;
 pub use infer::InferArguments;
 pub use litmus::LitmusArguments;
+pub use ops::{GenerateArguments, OpsArguments, OpsCommand, ShrinkArguments};
 use repair::RepairArguments;
 pub use results::{Format, ResultOptions};
 
@@ -66,6 +68,7 @@ pub enum Command {
     Explain(ExplainArguments),
     Infer(InferArguments),
     Litmus(LitmusArguments),
+    Ops(OpsArguments),
     /// Compile C as clang-19 does, for faster recording and with the types of what is stored
     #[command(after_help = CC_EXAMPLES)]
     Cc(CompilerArguments),
@@ -396,7 +399,7 @@ mod tests {
             panic!("not crash");
         };
         assert_eq!(crash.command, ["./app", "x"]);
-        assert_eq!(crash.strategy, Strategy::Representative);
+        assert_eq!(crash.strategy(), Strategy::Representative);
         assert_eq!(crash.recording.client_requests, Switch::Off);
         assert_eq!(crash.time.unwrap().0.as_secs(), 5400);
         assert_eq!((crash.disk, crash.memory), (Some(crate::units::Size(5 << 20)), None));

@@ -41,6 +41,7 @@ fn main() {
         Command::Explain(arguments) => commands::explain::run(arguments),
         Command::Infer(arguments) => commands::infer::run(arguments),
         Command::Litmus(arguments) => commands::litmus::run(arguments),
+        Command::Ops(arguments) => commands::ops::run(arguments),
         Command::Cc(arguments) => commands::compiler::run("cc", arguments.arguments.clone()),
         Command::Cpp(arguments) => commands::compiler::run("c++", arguments.arguments.clone()),
         Command::Import(arguments) => commands::import::run(arguments),

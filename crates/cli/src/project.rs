@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(crash.recover.as_deref(), Some("-x"));
         assert_eq!(crash.check.as_deref(), Some("./verify pool"));
         assert_eq!(crash.expect_output.as_deref(), Some(Path::new("golden")));
-        assert_eq!((crash.strategy, crash.seed, crash.depth), (Strategy::Prefix, 7, 2));
+        assert_eq!((crash.strategy(), crash.seed, crash.depth), (Strategy::Prefix, 7, 2));
         assert_eq!((crash.from.as_deref(), crash.until.as_deref()), (Some("f"), Some("g")));
         assert_eq!(crash.model, Model::Eadr);
         assert!(crash.no_tear && crash.reorder_in_line && crash.no_server && crash.recording.locked_rmw);

@@ -15,7 +15,8 @@ use rustc_hash::FxHashSet;
 
 use crate::cursor::{Cursor, Stops};
 use crate::error::CrashError;
-use crate::executor::{Executor, Explainer, StoreId, Verdict};
+use crate::executor::{Executor, ExecutorError, Explainer, StoreId, Verdict};
+use crate::oracle::OutputOracle;
 use crate::runner;
 use crate::stage::Stage;
 use crate::state::PointKind;
@@ -29,6 +30,8 @@ pub enum StrategyKind {
     Representative,
     /// Needs [`CampaignOptions::conditions`].
     Conditions,
+    /// The conditions, if there are any, then the representatives, then the states at every point that most bugs show in.
+    Auto,
 }
 
 impl StrategyKind {
@@ -41,12 +44,16 @@ impl StrategyKind {
             StrategyKind::Random => "random",
             StrategyKind::Representative => "representative",
             StrategyKind::Conditions => "conditions",
+            StrategyKind::Auto => "auto",
         }
     }
 
     /// Whether it leaves out states that the recovery cannot tell apart, by what it reads.
     pub fn prunes(self) -> bool {
-        matches!(self, StrategyKind::Dpor | StrategyKind::Representative)
+        matches!(
+            self,
+            StrategyKind::Dpor | StrategyKind::Representative | StrategyKind::Auto
+        )
     }
 }
 
@@ -77,6 +84,8 @@ pub struct CampaignOptions {
     pub fail_fast: bool,
     /// What recovery must print to stdout.
     pub expect_output: Option<Vec<u8>>,
+    /// Judges what a driver of operations prints, and says with which arguments it is run.
+    pub oracle: Option<Arc<OutputOracle>>,
     /// Where tested states are noted as they are tested. If the file is there, what it notes is not tested again: it must be
     /// of the same recovery and checker.
     pub journal: Option<PathBuf>,
@@ -101,6 +110,7 @@ impl Default for CampaignOptions {
             max_states: None,
             fail_fast: false,
             expect_output: None,
+            oracle: None,
             journal: None,
             save: None,
         }
@@ -178,11 +188,11 @@ pub struct Recovered {
     pub output: u64,
 }
 
-/// The recovery on what was there before anything of the window was stored, and on what there is after it.
+/// The recovery on what was there before anything of the window was stored, and on what there is after it, and what is said of it.
 #[derive(Clone, Debug)]
 pub struct Baseline {
-    pub initial: Run,
-    pub last: Run,
+    pub initial: (Run, Verdict),
+    pub last: (Run, Verdict),
 }
 
 /// Looks at the trace; nothing is run.
@@ -196,7 +206,7 @@ pub fn baseline(trace: &Path, options: &CampaignOptions, executor: &mut dyn Exec
     let surveyed = crate::survey::survey(trace, options)?;
     let mut cursor = Cursor::open(trace, &surveyed.contents, options, Stops::CrashPoints, executor)?;
     let mut initial = None;
-    let mut last = Run::default();
+    let mut last = (Run::default(), Verdict::Fails);
     while let Some(head) = cursor.next(executor)? {
         if !matches!(head.what, PointKind::Start | PointKind::End) && initial.is_some() {
             continue;
@@ -204,12 +214,14 @@ pub fn baseline(trace: &Path, options: &CampaignOptions, executor: &mut dyn Exec
         let Some(point) = cursor.point() else { continue };
         let mut stage = Stage::new(executor, &point);
         stage.show(&point.everything());
-        last = stage.executor.run(cursor.output())?;
+        let run = recover(stage.executor, cursor.output(), options)?;
+        let verdict = judge(&run, cursor.output().len() as u64, options)?;
+        last = (run, verdict);
         stage.clear();
         initial.get_or_insert_with(|| last.clone());
     }
     Ok(Baseline {
-        initial: initial.unwrap_or_default(),
+        initial: initial.unwrap_or_else(|| last.clone()),
         last,
     })
 }
@@ -251,16 +263,26 @@ pub fn make_image(
     Ok(output)
 }
 
-/// What a run says of its state.
-pub fn judge(run: &Run, options: &CampaignOptions) -> Verdict {
+/// Runs the recovery on the image, after a crash before which this had been output.
+pub fn recover(executor: &mut dyn Executor, output: &[u8], options: &CampaignOptions) -> Result<Run, ExecutorError> {
+    if let Some(oracle) = &options.oracle {
+        executor.set_arguments(&oracle.arguments(output.len() as u64))?;
+    }
+    executor.run(output)
+}
+
+/// What a run says of its state. The program had output so many bytes.
+pub fn judge(run: &Run, output: u64, options: &CampaignOptions) -> Result<Verdict, CrashError> {
     let checked = run.check.as_ref().is_none_or(|check| check.succeeded());
     let expected = options
         .expect_output
         .as_ref()
         .is_none_or(|expected| *expected == run.recovery.stdout);
-    if run.recovery.succeeded() && checked && expected {
-        Verdict::Recovers
-    } else {
-        Verdict::Fails
+    if !run.recovery.succeeded() || !checked || !expected {
+        return Ok(Verdict::Fails);
+    }
+    match &options.oracle {
+        Some(oracle) if !oracle.accepts(output, &run.recovery.stdout)? => Ok(Verdict::Fails),
+        _ => Ok(Verdict::Recovers),
     }
 }

@@ -1,5 +1,7 @@
 //! What the campaign needs of whoever runs recoveries, and the words it speaks about them.
 
+use std::ffi::OsString;
+
 use crashproof_report::Finding;
 use crashproof_sandbox::Run;
 
@@ -21,6 +23,11 @@ pub trait Executor: Send {
 
     /// The file is there under this path, or (`None`) is not there.
     fn place(&mut self, file: usize, path: Option<&str>);
+
+    /// What the recovery is given after its own arguments, in the runs from now on. Whoever runs no command has no use for it.
+    fn set_arguments(&mut self, _arguments: &[OsString]) -> Result<(), ExecutorError> {
+        Ok(())
+    }
 
     /// Runs the recovery, and the checker if there is one, on the image. `output` is what the program had output.
     fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError>;

@@ -58,6 +58,25 @@ pub(crate) fn change(at: LineAddress, old: &Content, new: &Content) -> u128 {
         })
 }
 
+/// Of bytes that come in parts; where the parts begin matters.
+#[derive(Default)]
+pub(crate) struct Fold(pub u128);
+
+impl Fold {
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.word(bytes.len() as u64);
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|&word| self.word(u64::from_le_bytes(word)));
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.word(u64::from_le_bytes(last));
+    }
+
+    fn word(&mut self, word: u64) {
+        self.0 = pair(mix(self.0 as u64), (self.0 >> 64) as u64 ^ word).rotate_left(17) ^ self.0.rotate_left(64);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ use crashproof_trace::StackId;
 use crate::campaign::{CampaignOptions, Recovered};
 use crate::error::CrashError;
 use crate::executor::{Failure, StoreId, Verdict};
-use crate::hash::{mix, pair};
+use crate::hash::Fold;
 use crate::reads::UnitHash;
 
 const MAGIC: &[u8; 8] = b"CRSHJRN3";
@@ -151,25 +151,14 @@ fn key(trace: &Path, options: &CampaignOptions) -> io::Result<u128> {
     ]);
     hash.bytes(options.strategy.name().as_bytes());
     hash.bytes(options.expect_output.as_deref().unwrap_or_default());
+    hash.bytes(
+        options
+            .oracle
+            .as_ref()
+            .map_or_else(String::new, |oracle| format!("{oracle:?}"))
+            .as_bytes(),
+    );
     Ok(hash.0)
-}
-
-#[derive(Default)]
-struct Fold(u128);
-
-impl Fold {
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.word(bytes.len() as u64);
-        let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|&word| self.word(u64::from_le_bytes(word)));
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        self.word(u64::from_le_bytes(last));
-    }
-
-    fn word(&mut self, word: u64) {
-        self.0 = pair(mix(self.0 as u64), (self.0 >> 64) as u64 ^ word).rotate_left(17) ^ self.0.rotate_left(64);
-    }
 }
 
 /// How many bytes whole entries take.

@@ -12,6 +12,7 @@ pub mod explain;
 mod hash;
 mod image;
 mod journal;
+pub mod oracle;
 mod reads;
 mod representative;
 mod runner;
@@ -23,7 +24,7 @@ mod window;
 
 pub use campaign::{
     Baseline, CampaignOptions, Outcome, Progress, Recovered, StrategyKind, Survey, SurveyedFile, baseline, judge,
-    make_image, run, survey,
+    make_image, recover, run, survey,
 };
 pub use error::CrashError;
 pub use executor::{Executor, ExecutorError, Explainer, Failure, StoreId, Verdict};

@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         runtime: PathBuf::from(runtime),
         dependences: false,
         kept: false,
+        quiet: false,
     };
     match record(&options) {
         Ok(recorded) => {

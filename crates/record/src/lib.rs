@@ -27,7 +27,7 @@ mod watch;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use crashproof_trace::{Counts, Header, Incomplete, Options, ProgramEnd, WriteError};
@@ -60,6 +60,8 @@ pub struct RecordOptions {
     pub dependences: bool,
     /// The program, and all that it has started, ends if the recorder is killed.
     pub kept: bool,
+    /// What it prints to its standard output is recorded and not shown.
+    pub quiet: bool,
 }
 
 /// A recording that was made.
@@ -129,6 +131,9 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     }
     if options.kept {
         keep(&mut command);
+    }
+    if options.quiet {
+        command.stdout(Stdio::null());
     }
     let mut child = match command.spawn() {
         Ok(child) => child,

@@ -925,6 +925,7 @@ mod whole {
             runtime: harmless(),
             dependences: false,
             kept: false,
+            quiet: false,
         }
     }
 

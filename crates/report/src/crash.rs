@@ -1,7 +1,7 @@
 //! The story of a crash, for people: what had persisted, what had not, where power failed, and what recovery made of it.
 
 use crate::stack::{describe, innermost_position, trimmed};
-use crate::{Crash, CrashStore, Finding, Frame};
+use crate::{Crash, CrashStore, Finding, Frame, OutputDifference};
 
 /// Of a missing store that the program had not made yet.
 pub(crate) const STILL_TO_COME: &str = "still to be stored when power failed";
@@ -102,6 +102,67 @@ pub(crate) fn recovery_note(crash: &Crash) -> String {
         note.extend(line.chars().take(MAX_WIDTH));
     }
     note
+}
+
+/// Lines of the outputs that are shown, from the first that differs on, and characters of one of them.
+const MAX_ROWS: usize = 5;
+const MAX_CELL: usize = 28;
+
+/// What was printed beside what would have been right, line by line.
+pub(crate) fn outputs_note(crash: &Crash, output: &OutputDifference) -> String {
+    let interrupted = match &output.text {
+        Some(text) => format!("in operation {} ({text})", output.operation),
+        None => "after the last operation".to_owned(),
+    };
+    let first = (output.first_line - output.lines_from) as usize;
+    let columns: Vec<&[String]> = output.expected.iter().map(|expected| &expected.output[..]).collect();
+    let columns: Vec<&[String]> = columns.into_iter().chain([&output.got[..]]).collect();
+    let longest = columns.iter().map(|lines| lines.len()).max().unwrap_or(0);
+    let alike = |&row: &usize| columns.iter().all(|lines| lines.get(row) == columns[0].get(row));
+    let rows: Vec<usize> = (first..longest).filter(|row| !alike(row)).take(MAX_ROWS).collect();
+    let heads = output.expected.iter().map(|expected| expected.outcome.clone());
+    let mut table = vec![
+        [String::new()]
+            .into_iter()
+            .chain(heads)
+            .chain(["printed".to_owned()])
+            .collect::<Vec<_>>(),
+    ];
+    for &row in &rows {
+        let line = output.lines_from + row as u64;
+        let label = match line.checked_sub(output.operations_after) {
+            Some(of_probe) => format!("probe {of_probe}"),
+            None => (output.operation + 1 + line).to_string(),
+        };
+        let cell = |lines: &&[String]| {
+            lines
+                .get(row)
+                .map_or_else(|| "(nothing)".to_owned(), |line| short(line))
+        };
+        table.push([label].into_iter().chain(columns.iter().map(cell)).collect());
+    }
+    let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..table[0].len()).map(width).collect();
+    let mut note = format!(
+        "a crash {interrupted}; then `{}` printed, where it differs:",
+        crash.recovery.command
+    );
+    for row in &table {
+        note += "\n ";
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line += &format!(" {cell:width$} ");
+        }
+        note += line.trim_end();
+    }
+    note
+}
+
+fn short(line: &str) -> String {
+    match line.char_indices().nth(MAX_CELL) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    }
 }
 
 /// Where stores without a source position went.

@@ -157,6 +157,39 @@ pub struct Crash {
     /// The update behaviour that they belong to; for `--html` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Graph>,
+    /// Where the output of a driver is judged: what it printed, and what it had to print.
+    #[serde(flatten)]
+    pub output: Option<OutputDifference>,
+}
+
+/// What a driver of operations printed after a crash, beside what would have been right. In JSON its fields are those of the crash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputDifference {
+    /// The crash is in this operation; the number of operations, if it is after the last.
+    pub operation: u64,
+    /// Its line in the file of operations.
+    #[serde(default, rename = "operation_text", skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The first operation after it that printed something that no oracle has; none if that is the probe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub differs_at: Option<u64>,
+    #[serde(default, rename = "differs_at_text", skip_serializing_if = "Option::is_none")]
+    pub differs_text: Option<String>,
+    /// Operations that were done after it; one line each, the probe comes after them.
+    pub operations_after: u64,
+    /// The first line of the output that no oracle has, and the first one that is in the lists here, from 0.
+    pub first_line: u64,
+    pub lines_from: u64,
+    /// One of these would have been right.
+    pub expected: Vec<ExpectedOutput>,
+    pub got: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpectedOutput {
+    /// What became of the interrupted operation: "done", "left out".
+    pub outcome: String,
+    pub output: Vec<String>,
 }
 
 /// A store in a crash state. In JSON the fields of its frame come first.

@@ -211,7 +211,10 @@ impl Terminal<'_> {
             label: mark.label,
         });
         let mut notes = crash::placeless(crash, |file| self.sources.display(file).to_owned());
-        notes.push(crash::recovery_note(crash));
+        match crash.output.as_ref().filter(|_| crash.recovery.unexpected_output) {
+            Some(output) => notes.push(crash::outputs_note(crash, output)),
+            None => notes.push(crash::recovery_note(crash)),
+        }
         let states = match crash.states {
             states if crash.unreduced => format!("failing states that were left: {}", number(states)),
             1 => "1 tested state fails for this reason".to_owned(),

@@ -32,6 +32,10 @@ pub enum SandboxError {
     },
     #[error("{count} PM files are more than can be watched ({limit}); narrow them with --pm")]
     TooManyFiles { count: usize, limit: usize },
+    #[error(
+        "the arguments that the recovery is to be given take more than {limit} bytes, or have a zero byte in them; use a shorter path"
+    )]
+    Arguments { limit: usize },
 }
 
 /// Why the supervisor could not build or keep its sandbox; it crosses the socket.

@@ -7,13 +7,14 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crashproof_wire::recovery::{
-    File as WireFile, MAGIC, MAX_FILES, MAX_FINE, MAX_LOG, MAX_MAPPINGS, TRACK_READS, TRACK_WRITES,
+    File as WireFile, MAGIC, MAX_ARGUMENTS, MAX_FILES, MAX_FINE, MAX_LOG, MAX_MAPPINGS, TRACK_READS, TRACK_WRITES,
     UNWATCHED_CONCURRENT, VERSION, page_unit, parse_unit,
 };
 
@@ -50,6 +51,8 @@ pub struct Worker {
     parked: bool,
     losses: u32,
     time: Duration,
+    /// As the runtime is told them.
+    arguments: Vec<u8>,
     /// Room for files that the sandbox has.
     allowed: u64,
     /// Compare everything after each run.
@@ -193,6 +196,7 @@ impl Worker {
             parked: false,
             losses: 0,
             time: options.limits.time,
+            arguments: Vec::new(),
             allowed,
             safe: options.compare,
             compared: Instant::now(),
@@ -262,6 +266,30 @@ impl Worker {
     /// For the runs from now on.
     pub fn set_time_limit(&mut self, time: Duration) {
         self.time = time;
+    }
+
+    /// What the recovery is given after its own arguments, in the runs from now on.
+    pub fn set_arguments(&mut self, arguments: &[OsString]) -> Result<(), SandboxError> {
+        let mut given = Vec::new();
+        for argument in arguments {
+            given.extend_from_slice(argument.as_bytes());
+            given.push(0);
+        }
+        let zero_bytes = given.iter().filter(|&&byte| byte == 0).count();
+        if given.len() > MAX_ARGUMENTS || zero_bytes != arguments.len() {
+            return Err(SandboxError::Arguments { limit: MAX_ARGUMENTS });
+        }
+        if given != self.arguments {
+            self.arguments = given;
+            self.pass_arguments();
+        }
+        Ok(())
+    }
+
+    fn pass_arguments(&mut self) {
+        let shared = self.sandbox.shared.get_mut();
+        shared.arguments_len = self.arguments.len() as u32;
+        shared.arguments[..self.arguments.len()].copy_from_slice(&self.arguments);
     }
 
     /// Runs the recovery, and the checker if there is one, on the image. `output` is what the program had output.
@@ -520,6 +548,7 @@ impl Worker {
         shared.mappings[..mappings.len()].copy_from_slice(mappings);
         shared.fine_count = fine.len() as u32;
         shared.fine[..fine.len()].copy_from_slice(&fine);
+        self.pass_arguments();
         self.hide()?;
         for file in 0..self.images.len() {
             self.put(file)?;

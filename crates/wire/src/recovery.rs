@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CRSHRCV\0");
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Names the file that holds [`Recovery`], in the environment of the recovery program.
 pub const RECOVERY_ENV: &str = "CRASHPROOF_RECOVERY";
 /// The number of the descriptor on which the fork server speaks; without it the program runs once, watched.
@@ -21,6 +21,7 @@ pub const MAX_FILES: usize = 256;
 pub const MAX_MAPPINGS: usize = 1024;
 pub const MAX_FINE: usize = 1 << 16;
 pub const MAX_LOG: usize = 1 << 18;
+pub const MAX_ARGUMENTS: usize = 16 << 10;
 pub const PAGE: u64 = 4096;
 
 /// Only the first write to each page is noted, so that it can be put back.
@@ -72,7 +73,10 @@ pub struct Recovery {
     pub unwatched: AtomicU32,
     pub written_count: AtomicU32,
     pub touched_count: AtomicU32,
-    pub reserved: u32,
+    /// Bytes of `arguments`.
+    pub arguments_len: u32,
+    /// What the program is given after its own arguments, in the next run: each ends with a zero byte.
+    pub arguments: [u8; MAX_ARGUMENTS],
     pub files: [File; MAX_FILES],
     pub mappings: [Mapping; MAX_MAPPINGS],
     /// Pages (units) whose lines are told apart, ascending.
@@ -81,6 +85,15 @@ pub struct Recovery {
     pub written: [AtomicU64; MAX_LOG],
     /// Units that were touched, by load, store or system call, in the order of the first touch.
     pub touched: [AtomicU64; MAX_LOG],
+}
+
+impl Recovery {
+    /// As they lie in `arguments`: whole ones only.
+    pub fn arguments(&self) -> &[u8] {
+        let given = &self.arguments[..(self.arguments_len as usize).min(MAX_ARGUMENTS)];
+        let end = given.iter().rposition(|&byte| byte == 0).map_or(0, |last| last + 1);
+        &given[..end]
+    }
 }
 
 /// A page of a PM file: its file's index above, the page's offset below.

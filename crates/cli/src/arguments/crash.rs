@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use crashproof_crash::oracle::{Criterion, Suffix};
 use serde::Deserialize;
 
 use super::results::RESULTS;
@@ -26,13 +28,15 @@ use crate::units::{Size, Time};
 #[derive(Debug, Args)]
 #[command(
     override_usage = "crashproof crash [OPTIONS] --recover CMD -- PROGRAM [ARGS]...\n       \
+                      crashproof crash [OPTIONS] --oracle output --ops FILE -- DRIVER POOL\n       \
                       crashproof crash [OPTIONS] --recover CMD TRACE\n       crashproof crash --replay DIR",
     after_help = "Examples:\n  \
                   crashproof crash --recover './app --verify pool' -- ./app --load pool\n  \
                   crashproof crash --setup './app --create pool' --recover './app --open pool' --check './verify pool' \
                   -- ./app --load pool\n  \
                   crashproof crash --strategy prefix --recover './app --verify pool' -- ./app --load pool\n  \
-                  crashproof crash --from append --time 10m --recover './app --verify pool' app.trace",
+                  crashproof crash --from append --time 10m --recover './app --verify pool' app.trace\n  \
+                  crashproof crash --oracle output --ops puts.ops --time 5m -- ./driver pool",
     mut_arg("client_requests", |argument| argument.default_value("off"))
 )]
 pub struct CrashArguments {
@@ -40,7 +44,7 @@ pub struct CrashArguments {
     ///
     /// Given as one string. What needs a shell (pipes, variables, `&&`) is run by /bin/sh; anything else is started directly,
     /// which is much faster.
-    #[arg(long, value_name = "CMD", required_unless_present = "replay", help_heading = COMMANDS)]
+    #[arg(long, value_name = "CMD", required_unless_present_any = ["replay", "oracle"], help_heading = COMMANDS)]
     pub recover: Option<String>,
 
     /// Makes the files that the program starts with; run first, not crashed
@@ -55,9 +59,40 @@ pub struct CrashArguments {
     #[arg(long, value_name = "FILE", help_heading = COMMANDS)]
     pub expect_output: Option<PathBuf>,
 
-    /// Which crash states are tested
-    #[arg(long, value_name = "STRATEGY", default_value = "representative", help_heading = STATES)]
-    pub strategy: Strategy,
+    /// Judge by what the program prints: it is a driver of operations
+    ///
+    /// PROGRAM is a driver: `DRIVER POOL --ops FILE --from N --to M [--probe]` does the operations N to M-1 of the file, prints one line
+    /// for each, and then, after the line `probe`, what the structure holds. A missing POOL is created first, which is not crashed.
+    /// After a crash in operation k the driver recovers and goes on with k+1; what it prints must be what it prints if k was
+    /// done, or if k was left out. crashproof appends the arguments itself. See docs/output-oracle.md.
+    #[arg(long, value_name = "ORACLE", requires = "ops", conflicts_with_all = ["recover", "expect_output", "trace", "replay"],
+          help_heading = OUTPUT)]
+    pub oracle: Option<Oracle>,
+
+    /// The operations, one a line; `crashproof ops generate` makes some
+    #[arg(long, value_name = "FILE", requires = "oracle", help_heading = OUTPUT)]
+    pub ops: Option<PathBuf>,
+
+    /// Operations that are done after the interrupted one, or `all`
+    #[arg(long, value_name = "N", requires = "oracle", default_value = "64", help_heading = OUTPUT)]
+    pub suffix: SuffixLength,
+
+    /// What a crash may undo: `durable`, only the interrupted operation; `buffered=D`, the D operations before it, too
+    ///
+    /// `buffered=D,NAME`: up to D operations, but none up to the last operation NAME that ended (a sync).
+    #[arg(long, value_name = "CRITERION", requires = "oracle", default_value = "durable", help_heading = OUTPUT)]
+    pub criterion: Durability,
+
+    /// Also say what is done for nothing
+    ///
+    /// Flushes, fences and snapshots that are not needed, as `crashproof check` has them; and transient data: stores that nothing
+    /// persists, and whose loss at the crash points after them changes nothing that the driver prints.
+    #[arg(long, requires = "oracle", help_heading = OUTPUT)]
+    pub performance: bool,
+
+    /// Which crash states are tested [default: representative; with --oracle, auto]
+    #[arg(long, value_name = "STRATEGY", help_heading = STATES)]
+    pub strategy: Option<Strategy>,
 
     /// Of the strategy `conditions`: a recording of the same run by a program built with `crashproof cc --deps`
     #[arg(long, value_name = "TRACE", help_heading = STATES)]
@@ -165,7 +200,63 @@ pub struct CrashArguments {
     pub command: Vec<OsString>,
 }
 
+impl CrashArguments {
+    pub fn strategy(&self) -> Strategy {
+        self.strategy.unwrap_or(match self.oracle {
+            Some(_) => Strategy::Auto,
+            None => Strategy::Representative,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Oracle {
+    /// What a driver prints after the crash, compared with what it prints if the operation was done, or left out
+    Output,
+}
+
+/// `64`, `all`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuffixLength(pub Suffix);
+
+impl FromStr for SuffixLength {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("all", _) => Ok(SuffixLength(Suffix::All)),
+            (_, Ok(count)) => Ok(SuffixLength(Suffix::Operations(count))),
+            (_, Err(_)) => Err("give a number of operations, or `all`".to_owned()),
+        }
+    }
+}
+
+/// `durable`, `buffered=8`, `buffered=8,sync`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Durability(pub Criterion);
+
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "durable" {
+            return Ok(Durability(Criterion::Durable));
+        }
+        let advice = || {
+            "give `durable`, `buffered=D` with a number, or `buffered=D,NAME` with the name of an operation".to_owned()
+        };
+        let (count, sync) = match text.strip_prefix("buffered=").ok_or_else(advice)?.split_once(',') {
+            Some((count, name)) if !name.is_empty() => (count, Some(name.to_owned())),
+            Some(_) => return Err(advice()),
+            None => (text.trim_start_matches("buffered="), None),
+        };
+        let operations = count.parse().map_err(|_| advice())?;
+        Ok(Durability(Criterion::Buffered { operations, sync }))
+    }
+}
+
 const COMMANDS: &str = "Commands";
+const OUTPUT: &str = "Judging by output";
 const STATES: &str = "Crash states";
 const LIMITS: &str = "Limits";
 /// All of the test is in the saved folder.
@@ -193,6 +284,8 @@ pub enum Strategy {
     Representative,
     /// The states that violate what the program's code relies on, as `crashproof infer` lists it
     Conditions,
+    /// Conditions, if the program has dependences, then representative, then the states at each point that most bugs show in
+    Auto,
     /// Every state that the hardware allows
     Exhaustive,
     /// Every state but those that the recovery cannot tell apart; the same verdicts as exhaustive

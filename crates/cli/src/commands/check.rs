@@ -47,7 +47,11 @@ impl From<Model> for crashproof_check::Model {
 /// Runs the program and opens its trace.
 fn record(arguments: &CheckArguments, kept: bool) -> std::result::Result<TraceReader, Box<dyn std::error::Error>> {
     let record = |path: &Path| -> std::result::Result<TraceReader, Box<dyn std::error::Error>> {
-        let recorded = super::record::record(&arguments.command, path, &arguments.recording, false, kept)?;
+        let manner = super::record::Manner {
+            kept,
+            ..Default::default()
+        };
+        let recorded = super::record::record(&arguments.command, path, &arguments.recording, manner)?;
         if recorded.end.interrupted {
             interrupt::request();
         }

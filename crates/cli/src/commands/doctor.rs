@@ -278,6 +278,7 @@ fn record_self() -> std::result::Result<Recorded, Box<dyn std::error::Error>> {
         locked_rmw: false,
         dependences: false,
         kept: false,
+        quiet: false,
         runtime: runtime::find()?,
     })?;
     Ok(recorded)

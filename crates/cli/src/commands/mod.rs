@@ -13,6 +13,7 @@ pub mod import;
 pub mod infer;
 pub mod init;
 pub mod litmus;
+pub mod ops;
 pub mod outcome;
 pub mod record;
 pub mod repair;

@@ -15,8 +15,10 @@ pub fn run(arguments: &RecordArguments) -> Result {
         &arguments.command,
         &arguments.output,
         &arguments.recording,
-        !arguments.no_deps,
-        false,
+        Manner {
+            dependences: !arguments.no_deps,
+            ..Manner::default()
+        },
     )?;
     if recorded.dependences {
         terminal::note(&"recorded the version of the program that follows dependences (--no-deps: the optimised one)");
@@ -43,13 +45,23 @@ pub fn run(arguments: &RecordArguments) -> Result {
     })
 }
 
-/// Runs the program and writes its trace. `dependences`: the version that follows them, if the program has one. `kept`: the program does not outlive us.
+/// How a program is recorded, beside what the user chooses.
+#[derive(Clone, Copy, Default)]
+pub struct Manner {
+    /// The version that follows dependences, if the program has one.
+    pub dependences: bool,
+    /// It does not outlive us.
+    pub kept: bool,
+    /// What it prints to its standard output is not shown.
+    pub quiet: bool,
+}
+
+/// Runs the program and writes its trace.
 pub fn record(
     command: &[OsString],
     output: &Path,
     options: &RecordingOptions,
-    dependences: bool,
-    kept: bool,
+    manner: Manner,
 ) -> std::result::Result<Recorded, Box<dyn std::error::Error>> {
     Ok(crashproof_record::record(&RecordOptions {
         command: command.to_vec(),
@@ -58,7 +70,8 @@ pub fn record(
         client_requests: options.client_requests == Switch::On,
         locked_rmw: options.locked_rmw,
         runtime: runtime::find()?,
-        dependences,
-        kept,
+        dependences: manner.dependences,
+        kept: manner.kept,
+        quiet: manner.quiet,
     })?)
 }

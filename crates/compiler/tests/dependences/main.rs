@@ -56,6 +56,7 @@ fn recorded(folder: &Folder, program: &str, status: i32) -> Vec<Operation> {
         dependences: true,
         runtime: runtime(),
         kept: true,
+        quiet: false,
     };
     let recorded = record(&options).unwrap();
     assert!(recorded.dependences);

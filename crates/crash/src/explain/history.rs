@@ -10,9 +10,11 @@
 //! explaining a failure needs at most a few times.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crashproof_model::{LINE, WORD, pieces};
+use crashproof_report::OutputDifference;
 use crashproof_sandbox::Run;
 use crashproof_trace::{EventKind, Item, ReadError, StackId, Tables, ThreadId, TraceReader};
 use crashproof_wire::recovery::Mapping;
@@ -23,6 +25,7 @@ use crate::campaign::{CampaignOptions, judge};
 use crate::cursor::Contents;
 use crate::error::CrashError;
 use crate::executor::{Executor, StoreId, Verdict};
+use crate::oracle::Expected;
 use crate::survey::contents;
 use crate::window::{Place, Window};
 
@@ -231,9 +234,36 @@ impl Laboratory {
         self.reader.tables()
     }
 
-    /// What the recovery must print.
-    pub fn expected(&self) -> Option<&[u8]> {
-        self.options.expect_output.as_deref()
+    /// What the recovery must print: one of these. None: anything.
+    pub fn expected(&self, state: &State) -> Result<Option<Vec<Expected>>, ExplainError> {
+        if let Some(oracle) = &self.options.oracle {
+            return Ok(Some(oracle.expected(state.output)?));
+        }
+        let expected = self.options.expect_output.as_ref();
+        Ok(expected.map(|stdout| {
+            vec![Expected {
+                done: 0,
+                stdout: stdout.clone(),
+            }]
+        }))
+    }
+
+    /// Whether what the recovery prints is judged.
+    pub fn judges_output(&self) -> bool {
+        self.options.expect_output.is_some() || self.options.oracle.is_some()
+    }
+
+    /// What the recovery is given after its own arguments.
+    pub fn arguments(&self, state: &State) -> Vec<OsString> {
+        let oracle = self.options.oracle.as_ref();
+        oracle.map_or_else(Vec::new, |oracle| oracle.arguments(state.output))
+    }
+
+    /// What a driver printed beside what it had to print.
+    pub fn difference(&self, state: &State, run: &Run) -> Result<Option<OutputDifference>, ExplainError> {
+        let oracle = self.options.oracle.as_ref();
+        let difference = oracle.map(|oracle| oracle.difference(state.output, &run.recovery.stdout));
+        Ok(difference.transpose()?)
     }
 
     /// Whether a wide store persists in pieces within a line.
@@ -716,18 +746,24 @@ impl Laboratory {
 
     /// Runs the recovery on a state.
     pub fn run(&mut self, state: &State) -> Result<Run, ExplainError> {
-        self.hold(state);
-        let length = (state.output as usize).min(self.output.len());
-        let run = self.executor.run(&self.output[..length])?;
+        let run = self.run_with(state, &self.arguments(state))?;
         if self.verdicts.len() >= MAX_VERDICTS {
             self.verdicts.clear();
         }
         let judged = Judged {
-            fails: judge(&run, &self.options) == Verdict::Fails,
+            fails: judge(&run, state.output, &self.options)? == Verdict::Fails,
             timed_out: run.recovery.timed_out || run.check.as_ref().is_some_and(|check| check.timed_out),
         };
         self.verdicts.insert(state.clone(), judged);
         Ok(run)
+    }
+
+    /// Runs the recovery on a state with these arguments after its own, whatever a state like this has it run with.
+    pub fn run_with(&mut self, state: &State, arguments: &[OsString]) -> Result<Run, ExplainError> {
+        self.hold(state);
+        self.executor.set_arguments(arguments)?;
+        let length = (state.output as usize).min(self.output.len());
+        Ok(self.executor.run(&self.output[..length])?)
     }
 
     /// What the recovery says of a state; run at most once for each.

@@ -13,7 +13,7 @@ mod known;
 mod left;
 mod places;
 mod save;
-mod shrink;
+pub(crate) mod shrink;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -33,7 +33,8 @@ use crate::error::CrashError;
 use crate::executor::{Executor, ExecutorError, Explainer, Failure, StoreId};
 use crate::representative;
 use cause::{Cause, Form, Investigation, Subject};
-use history::{Index, Laboratory};
+use history::Index;
+pub(crate) use history::{Laboratory, Reach};
 use known::{Known, Range, Signature, Spots};
 use left::Left;
 use places::Places;
@@ -67,6 +68,8 @@ pub enum ExplainError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Executor(#[from] ExecutorError),
+    #[error(transparent)]
+    Oracle(Box<CrashError>),
     #[error(
         "store {}.{} of a failing state is not in the trace {}; do not record into the trace's file while it is tested",
         id.seq, id.piece, trace.display()
@@ -455,7 +458,19 @@ impl From<ExplainError> for CrashError {
         match error {
             ExplainError::Read(error) => CrashError::Trace(error),
             ExplainError::Executor(error) => CrashError::Executor(error),
+            ExplainError::Oracle(error) => *error,
             other => CrashError::Explainer(Box::new(other)),
+        }
+    }
+}
+
+impl From<CrashError> for ExplainError {
+    /// What went wrong when an oracle was asked.
+    fn from(error: CrashError) -> Self {
+        match error {
+            CrashError::Trace(error) => ExplainError::Read(error),
+            CrashError::Executor(error) => ExplainError::Executor(error),
+            other => ExplainError::Oracle(Box::new(other)),
         }
     }
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cause::Cause;
 use super::history::Laboratory;
+use super::words::with_arguments;
 use super::{ExplainError, Words};
 
 const VERSION: u32 = 1;
@@ -48,6 +49,9 @@ pub struct SavedCrash {
     /// The file in the folder of the crash with what the recovery must print.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect_output: Option<String>,
+    /// Files with what it may print instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub or_output: Vec<String>,
     pub files: Vec<SavedFile>,
     /// The file in the folder with what the program had output before the crash.
     pub output: String,
@@ -123,7 +127,7 @@ pub fn replay(directory: &Path) -> Replay {
 }
 
 /// For a shell.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         text.to_owned()
@@ -164,10 +168,17 @@ pub fn save(
     }
     let output = directory.join(OUTPUT);
     std::fs::write(&output, lab.output(&cause.state)).map_err(at(&output))?;
-    if let Some(expected) = lab.expected() {
-        let path = directory.join(EXPECTED);
-        std::fs::write(&path, expected).map_err(at(&path))?;
+    let mut expected = Vec::new();
+    for (number, output) in lab.expected(&cause.state)?.into_iter().flatten().enumerate() {
+        let name = match number {
+            0 => EXPECTED.to_owned(),
+            number => format!("{EXPECTED}-{}", number + 1),
+        };
+        let path = directory.join(&name);
+        std::fs::write(&path, output.stdout).map_err(at(&path))?;
+        expected.push(name);
     }
+    let mut expected = expected.into_iter();
     let saved_mapping = |mapping: &Mapping| SavedMapping {
         file: mapping.file,
         offset: mapping.offset,
@@ -176,14 +187,15 @@ pub fn save(
     };
     let saved = SavedCrash {
         version: VERSION,
-        recover: words.recover.clone(),
+        recover: with_arguments(&words.recover, &lab.arguments(&cause.state)),
         check: words.check.clone(),
         folder: std::env::current_dir().map_err(at(Path::new(".")))?,
         timeout_ms: words.timeout.as_millis().try_into().unwrap_or(u64::MAX),
         memory: Some(words.memory),
         disk: Some(words.disk),
         paths: words.paths.clone(),
-        expect_output: lab.expected().map(|_| EXPECTED.to_owned()),
+        expect_output: expected.next(),
+        or_output: expected.collect(),
         files,
         output: OUTPUT.to_owned(),
         mappings: lab.mappings().iter().map(saved_mapping).collect(),

@@ -1,8 +1,11 @@
 //! A cause put into words: the finding.
 
+use std::ffi::OsString;
 use std::fmt::Write;
 
-use crashproof_report::{Address, Crash, CrashStore, FileOperation, Finding, Frame, Kind, Order, RecoveryOutcome};
+use crashproof_report::{
+    Address, Crash, CrashStore, FileOperation, Finding, Frame, Kind, Order, OutputDifference, RecoveryOutcome,
+};
 use crashproof_sandbox::Run;
 use crashproof_stacks::{Symbolized, file_name};
 
@@ -10,6 +13,7 @@ use super::Words;
 use super::cause::{Cause, Form};
 use super::history::{Index, Laboratory, What};
 use super::places::{Places, standing};
+use super::save::quoted;
 
 /// Bytes of a command's output that a finding holds: its end, where the reason is.
 const MAX_OUTPUT: usize = 4096;
@@ -27,7 +31,9 @@ pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places)
     let missing = stores(&cause.missing, cause, context, places);
     let persisted = stores(&cause.persisted, cause, context, places);
     let (after, after_stack) = last_executed(cause, context, places);
-    let recovery = outcome(run, context);
+    let recovery = outcome(run, cause, context);
+    // Without it the finding stands: the oracle could not be run once more.
+    let output = context.lab.difference(&cause.state, run).ok().flatten();
     let position = missing.first().or(persisted.first());
     let frame = position.map_or_else(|| after.clone(), |store| store.frame.clone());
     let order = match cause.kind {
@@ -37,7 +43,14 @@ pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places)
     Finding {
         kind: cause.kind,
         severity: cause.kind.severity(),
-        message: message(cause, &missing, &persisted, &after, &recovery, run, context),
+        message: message(
+            cause,
+            &missing,
+            &persisted,
+            &after,
+            &failed(&recovery, run, output.as_ref()),
+            context,
+        ),
         help: help(cause, &missing, &persisted),
         notes: notes(cause, context, places),
         file: frame.file.clone(),
@@ -61,6 +74,7 @@ pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places)
             depth: context.words.depth,
             unreduced: false,
             event: crash_event(cause, context),
+            output,
             ..Crash::default()
         }),
         order,
@@ -191,15 +205,18 @@ fn same_line(a: &Frame, b: &Frame) -> bool {
     }
 }
 
-fn outcome(run: &Run, context: &Context) -> RecoveryOutcome {
+fn outcome(run: &Run, cause: &Cause, context: &Context) -> RecoveryOutcome {
     let check = run.check.as_ref().filter(|check| !check.succeeded());
     let (command, ended) = match (check, &context.words.check) {
         (Some(check), Some(command)) => (command, check),
         _ => (&context.words.recover, &run.recovery),
     };
-    let unexpected_output = context.lab.expected().is_some() && run.recovery.succeeded() && check.is_none();
+    let unexpected_output = context.lab.judges_output() && run.recovery.succeeded() && check.is_none();
     RecoveryOutcome {
-        command: command.clone(),
+        command: match check {
+            None => with_arguments(command, &context.lab.arguments(&cause.state)),
+            Some(_) => command.clone(),
+        },
         status: ended.status,
         signal: ended.signal,
         timeout: ended.timed_out,
@@ -228,8 +245,7 @@ fn message(
     missing: &[CrashStore],
     persisted: &[CrashStore],
     after: &Frame,
-    recovery: &RecoveryOutcome,
-    run: &Run,
+    failed: &str,
     context: &Context,
 ) -> String {
     let in_recovery = if context.words.depth > 1 {
@@ -237,8 +253,6 @@ fn message(
     } else {
         ""
     };
-    let checker = run.check.as_ref().is_some_and(|check| !check.succeeded());
-    let failed = recovery.in_words(if checker { "the checker" } else { "recovery" });
     let of_other_file = |store: &CrashStore| store.frame.file != after.file;
     let name = |store: &CrashStore| place(store, of_other_file(store));
     let missing_places = list(missing.iter().map(name));
@@ -272,6 +286,46 @@ fn message(
         (Form::Between(..), _) => format!("{persisted_places} had persisted, {missing_places} {were} still to come"),
     };
     format!("{crash}: {lost}; {failed}")
+}
+
+/// "recovery exited with status 1", "operation 13 (get 5) then printed …"
+fn failed(recovery: &RecoveryOutcome, run: &Run, output: Option<&OutputDifference>) -> String {
+    let named = |number: u64, text: Option<&String>| match text {
+        Some(text) => format!("operation {number} ({text})"),
+        None => format!("operation {number}"),
+    };
+    let Some(output) = output.filter(|_| recovery.unexpected_output) else {
+        let checker = run.check.as_ref().is_some_and(|check| !check.succeeded());
+        let failed = recovery.in_words(if checker { "the checker" } else { "recovery" });
+        return match output {
+            Some(output) => format!(
+                "{failed}; the crash was in {}",
+                named(output.operation, output.text.as_ref())
+            ),
+            None => failed,
+        };
+    };
+    let who = match output.differs_at {
+        Some(number) => named(number, output.differs_text.as_ref()),
+        None => "the probe".to_owned(),
+    };
+    let line = output.got.get((output.first_line - output.lines_from) as usize);
+    let printed = line.map_or_else(|| "nothing".to_owned(), |line| format!("{line:?}"));
+    if output.text.is_none() {
+        return format!("{who} then printed {printed}, and all operations had ended");
+    }
+    let interrupted = named(output.operation, output.text.as_ref());
+    format!("{who} then printed {printed}, which fits {interrupted} neither done nor left out")
+}
+
+/// As the user can give it to a shell.
+pub fn with_arguments(command: &str, arguments: &[OsString]) -> String {
+    let mut words = command.to_owned();
+    for argument in arguments {
+        words.push(' ');
+        words += &quoted(&argument.to_string_lossy());
+    }
+    words
 }
 
 /// "line 15 of `append`"

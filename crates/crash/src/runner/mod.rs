@@ -79,7 +79,8 @@ pub(crate) fn run(
         coverage: Mutex::default(),
         points: Mutex::default(),
         prunes: AtomicBool::new(options.strategy.prunes()),
-        output_read: AtomicBool::new(false),
+        // Which operation was interrupted, and so what the driver is given, depends on it.
+        output_read: AtomicBool::new(options.oracle.is_some()),
         compared: AtomicBool::new(!options.strategy.prunes()),
         tree: Mutex::default(),
         unfinished: AtomicU64::new(0),

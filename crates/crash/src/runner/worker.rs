@@ -10,7 +10,7 @@ use crashproof_trace::StackId;
 
 use super::shared::{Shared, lock};
 use super::walk::{Among, Walked, Walker};
-use crate::campaign::{Recovered, judge};
+use crate::campaign::{Recovered, judge, recover};
 use crate::cursor::Cursor;
 use crate::error::CrashError;
 use crate::executor::{Failure, Verdict};
@@ -120,10 +120,10 @@ impl Worker<'_> {
         lock(&self.shared.points).insert((self.point.head.seq, self.point.head.within));
         self.stage.show(state);
         let mut run = self.recover()?;
-        let mut verdict = judge(&run, self.shared.options);
+        let mut verdict = self.judge(&run)?;
         if verdict == Verdict::Fails && new {
             let again = self.recover()?;
-            verdict = judge(&again, self.shared.options);
+            verdict = self.judge(&again)?;
             if verdict == Verdict::Recovers {
                 let timed_out = ends(&run).iter().any(|&(_, _, timed_out)| timed_out) as u64;
                 self.shared.unrepeated.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +156,11 @@ impl Worker<'_> {
 
     fn recover(&mut self) -> Result<Run, CrashError> {
         self.shared.recoveries.fetch_add(1, Ordering::Relaxed);
-        Ok(self.stage.executor.run(self.cursor.output())?)
+        Ok(recover(self.stage.executor, self.cursor.output(), self.shared.options)?)
+    }
+
+    fn judge(&self, run: &Run) -> Result<Verdict, CrashError> {
+        judge(run, self.cursor.output().len() as u64, self.shared.options)
     }
 
     fn contents_of(&self, units: &[u64], state: &State) -> Vec<(u64, UnitHash)> {

@@ -9,6 +9,7 @@
 //! is to be done at every point is spread over several passes ([`Step`]): the first goes over each 32nd point, the last over
 //! every second.
 
+mod auto;
 mod conditions;
 mod dpor;
 mod exhaustive;
@@ -19,6 +20,7 @@ mod representative;
 use std::ops::Range;
 use std::path::Path;
 
+use auto::{Auto, Early};
 pub(crate) use conditions::Violating;
 pub(crate) use dpor::Dpor;
 pub(crate) use exhaustive::Exhaustive;
@@ -123,6 +125,15 @@ pub(crate) fn strategy(
         }),
         StrategyKind::Random => Box::new(Random::new(options)),
         StrategyKind::Conditions => Box::new(Violating::open(trace, &surveyed.contents, options)?),
+        StrategyKind::Auto => {
+            let mut strategies: Vec<Box<dyn Strategy>> = Vec::new();
+            if options.conditions.is_some() {
+                strategies.push(Box::new(Violating::open(trace, &surveyed.contents, options)?));
+            }
+            strategies.push(Box::new(Representative::open(trace, &surveyed.contents, options)?));
+            strategies.push(Box::new(Early));
+            Box::new(Auto::new(strategies, options.time))
+        }
         StrategyKind::Representative => Box::new(Representative::open(trace, &surveyed.contents, options)?),
     })
 }

@@ -78,7 +78,7 @@ unsafe extern "C-unwind" fn __libc_start_main(
 }
 
 /// In place of `main`: returns, in each copy, what `main` returns. The server itself never returns.
-extern "C-unwind" fn park(count: c_int, arguments: *mut *mut c_char, environment: *mut *mut c_char) -> c_int {
+extern "C-unwind" fn park(mut count: c_int, mut arguments: *mut *mut c_char, environment: *mut *mut c_char) -> c_int {
     if let (Some(recovery), Some(socket)) = (recovery(), parked()) {
         let mut name = [0u8; SERVER_ENV.len() + 1];
         name[..SERVER_ENV.len()].copy_from_slice(SERVER_ENV.as_bytes());
@@ -98,11 +98,32 @@ extern "C-unwind" fn park(count: c_int, arguments: *mut *mut c_char, environment
             }
             None => serve(recovery, socket),
         }
+        (count, arguments) = with_given(recovery, count, arguments);
         super::begin();
     }
     // SAFETY: the program's `main`.
     let main = unsafe { std::mem::transmute::<usize, Main>(MAIN.load(Ordering::Relaxed)) };
     main(count, arguments, environment)
+}
+
+/// The program's arguments, and those that the worker gives it for this run. What the kernel shows of the process (`/proc/self/cmdline`)
+/// stays what it was.
+fn with_given(recovery: &Recovery, count: c_int, arguments: *mut *mut c_char) -> (c_int, *mut *mut c_char) {
+    let given = recovery.arguments();
+    if given.is_empty() {
+        return (count, arguments);
+    }
+    // SAFETY: `main` is called with so many pointers.
+    let own = unsafe { std::slice::from_raw_parts(arguments, count as usize) };
+    let mut all = own.to_vec();
+    // The program may change its arguments, and they live as long as the process.
+    let texts = given.to_vec().leak();
+    for text in texts.split_inclusive_mut(|&byte| byte == 0) {
+        all.push(text.as_mut_ptr().cast());
+    }
+    let count = all.len() as c_int;
+    all.push(std::ptr::null_mut());
+    (count, all.leak().as_mut_ptr())
 }
 
 /// Returns in each copy; the server ends here.

@@ -342,7 +342,12 @@ impl Supervisor {
             }) if !alone => server.run(time, worker),
             Some(runner) => {
                 let capture = runner.capture(&self.control);
-                run_process(&self.launcher, &runner.program, capture, time, worker)?
+                let given = match which {
+                    Which::Recovery => self.shared.get().arguments(),
+                    Which::Check => &[],
+                };
+                let program = runner.program.with(given);
+                run_process(&self.launcher, &program, capture, time, worker)?
             }
         };
         let ended = matches!(outcome, Outcome::Ended { timed_out: false, .. });

@@ -1,6 +1,6 @@
 //! Processes of the sandbox: starting them, waiting for them, and leaving none behind.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -86,6 +86,18 @@ impl Program {
             environment,
             memory,
         })
+    }
+
+    /// The same with more arguments, each of which ends with a zero byte.
+    pub fn with(&self, given: &[u8]) -> Program {
+        let mut arguments = self.arguments.clone();
+        let texts = given.split_inclusive(|&byte| byte == 0);
+        arguments.extend(texts.filter_map(|text| Some(CStr::from_bytes_with_nul(text).ok()?.to_owned())));
+        Program {
+            arguments,
+            environment: self.environment.clone(),
+            memory: self.memory,
+        }
     }
 
     /// The same as a fork server.

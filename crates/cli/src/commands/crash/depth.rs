@@ -124,7 +124,7 @@ impl Recorder<'_> {
         )?;
         // Sets what the program had output, and shows whether the recovery still succeeds.
         let run = self.executor.run(&output)?;
-        if crashproof_crash::judge(&run, self.options) == Verdict::Fails {
+        if crashproof_crash::judge(&run, output.len() as u64, self.options)? == Verdict::Fails {
             return Ok(None);
         }
         let trace = self.folder.join(format!("{index}.trace"));

@@ -2,6 +2,8 @@
 //! report. What is tested and why it fails is the library's; here is the order of things, and what the user is told.
 
 mod depth;
+mod driver;
+mod performance;
 mod plan;
 mod progress;
 mod replay;
@@ -10,6 +12,7 @@ mod state;
 mod trace;
 
 use std::cell::Cell;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,11 +20,14 @@ use std::time::{Duration, Instant};
 
 use crashproof_check::{Analysis, CheckOptions};
 use crashproof_crash::explain::{Investigator, Words};
+use crashproof_crash::oracle::OutputOracle;
 use crashproof_crash::{Baseline, CampaignOptions, Executor, Outcome, StrategyKind, Survey, Verdict};
 use crashproof_report::Report;
 use crashproof_report::picture::Traffic;
 use crashproof_sandbox::{Ended, How, Run, SandboxError, Track, Worker};
 use crashproof_trace::TraceReader;
+
+pub use driver::read_operations;
 
 use super::Result;
 use super::outcome::{self, Judge};
@@ -37,6 +43,8 @@ use state::State;
 /// A recovery that takes so many times what it takes undisturbed hangs.
 const HANGS: u32 = 20;
 const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
+/// So far from where the recorded run had them are the files mapped to see whether that changes what a driver prints.
+const ELSEWHERE: u64 = 1 << 36;
 
 /// What goes wrong before a state is tested.
 #[derive(Debug, thiserror::Error)]
@@ -112,14 +120,23 @@ pub fn report(
         stopped();
         Exit::Failed.now();
     });
-    trace::obtain(arguments, &state, || plan.look_for_programs())?;
+    trace::obtain(arguments, plan.driver.as_ref(), &state, || plan.look_for_programs())?;
     let programs = plan.programs(arguments);
     match arguments.resume {
         true => state.compare(&programs)?,
         false => state.remember(&programs)?,
     }
     let trace = state.trace();
-    let options = plan.campaign(arguments, &state.journal());
+    let mut options = plan.campaign(arguments, &state.journal());
+    if let Some(driver) = &plan.driver {
+        crashproof_crash::oracle::check_recording(&trace, &driver.options)?;
+        if options.conditions.is_none() && matches!(options.strategy, StrategyKind::Auto | StrategyKind::Conditions) {
+            options.conditions = driver.conditions(&state)?.map(Arc::new);
+        }
+        if options.conditions.is_none() && options.strategy == StrategyKind::Conditions {
+            options.strategy = StrategyKind::Auto;
+        }
+    }
     let (program, trace_summary, seen) = trace::summary(&trace)?;
     if seen.no_values {
         return Err(CrashCommandError::NoValues.into());
@@ -148,10 +165,22 @@ pub fn report(
         nothing_yet: Cell::new(Some(nothing_yet)),
         samples: Mutex::new(progress::Samples::new()),
     };
+    options.oracle = test.oracle(&trace, &options, &survey)?;
     let mut tested = test.crash(&trace, &options, &survey, Subject::Program)?;
     if arguments.depth == 2 && !interrupt::requested() {
         let folder = state.recoveries()?;
         depth::crash_recoveries(&test, &trace, &options, &survey, &folder, &mut tested)?;
+    }
+    if arguments.performance && !interrupt::requested() {
+        let checking = CheckOptions {
+            model: arguments.model.into(),
+            config: plan.config.clone(),
+            ..CheckOptions::default()
+        };
+        let mut executor = test.executor(&survey, StrategyKind::Exhaustive)?;
+        tested
+            .findings
+            .extend(performance::findings(&trace, &options, &checking, &mut executor)?);
     }
     let mut warnings = tested.warnings;
     // The report says that by itself.
@@ -294,7 +323,7 @@ impl Test<'_> {
         let how = first.worker.how().clone();
         let baseline = crashproof_crash::baseline(trace, options, &mut first)?;
         if depth == 1 {
-            self.look_at(&baseline, options)?;
+            self.look_at(&baseline)?;
             tell_how(&how);
         }
         let limit = self
@@ -346,7 +375,40 @@ impl Test<'_> {
         )?)
     }
 
+    /// The oracle of a driver's output, if it is a driver, and one that can be judged.
+    fn oracle(
+        &self,
+        trace: &Path,
+        options: &CampaignOptions,
+        survey: &Survey,
+    ) -> std::result::Result<Option<Arc<OutputOracle>>, Box<dyn std::error::Error>> {
+        let Some(driver) = &self.plan.driver else {
+            return Ok(None);
+        };
+        let executor = self.executor(survey, StrategyKind::Exhaustive)?;
+        let oracle = OutputOracle::new(trace, driver.options.clone(), options, Box::new(executor))?;
+        // At other addresses, and with something more in the pool.
+        let mut anywhere = survey.clone();
+        for mapping in &mut anywhere.mappings {
+            mapping.address += ELSEWHERE;
+        }
+        let leaks = (driver::LEAK.into(), "1".into());
+        let elsewhere = self.executor_in(&anywhere, StrategyKind::Exhaustive, Some(leaks))?;
+        oracle.check_driver(trace, options, Box::new(elsewhere))?;
+        Ok(Some(Arc::new(oracle)))
+    }
+
     fn executor(&self, survey: &Survey, strategy: StrategyKind) -> std::result::Result<SandboxExecutor, SandboxError> {
+        self.executor_in(survey, strategy, None)
+    }
+
+    /// With one more variable in the environment.
+    fn executor_in(
+        &self,
+        survey: &Survey,
+        strategy: StrategyKind,
+        variable: Option<(OsString, OsString)>,
+    ) -> std::result::Result<SandboxExecutor, SandboxError> {
         let track = match strategy.prunes() {
             true => Track::Reads,
             false => Track::Writes,
@@ -354,17 +416,18 @@ impl Test<'_> {
         let limits = self.plan.limits(self.arguments);
         let mut options = sandbox::options(self.plan, survey, limits, track, self.arguments.no_server);
         options.compare = self.compare.get();
+        options.environment.extend(variable);
         Ok(SandboxExecutor::new(Worker::start(&options)?, &self.doubtful))
     }
 
     /// That the recovery succeeds where nothing has crashed.
-    fn look_at(&self, baseline: &Baseline, options: &CampaignOptions) -> std::result::Result<(), CrashCommandError> {
-        if crashproof_crash::judge(&baseline.initial, options) == Verdict::Fails {
-            let (command, ended, output) = self.failure(&baseline.initial);
+    fn look_at(&self, baseline: &Baseline) -> std::result::Result<(), CrashCommandError> {
+        if baseline.initial.1 == Verdict::Fails {
+            let (command, ended, output) = self.failure(&baseline.initial.0);
             return Err(CrashCommandError::InitialFails { command, ended, output });
         }
-        if crashproof_crash::judge(&baseline.last, options) == Verdict::Fails {
-            let (command, ended, output) = self.failure(&baseline.last);
+        if baseline.last.1 == Verdict::Fails {
+            let (command, ended, output) = self.failure(&baseline.last.0);
             return Err(CrashCommandError::FinalFails { command, ended, output });
         }
         Ok(())

@@ -13,6 +13,7 @@ use crashproof_crash::{CampaignOptions, StrategyKind};
 use crashproof_infer::Conditions;
 use crashproof_sandbox::{Command, Limits};
 
+use super::driver::Driver;
 use super::state::{Programs, Stamp};
 use crate::arguments::{CrashArguments, Strategy};
 use crate::{project, runtime, shell};
@@ -67,12 +68,15 @@ impl From<Strategy> for StrategyKind {
             Strategy::Dpor => StrategyKind::Dpor,
             Strategy::Random => StrategyKind::Random,
             Strategy::Conditions => StrategyKind::Conditions,
+            Strategy::Auto => StrategyKind::Auto,
         }
     }
 }
 
 pub struct Plan {
     pub recover: Command,
+    /// What is judged by its output.
+    pub driver: Option<Driver>,
     pub check: Option<Command>,
     pub expect_output: Option<Vec<u8>>,
     /// Of the strategy `conditions`.
@@ -88,12 +92,16 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(arguments: &CrashArguments) -> Result<Plan, Box<dyn std::error::Error>> {
-        let strategy = StrategyKind::from(arguments.strategy);
-        if arguments.no_joint && strategy != StrategyKind::Representative {
+        let strategy = StrategyKind::from(arguments.strategy());
+        if arguments.no_joint && !matches!(strategy, StrategyKind::Representative | StrategyKind::Auto) {
             let strategy = strategy.name();
             return Err(PlanError::NoJoint { strategy }.into());
         }
-        let recover = shell::command("--recover", arguments.recover.as_deref().unwrap_or_default())?;
+        let driver = Driver::of(arguments)?;
+        let recover = match &driver {
+            Some(_) => Command::Direct(arguments.command.clone()),
+            None => shell::command("--recover", arguments.recover.as_deref().unwrap_or_default())?,
+        };
         let check = match &arguments.check {
             Some(text) => Some(shell::command("--check", text)?),
             None => None,
@@ -106,8 +114,9 @@ impl Plan {
             None => None,
         };
         let conditions = match (&arguments.dependences, strategy) {
-            (Some(trace), StrategyKind::Conditions) => Some(Arc::new(Conditions::infer(trace)?)),
-            (None, StrategyKind::Conditions) => return Err(PlanError::NoDependences.into()),
+            (Some(trace), StrategyKind::Conditions | StrategyKind::Auto) => Some(Arc::new(Conditions::infer(trace)?)),
+            // Of a driver the recording is made with the other one.
+            (None, StrategyKind::Conditions) if driver.is_none() => return Err(PlanError::NoDependences.into()),
             _ => None,
         };
         let folder = std::env::current_dir().map_err(PlanError::CurrentFolder)?;
@@ -117,6 +126,7 @@ impl Plan {
         };
         Ok(Plan {
             recover,
+            driver,
             check,
             expect_output,
             conditions,
@@ -130,7 +140,12 @@ impl Plan {
 
     /// That the commands can be started at all. After the set-up, which may make them.
     pub fn look_for_programs(&self) -> Result<(), PlanError> {
-        executable("--recover", &self.recover)?;
+        let option = if self.driver.is_some() {
+            "the driver"
+        } else {
+            "--recover"
+        };
+        executable(option, &self.recover)?;
         self.check.as_ref().map_or(Ok(()), |check| executable("--check", check))
     }
 
@@ -139,7 +154,7 @@ impl Plan {
             model: arguments.model.into(),
             tear: !arguments.no_tear,
             reorder_in_line: arguments.reorder_in_line,
-            strategy: arguments.strategy.into(),
+            strategy: arguments.strategy().into(),
             joint: !arguments.no_joint,
             conditions: self.conditions.clone(),
             seed: arguments.seed,
@@ -149,6 +164,8 @@ impl Plan {
             max_states: arguments.max_states,
             fail_fast: arguments.fail_fast,
             expect_output: self.expect_output.clone(),
+            // Made from the trace.
+            oracle: None,
             journal: Some(journal.to_owned()),
             save: Some(self.save.clone()),
         }
@@ -224,8 +241,10 @@ impl Plan {
         let limits = (arguments.timeout, arguments.memory, arguments.disk);
         let _ = writeln!(
             text,
-            "commands {:?} {:?}\noptions {options:?}\nlimits {limits:?}",
-            self.recover, self.check
+            "commands {:?} {:?}\noptions {options:?}\nlimits {limits:?}\ndriver {:?}",
+            self.recover,
+            self.check,
+            self.driver.as_ref().map(|driver| &driver.options)
         );
         text
     }
@@ -244,7 +263,7 @@ fn program(command: &Command) -> Option<&OsStr> {
 }
 
 /// As execvp(3) does.
-fn find(program: &OsStr) -> Option<PathBuf> {
+pub fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {
         return Some(PathBuf::from(program)).filter(|path| path.is_file());
     }

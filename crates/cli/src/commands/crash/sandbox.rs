@@ -14,6 +14,9 @@ use super::plan::Plan;
 /// Makes the recovery flush, as the recorded program did, instead of calling msync.
 const PMDK: [(&str, &str); 2] = [("PMEM_IS_PMEM_FORCE", "1"), ("PMEM2_FORCE_GRANULARITY", "CACHE_LINE")];
 
+/// All of what a driver prints is compared. What is longer than this is none of any use.
+const DRIVER_CAPTURE: u64 = 256 << 20;
+
 /// What all workers of a test are started with.
 pub fn options(plan: &Plan, survey: &Survey, limits: Limits, track: Track, no_server: bool) -> Options {
     let files = survey.files.iter().map(|file| PmFile {
@@ -35,7 +38,10 @@ pub fn options(plan: &Plan, survey: &Survey, limits: Limits, track: Track, no_se
         no_server,
         compare: false,
         hidden: leftovers(&survey.paths),
-        capture: capture(plan.expect_output.as_deref()),
+        capture: match plan.driver {
+            Some(_) => DRIVER_CAPTURE,
+            None => capture(plan.expect_output.as_deref()),
+        },
     }
 }
 
@@ -121,6 +127,11 @@ impl Executor for SandboxExecutor {
     fn place(&mut self, file: usize, path: Option<&str>) {
         let result = self.worker.place(file, path.map(Path::new));
         self.keep(result);
+    }
+
+    fn set_arguments(&mut self, arguments: &[OsString]) -> Result<(), ExecutorError> {
+        let set = self.worker.set_arguments(arguments);
+        set.map_err(|error| ExecutorError::Broken(error.into()))
     }
 
     fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError> {

@@ -111,6 +111,16 @@ impl State {
         self.folder.join(TRACE)
     }
 
+    /// The recording of the same run with its dependences, if there is one.
+    pub fn dependences(&self) -> PathBuf {
+        self.folder.join(DEPENDENCES)
+    }
+
+    /// What the pool of a driver was before it ran.
+    pub fn start(&self) -> PathBuf {
+        self.folder.join(START)
+    }
+
     /// Where the trace is recorded, until it is complete.
     pub fn unfinished_trace(&self) -> PathBuf {
         self.folder.join(UNFINISHED)
@@ -163,7 +173,7 @@ impl State {
     }
 
     fn clear(&self) {
-        for name in [TRACE, UNFINISHED, PROGRAMS, JOURNAL] {
+        for name in [TRACE, DEPENDENCES, START, UNFINISHED, PROGRAMS, JOURNAL] {
             let _ = std::fs::remove_file(self.folder.join(name));
         }
         let _ = std::fs::remove_dir_all(self.folder.join(RECOVERIES));
@@ -185,6 +195,8 @@ impl Drop for State {
 }
 
 const TRACE: &str = "trace";
+const DEPENDENCES: &str = "dependences";
+const START: &str = "start";
 const UNFINISHED: &str = "trace.unfinished";
 const PROGRAMS: &str = "programs";
 const JOURNAL: &str = "journal";

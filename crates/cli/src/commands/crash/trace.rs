@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use crashproof_report::{Program, TraceSummary};
 use crashproof_trace::{EventKind, Item, PmFile, TraceReader};
 
+use super::driver::Driver;
 use super::plan::PlanError;
 use super::state::State;
 use crate::arguments::CrashArguments;
+use crate::commands::record::Manner;
 use crate::commands::{record, setup};
 
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,7 @@ pub enum TraceError {
 /// Sets up and records, if need be. The trace is `state.trace()` then.
 pub fn obtain(
     arguments: &CrashArguments,
+    driver: Option<&Driver>,
     state: &State,
     before_recording: impl FnOnce() -> Result<(), PlanError>,
 ) -> Result<(), Box<dyn std::error::Error>> {
@@ -46,7 +49,10 @@ pub fn obtain(
         }
         before_recording()?;
         let unfinished = state.unfinished_trace();
-        record(arguments, &unfinished)?;
+        match driver {
+            Some(driver) => driver.record(arguments, state)?,
+            None => record(arguments, &unfinished)?,
+        }
         std::fs::rename(&unfinished, &trace).map_err(place(trace.clone()))?;
     }
     if let Some(path) = &arguments.keep_trace {
@@ -56,7 +62,11 @@ pub fn obtain(
 }
 
 fn record(arguments: &CrashArguments, output: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let recorded = record::record(&arguments.command, output, &arguments.recording, false, true)?;
+    let manner = Manner {
+        kept: true,
+        ..Manner::default()
+    };
+    let recorded = record::record(&arguments.command, output, &arguments.recording, manner)?;
     let program = arguments.command[0].to_string_lossy().into_owned();
     if recorded.end.interrupted {
         return Err(TraceError::Interrupted { program }.into());

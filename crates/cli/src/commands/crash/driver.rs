@@ -1,0 +1,291 @@
+//! A driver of operations as it is set up and recorded: `DRIVER POOL` with the arguments of the protocol after it.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crashproof_crash::oracle::OracleOptions;
+use crashproof_infer::Conditions;
+use crashproof_sandbox::Ended;
+
+use super::state::State;
+use super::{how_it_ended, quote};
+use crate::arguments::{CrashArguments, Strategy};
+use crate::commands::record::{self, Manner};
+use crate::terminal;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DriverRunError {
+    #[error("cannot read the operations {}: {source}; `crashproof ops generate` makes such a file", path.display())]
+    Operations { path: PathBuf, source: std::io::Error },
+    #[error("{} has no operations; `crashproof ops generate` makes some", path.display())]
+    NoOperations { path: PathBuf },
+    #[error(
+        "--oracle output needs the pool of the driver: -- DRIVER POOL; crashproof appends --ops, --from, --to and --probe itself"
+    )]
+    NoPool,
+    #[error("crashproof appends {option} itself: give the driver and its pool only, -- DRIVER POOL")]
+    Own { option: String },
+    #[error(
+        "--depth 2 crashes a recovery, and with --oracle output that of a driver ends with operations of its own: record and crash \
+         the recovery alone, with --recover"
+    )]
+    Depth,
+    #[error("cannot run the driver {command:?}: {source}")]
+    Start { command: String, source: std::io::Error },
+    #[error(
+        "the driver {ended} when it had to create its pool ({command}), so there is nothing to start from: it has to create {} if it is missing, \
+         and exit with 0{output}", pool.display()
+    )]
+    Setup {
+        ended: String,
+        command: String,
+        pool: PathBuf,
+        output: String,
+    },
+    #[error("the driver did not create its pool: {} is not there after `{command}`, which exited with 0; it has to create a missing pool", pool.display())]
+    NoPoolMade { pool: PathBuf, command: String },
+    #[error(
+        "the driver printed {lines} lines when it was asked for no operation (`{command}`): it has to do the operations from --from up to --to, to print one line \
+         for each, and nothing else (docs/output-oracle.md){output}"
+    )]
+    Ignores {
+        lines: usize,
+        command: String,
+        output: String,
+    },
+    #[error(
+        "the driver {ended} when it did all operations, without a crash (`{command}`): it has to exit with 0, and nothing was crashed"
+    )]
+    Fails { ended: String, command: String },
+    #[error("cannot copy the pool {}: {source}; is the disk full?", pool.display())]
+    Copy { pool: PathBuf, source: std::io::Error },
+    #[error("interrupted while {program} was recorded: nothing was crashed")]
+    Interrupted { program: String },
+}
+
+/// Set where a driver is to allocate something in its pool that it never uses: what it prints must not change. One that has no use for it
+/// ignores it.
+pub const LEAK: &str = "CRASHPROOF_LEAK";
+
+/// What `--oracle output` tests.
+pub struct Driver {
+    pub options: OracleOptions,
+    command: Vec<OsString>,
+    pool: PathBuf,
+}
+
+/// Removes a pool that was not there before: the test leaves none.
+struct Made<'a>(Option<&'a Path>);
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Driver {
+    /// None without --oracle.
+    pub fn of(arguments: &CrashArguments) -> Result<Option<Driver>, DriverRunError> {
+        let (Some(_), Some(path)) = (arguments.oracle, &arguments.ops) else {
+            return Ok(None);
+        };
+        if arguments.depth > 1 {
+            return Err(DriverRunError::Depth);
+        }
+        let own = |word: &&OsString| {
+            ["--ops", "--from", "--to", "--skip", "--probe"]
+                .map(OsStr::new)
+                .contains(&word.as_os_str())
+        };
+        if let Some(option) = arguments.command.iter().find(own) {
+            let option = option.to_string_lossy().into_owned();
+            return Err(DriverRunError::Own { option });
+        }
+        let pool = match arguments.command.as_slice() {
+            [_, .., pool] => PathBuf::from(pool),
+            _ => return Err(DriverRunError::NoPool),
+        };
+        Ok(Some(Driver {
+            options: OracleOptions {
+                file: path.clone(),
+                operations: read_operations(path)?,
+                suffix: arguments.suffix.0,
+                criterion: arguments.criterion.0.clone(),
+            },
+            command: arguments.command.clone(),
+            pool,
+        }))
+    }
+
+    fn command(&self, from: u64, to: u64) -> Vec<OsString> {
+        let mut command = self.command.clone();
+        command.extend(self.options.arguments(from, to, false));
+        command
+    }
+
+    /// Creates the pool, if it is missing, and records all operations; once more with their dependences, if the strategy wants
+    /// them and the driver has them. The pool is then what it was.
+    pub fn record(&self, arguments: &CrashArguments, state: &State) -> Result<(), Box<dyn std::error::Error>> {
+        let missing = !self.pool.exists();
+        let made = Made(missing.then_some(&self.pool));
+        if missing {
+            self.set_up()?;
+        }
+        let start = state.start();
+        let copy = |from: &Path, to: &Path| {
+            let copied = std::fs::copy(from, to);
+            copied.map(drop).map_err(|source| DriverRunError::Copy {
+                pool: self.pool.clone(),
+                source,
+            })
+        };
+        copy(&self.pool, &start)?;
+        let recorded = self.record_once(arguments, &state.unfinished_trace(), false);
+        let wanted =
+            matches!(arguments.strategy(), Strategy::Auto | Strategy::Conditions) && arguments.dependences.is_none();
+        let recorded = recorded.and_then(|_| {
+            copy(&start, &self.pool)?;
+            if wanted && self.has_dependences() && !self.record_once(arguments, &state.dependences(), true)? {
+                let _ = std::fs::remove_file(state.dependences());
+            }
+            Ok(())
+        });
+        if !missing {
+            copy(&start, &self.pool)?;
+        }
+        drop(made);
+        let _ = std::fs::remove_file(&start);
+        recorded
+    }
+
+    /// Whether it was built with `crashproof cc --deps`.
+    fn has_dependences(&self) -> bool {
+        let program = super::plan::find(&self.command[0]);
+        let within = program.and_then(|program| crashproof_sites::dependence_program(&program).ok());
+        within.flatten().is_some()
+    }
+
+    /// Whether dependences were followed.
+    fn record_once(
+        &self,
+        arguments: &CrashArguments,
+        trace: &Path,
+        dependences: bool,
+    ) -> Result<bool, Box<dyn std::error::Error>> {
+        let command = self.command(0, self.options.count());
+        let manner = Manner {
+            kept: true,
+            quiet: true,
+            dependences,
+        };
+        let recorded = record::record(&command, trace, &arguments.recording, manner)?;
+        if recorded.end.interrupted {
+            let program = self.command[0].to_string_lossy().into_owned();
+            return Err(DriverRunError::Interrupted { program }.into());
+        }
+        let ended = Ended {
+            status: recorded.end.status,
+            signal: recorded.end.signal,
+            ..Ended::default()
+        };
+        if !ended.succeeded() {
+            return Err(DriverRunError::Fails {
+                ended: how_it_ended(&ended),
+                command: shown(&command),
+            }
+            .into());
+        }
+        Ok(recorded.dependences)
+    }
+
+    /// What the code relies on, by the recording with dependences; none if there is none. Operations of which the two recordings do not
+    /// tell the same are told of.
+    pub fn conditions(&self, state: &State) -> Result<Option<Conditions>, Box<dyn std::error::Error>> {
+        let dependences = state.dependences();
+        if !dependences.exists() {
+            terminal::note(
+                &"the driver was not built with `crashproof cc --deps`, so nothing says what its code relies on: the strategy `conditions` is left out",
+            );
+            return Ok(None);
+        }
+        let differing = crashproof_crash::oracle::differing_operations(&state.trace(), &dependences)?;
+        if let Some(&first) = differing.first() {
+            let text = self.options.operations.get(first as usize).map_or("", String::as_str);
+            terminal::note(&format_args!(
+                "{} of {} operations store to persistent memory in another sequence when their dependences are followed, the first is {first} ({text}): \
+                 the compiler made other stores of them, and there only conditions by type and field are sure to apply",
+                differing.len(),
+                self.options.count()
+            ));
+        }
+        Ok(Some(Conditions::infer(&dependences)?))
+    }
+
+    /// No operation, on a pool that is not there.
+    fn set_up(&self) -> Result<(), DriverRunError> {
+        let command = self.command(0, 0);
+        let ended = run(&command)?;
+        let pool = || self.pool.clone();
+        let output = quote(&ended);
+        let (command, lines) = (
+            shown(&command),
+            ended.stdout.split_inclusive(|&byte| byte == b'\n').count(),
+        );
+        if !ended.succeeded() {
+            let (ended, pool) = (how_it_ended(&ended), pool());
+            return Err(DriverRunError::Setup {
+                ended,
+                command,
+                pool,
+                output,
+            });
+        }
+        if lines > 0 {
+            return Err(DriverRunError::Ignores { lines, command, output });
+        }
+        match self.pool.exists() {
+            true => Ok(()),
+            false => Err(DriverRunError::NoPoolMade { pool: pool(), command }),
+        }
+    }
+}
+
+pub fn read_operations(path: &Path) -> Result<Vec<String>, DriverRunError> {
+    let content = std::fs::read(path).map_err(|source| DriverRunError::Operations {
+        path: path.to_owned(),
+        source,
+    })?;
+    let operations: Vec<String> = String::from_utf8_lossy(&content).lines().map(str::to_owned).collect();
+    match operations.is_empty() {
+        true => Err(DriverRunError::NoOperations { path: path.to_owned() }),
+        false => Ok(operations),
+    }
+}
+
+/// Flushes as the recorded driver and the recoveries do.
+fn run(command: &[OsString]) -> Result<Ended, DriverRunError> {
+    let mut process = Command::new(&command[0]);
+    process
+        .args(&command[1..])
+        .envs(super::sandbox::environment())
+        .stdin(Stdio::null());
+    crashproof_record::keep(&mut process);
+    let Output { status, stdout, stderr } = process.output().map_err(|source| DriverRunError::Start {
+        command: shown(command),
+        source,
+    })?;
+    Ok(Ended {
+        status: status.code(),
+        signal: std::os::unix::process::ExitStatusExt::signal(&status),
+        timed_out: false,
+        stdout,
+        stderr,
+    })
+}
+
+fn shown(command: &[OsString]) -> String {
+    shell_words::join(command.iter().map(|word| word.to_string_lossy()))
+}

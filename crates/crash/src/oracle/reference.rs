@@ -1,0 +1,130 @@
+//! What the driver prints if nothing has crashed: runs on snapshots of the pool, which the trace has at the boundary of every
+//! operation (everything that was executed until then has persisted). Each is made when it is first asked for. Of what was
+//! printed a digest is kept, since a probe of a large structure is long; a report has it printed once more.
+
+use std::collections::hash_map::Entry;
+use std::path::Path;
+
+use crashproof_trace::{Boundaries, Item, Operations, TraceReader};
+use rustc_hash::FxHashMap;
+
+use super::{OracleOptions, PROBE};
+use crate::campaign::CampaignOptions;
+use crate::error::CrashError;
+use crate::executor::Executor;
+use crate::explain::{Laboratory, Reach};
+use crate::hash::Fold;
+
+/// Changes that are kept before the snapshot at hand: workers, and explanations, are a little apart.
+const MARGIN: usize = 1 << 17;
+
+pub(super) type Digest = u128;
+
+pub(super) fn digest(stdout: &[u8]) -> Digest {
+    let mut fold = Fold::default();
+    fold.bytes(stdout);
+    fold.0
+}
+
+pub(super) struct Reference {
+    lab: Laboratory,
+    options: OracleOptions,
+    /// By how many operations have ended: the next event.
+    boundaries: Vec<u64>,
+    /// By how many operations were done.
+    probes: FxHashMap<u64, Digest>,
+    /// By the snapshot and the operations done on it. None: the driver fails there.
+    printed: FxHashMap<(u64, u64, u64), Option<Digest>>,
+}
+
+impl Reference {
+    pub fn new(
+        trace: &Path,
+        campaign: &CampaignOptions,
+        executor: Box<dyn Executor>,
+        options: &OracleOptions,
+    ) -> Result<Reference, CrashError> {
+        let campaign = CampaignOptions {
+            from: None,
+            until: None,
+            oracle: None,
+            ..campaign.clone()
+        };
+        let mut lab = Laboratory::new(trace, &campaign, executor)?;
+        lab.reach = Reach {
+            margin: MARGIN,
+            ..lab.reach
+        };
+        Ok(Reference {
+            lab,
+            options: options.clone(),
+            boundaries: boundaries(trace)?,
+            probes: FxHashMap::default(),
+            printed: FxHashMap::default(),
+        })
+    }
+
+    /// Of what the probe prints after so many operations, with the line that announces it.
+    pub fn probe(&mut self, done: u64) -> Result<Digest, CrashError> {
+        if let Some(&known) = self.probes.get(&done) {
+            return Ok(known);
+        }
+        let digest = digest(&self.probe_text(done)?);
+        self.probes.insert(done, digest);
+        Ok(digest)
+    }
+
+    pub fn probe_text(&mut self, done: u64) -> Result<Vec<u8>, CrashError> {
+        if let Some(stdout) = self.run(done, done, done)? {
+            return Ok(stdout);
+        }
+        // The pool cannot be opened there although everything has persisted. That is for the crash states to show.
+        let stdout = self.run(0, 0, done)?.unwrap_or_default();
+        let probe = stdout.windows(PROBE.len()).position(|bytes| bytes == PROBE);
+        Ok(probe.map_or_else(Vec::new, |at| stdout[at..].to_vec()))
+    }
+
+    /// What the probe prints, known from elsewhere.
+    pub fn know_probe(&mut self, done: u64, stdout: &[u8]) {
+        self.probes.insert(done, digest(stdout));
+    }
+
+    /// Of what is printed for some operations on the pool after the first `done`.
+    pub fn from_snapshot(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Digest>, CrashError> {
+        if let Entry::Occupied(known) = self.printed.entry((done, from, to)) {
+            return Ok(*known.get());
+        }
+        let digest = self.text_from_snapshot(done, from, to)?.map(|stdout| digest(&stdout));
+        self.printed.insert((done, from, to), digest);
+        Ok(digest)
+    }
+
+    pub fn text_from_snapshot(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Vec<u8>>, CrashError> {
+        self.run(done, from, to)
+    }
+
+    /// None: the driver fails.
+    pub fn run(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Vec<u8>>, CrashError> {
+        let arguments = self.options.arguments(from, to, true);
+        let last = self.boundaries.len() - 1;
+        let event = self.boundaries[(done as usize).min(last)];
+        let point = self.lab.open(event, event)?;
+        let run = self.lab.run_with(&self.lab.prefix(point), &arguments)?;
+        Ok(run.recovery.succeeded().then_some(run.recovery.stdout))
+    }
+}
+
+/// The event after the end of each operation; the first is the beginning, before anything.
+fn boundaries(trace: &Path) -> Result<Vec<u64>, CrashError> {
+    let mut reader = TraceReader::open(trace)?;
+    let mut operations = Operations::new(Boundaries::Lines);
+    let mut boundaries = vec![0];
+    while let Some(item) = reader.next()? {
+        let Item::Event(event) = item else { continue };
+        operations.of(&event);
+        while (boundaries.len() as u64) <= operations.count() {
+            boundaries.push(event.seq + 1);
+        }
+    }
+    Ok(boundaries)
+}
