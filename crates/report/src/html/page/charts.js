@@ -121,6 +121,14 @@ const COLUMNS = [
 const functionName = (row) =>
   row.function ?? (row.functions ? `${plural(row.functions, "other function")}` : "unknown");
 
+/** On whose behalf: what flushes for others is where they pay. */
+function callers(row) {
+  if (!row.callers?.length) return null;
+  const told = ({ frame, flushes, redundant_flushes: useless }) =>
+    h("li", {}, `${placeOf(page.frames[frame])}: ${plural(flushes, "flush", "flushes")}, ${number(useless)} redundant`);
+  return h("details", {}, h("summary", {}, "called from"), h("ul", { class: "notes" }, ...row.callers.map(told)));
+}
+
 function trafficTable(run) {
   const rows = [...run.traffic];
   const most = Math.max(1, ...rows.map((row) => row.flushes));
@@ -151,6 +159,7 @@ function trafficTable(run) {
             { scope: "row" },
             row.function ? h("code", {}, row.function) : functionName(row),
             row.file != null ? h("span", { class: "quiet file" }, ` ${page.files[row.file].path}`) : "",
+            callers(row),
           ),
           h("td", {}, number(row.stores)),
           h("td", {}, number(row.bytes)),
