@@ -2,6 +2,8 @@
 //
 // Head and tail are counters of messages; the segments that hold them are linked from the first one, which the root names
 // together with the number of its first message (the root has two such records, the newer of which counts).
+//
+// With -DDRIVER it is a driver of operations (docs/drivers.md): `put`, `take`, and `print`, which shows all messages.
 #include "structure.h"
 
 #define MAGIC 0x6575657571u
@@ -175,20 +177,86 @@ static bool open_file(const char *path, bool create) {
     return true;
 }
 
-static void check(void) {
+static bool has_words(const struct message *message, uint64_t number) {
+    bool right = message->number == number;
+    for (uint64_t i = 0; i <= WORDS; i++)
+        right &= message->words[i] == mix(number + i);
+    return right;
+}
+
+// The message with this number, which is in the queue.
+static struct message *message_at(uint64_t number) {
     struct anchor anchor = current_anchor();
     uint32_t segment = anchor.segment;
     uint64_t first = anchor.first;
-    for (uint64_t number = root->head; number < root->tail; number++) {
-        while (number >= first + PER_SEGMENT) {
-            segment = (uint32_t)root->segments[segment].next - 1;
-            first += PER_SEGMENT;
-        }
-        struct message *message = &root->segments[segment].messages[number - first];
-        REQUIRE(message->number == number, "message %lu has number %lu", number, message->number);
-        for (uint64_t i = 0; i <= WORDS; i++)
-            REQUIRE(message->words[i] == mix(number + i), "word %lu of message %lu is wrong", i, number);
+    for (; number >= first + PER_SEGMENT; first += PER_SEGMENT)
+        segment = (uint32_t)root->segments[segment].next - 1;
+    return &root->segments[segment].messages[number - first];
+}
+
+#ifdef DRIVER
+
+#include "../../include/crashproof_driver.h"
+
+static void driver_put(char **words) {
+    (void)words;
+    if (root->tail - root->head == MOST)
+        crashproof_print("full");
+    else
+        put();
+}
+
+static void print_message(uint64_t number) {
+    struct message *message = message_at(number);
+    crashproof_print("%lu%s", message->number, has_words(message, number) ? "" : " (with other words)");
+}
+
+static void driver_take(char **words) {
+    (void)words;
+    if (root->tail == root->head) {
+        crashproof_print("empty");
+        return;
     }
+    print_message(root->head);
+    take();
+}
+
+static void print_messages(const char *separator) {
+    crashproof_print("%lu messages:%s", root->tail - root->head, separator);
+    for (uint64_t number = root->head; number < root->tail; number++) {
+        print_message(number);
+        crashproof_print("%s", separator);
+    }
+}
+
+static void driver_print(char **words) {
+    (void)words;
+    print_messages(" ");
+}
+
+static void driver_probe(void) {
+    print_messages("\n");
+}
+
+static void driver_open(const char *path, int create) {
+    REQUIRE(open_file(path, create), "%s: there is no queue in it", path);
+}
+
+static const struct crashproof_operation operations[] = {
+    {"put", 0, driver_put},
+    {"take", 0, driver_take},
+    {"print", 0, driver_print},
+    {NULL, 0, NULL},
+};
+static const struct crashproof_driver driver = {driver_open, NULL, driver_probe, operations};
+CRASHPROOF_DRIVER(driver)
+
+#else
+
+static void check(void) {
+    for (uint64_t number = root->head; number < root->tail; number++)
+        REQUIRE(has_words(message_at(number), number), "message %lu is wrong: its number is %lu", number,
+                message_at(number)->number);
 }
 
 struct model {
@@ -247,3 +315,5 @@ int main(int argc, char **argv) {
         return usage(argv[0]);
     return 0;
 }
+
+#endif
