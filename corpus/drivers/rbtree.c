@@ -113,8 +113,14 @@ static void replace(uint64_t old, uint64_t node) {
         at(parent)->child[side_of(old)] = node;
 #endif
     }
+#ifndef BUG_ROTATE_LOG
     add(node);
+#endif
     at(node)->parent = parent; // also of node 0, for the repair after a removal
+    //~^[BUG_ROTATE_LOG] crash-order|crash-atomicity|crash-durability
+#ifdef BUG_ROTATE_LOG
+    pm_flush(at(node), sizeof(struct node));
+#endif
 }
 
 // The child on `side` comes up; the node goes down to the other side.

@@ -25,7 +25,7 @@ const SEARCH: [&str; 3] = ["--fail-fast", "--max-states", "4000"];
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::from_args();
-    let structures = match structure::all() {
+    let structures = match structure::in_folder("structures") {
         Ok(structures) => structures,
         Err(error) => {
             eprintln!("{error}");

@@ -1,4 +1,4 @@
-//! A program of `corpus/structures`, and the bugs that its source can seed.
+//! A program of `corpus/structures` or `corpus/drivers`, and the bugs that its source can seed.
 //!
 //! ```text
 //! //~[BUG_NAME] crash-order             with -DBUG_NAME a finding of this kind names a store of this line
@@ -84,9 +84,9 @@ impl Structure {
     }
 }
 
-/// All programs, in the order of their names.
-pub fn all() -> Result<Vec<Structure>, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/structures");
+/// All programs of a folder of the corpus, in the order of their names.
+pub fn in_folder(name: &str) -> Result<Vec<Structure>, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus").join(name);
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut sources: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     sources.retain(|path| path.extension().is_some_and(|e| e == "c" || e == "cpp"));

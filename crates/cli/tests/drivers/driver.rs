@@ -1,0 +1,118 @@
+//! The drivers of the corpus: the programs of `corpus/drivers`, and those of `corpus/structures` that `-DDRIVER` makes one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::operations::Shape;
+use crate::structure::{self, Structure};
+use crate::support;
+
+#[derive(Clone, Debug)]
+pub struct Driver {
+    pub structure: Structure,
+    pub shape: Shape,
+    needs_pmemobj: bool,
+}
+
+pub fn all() -> Result<Vec<Driver>, String> {
+    let mut drivers = Vec::new();
+    for folder in ["drivers", "structures"] {
+        for structure in structure::in_folder(folder)? {
+            let text = std::fs::read_to_string(&structure.source)
+                .map_err(|error| format!("{}: {error}", structure.source.display()))?;
+            if folder == "structures" && !text.contains("kv.h\"") && !text.contains("#ifdef DRIVER") {
+                continue;
+            }
+            let shape = match structure.name.as_str() {
+                "array.c" => Shape::Array,
+                "queue.c" => Shape::Queue,
+                _ => Shape::Map,
+            };
+            let needs_pmemobj = text.contains("libpmemobj.h");
+            drivers.push(Driver {
+                structure,
+                shape,
+                needs_pmemobj,
+            });
+        }
+    }
+    Ok(drivers)
+}
+
+impl Driver {
+    /// The program as gcc builds it, or `crashproof cc` with these options, in a folder of its own.
+    pub fn build(&self, crashproof: Option<&[&str]>, defines: &[&str]) -> Result<Place, String> {
+        let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
+        let cxx = self.structure.is_cxx();
+        let mut command = match crashproof {
+            Some(options) => {
+                let mut command = support::crashproof();
+                command.arg(if cxx { "c++" } else { "cc" }).args(options);
+                command
+            }
+            None => Command::new(if cxx { "g++" } else { "gcc" }),
+        };
+        command.args(["-g", "-O1", "-DDRIVER"]);
+        command.arg(if cxx { "-std=gnu++17" } else { "-std=gnu11" });
+        command.args(defines.iter().map(|define| format!("-D{define}")));
+        command.arg(&self.structure.source).args(["-o", "program"]);
+        command.args(self.needs_pmemobj.then_some("-lpmemobj"));
+        let result = command.current_dir(folder.path()).output();
+        let result = result.map_err(|error| format!("{command:?}: {error}; tools/deps.sh installs the compilers"))?;
+        if !result.status.success() {
+            return Err(format!("{command:?}\n{}", support::text(&result.stderr)));
+        }
+        Ok(Place { folder })
+    }
+}
+
+/// Where a driver lies, as `program`, with its operations and its pool.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> Result<(), String> {
+        std::fs::write(self.path(name), text).map_err(|error| format!("{name}: {error}"))
+    }
+
+    pub fn run(&self, pool: &str, arguments: &[&str]) -> Result<Output, String> {
+        let mut command = Command::new(self.path("program"));
+        command
+            .arg(pool)
+            .args(arguments)
+            .env("PMEM_IS_PMEM_FORCE", "1")
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null());
+        // Another test that forks just now may still have the program open for writing.
+        loop {
+            match command.output() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                result => return result.map_err(|error| format!("{command:?}: {error}")),
+            }
+        }
+    }
+
+    /// The lines that it prints; it must succeed.
+    pub fn lines(&self, pool: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
+        let output = self.run(pool, arguments)?;
+        if !output.status.success() {
+            return Err(format!(
+                "{arguments:?} ends with {}: {}",
+                output.status,
+                support::text(&output.stderr)
+            ));
+        }
+        Ok(support::text(&output.stdout).lines().map(str::to_owned).collect())
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}

@@ -1,0 +1,117 @@
+//! The drivers of `corpus/drivers` and `corpus/structures`: each obeys the protocol of docs/drivers.md and does what a model does.
+//!
+//! `cargo test --test drivers -- wort` runs those of one structure.
+
+use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+
+mod driver;
+mod operations;
+#[path = "../structures/structure.rs"]
+mod structure;
+#[path = "../support/mod.rs"]
+mod support;
+
+use driver::Driver;
+use operations::generate;
+
+fn main() -> std::process::ExitCode {
+    let arguments = Arguments::from_args();
+    let drivers = match driver::all() {
+        Ok(drivers) => drivers,
+        Err(error) => {
+            eprintln!("{error}");
+            return std::process::ExitCode::from(101);
+        }
+    };
+    let mut trials = Vec::new();
+    for driver in &drivers {
+        let name = &driver.structure.name;
+        let of = driver.clone();
+        trials.push(Trial::test(format!("{name} obeys the protocol"), move || {
+            obeys(&of).map_err(Failed::from)
+        }));
+        let of = driver.clone();
+        trials.push(Trial::test(format!("{name} with its bugs"), move || {
+            bugs_show_only_after_a_crash(&of).map_err(Failed::from)
+        }));
+    }
+    trials.push(Trial::test("there are enough", move || there_are_enough(&drivers)));
+    let Conclusion { num_failed, .. } = libtest_mimic::run(&arguments, trials);
+    std::process::ExitCode::from(if num_failed == 0 { 0 } else { 101 })
+}
+
+fn require(holds: bool, what: impl Fn() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+fn equal(what: &str, got: &[String], expected: &[String]) -> Result<(), String> {
+    let differs = (0..got.len().max(expected.len())).find(|&i| got.get(i) != expected.get(i));
+    match differs {
+        None => Ok(()),
+        Some(i) => Err(format!(
+            "{what}: line {i} is {:?} instead of {:?}",
+            got.get(i),
+            expected.get(i)
+        )),
+    }
+}
+
+fn obeys(driver: &Driver) -> Result<(), String> {
+    let place = driver.build(None, &[])?;
+    let operations = generate(driver.shape, 1500, 1);
+    place.write("ops", &operations.text())?;
+    let mut expected = operations.output.clone();
+    equal("at once", &place.lines("one", &["--ops", "ops"])?, &expected)?;
+    expected.push("probe".to_owned());
+    expected.extend(operations.probe.iter().cloned());
+    // Opened again in between, as after a crash at a quiet moment.
+    let mut lines = place.lines("pieces", &["--ops", "ops", "--to", "400"])?;
+    lines.extend(place.lines("pieces", &["--ops", "ops", "--from", "400", "--to", "401"])?);
+    lines.extend(place.lines("pieces", &["--ops", "ops", "--from", "401", "--probe"])?);
+    equal("in three pieces", &lines, &expected)?;
+
+    // One operation left out is the file without its line.
+    let mut without = operations.lines.clone();
+    without.remove(700);
+    let without: String = without.iter().map(|line| format!("{line}\n")).collect();
+    place.write("without", &without)?;
+    let skipped = place.lines("skip", &["--ops", "ops", "--skip", "700"])?;
+    equal("with --skip", &skipped, &place.lines("without", &["--ops", "without"])?)?;
+
+    for (bad, line) in [("frobnicate 1\n", 2), ("\n", 2), ("print 1 2 3 4\n", 2)] {
+        place.write("bad", &format!("{}\n{bad}", operations.lines[0]))?;
+        let output = place.run("bad pool", &["--ops", "bad"])?;
+        let said = support::text(&output.stderr);
+        require(
+            output.status.code() == Some(2) && said.starts_with(&format!("bad:{line}: ")),
+            || format!("{bad:?} gives {}: {said}", output.status),
+        )?;
+        require(!place.path("bad pool").exists(), || {
+            "it did something before it refused".to_owned()
+        })?;
+    }
+    let output = place.run("pool", &["--ops", "ops", "--from", "x"])?;
+    require(output.status.code() == Some(2), || {
+        "a bad number is accepted".to_owned()
+    })
+}
+
+/// A seeded bug is one of persistence: without a crash nothing is to be seen.
+fn bugs_show_only_after_a_crash(driver: &Driver) -> Result<(), String> {
+    let operations = generate(driver.shape, 400, 2);
+    for (bug, _) in &driver.structure.bugs {
+        let place = driver.build(None, &[bug])?;
+        place.write("ops", &operations.text())?;
+        let lines = place.lines("pool", &["--ops", "ops"])?;
+        equal(bug, &lines, &operations.output)?;
+    }
+    Ok(())
+}
+
+fn there_are_enough(drivers: &[Driver]) -> Result<(), Failed> {
+    let bugs: usize = drivers.iter().map(|driver| driver.structure.bugs.len()).sum();
+    if drivers.len() < 14 || bugs < 40 {
+        return Err(format!("{} drivers with {bugs} bugs", drivers.len()).into());
+    }
+    Ok(())
+}
