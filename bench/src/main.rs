@@ -2,11 +2,12 @@
 //! recording against native (and against pmemcheck, if `PMEMCHECK` names a valgrind that has it), checking in events per
 //! second, the memory of checking a long trace, crash testing in states per second, and the strategies of crash testing side by
 //! side. Run it with `make bench`; with the argument `crash`, `cc` or
-//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` it does this part only, with `parts` it measures single parts of the runtime, with
+//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` or `drivers [TIME [STRUCTURE]]` or `growth [STRUCTURE]` it does this part only, with `parts` it measures single parts of the runtime, with
 //! `plan BINARY` the planning of a repair, with `litmus [SECONDS]` the repair of PMBugAssist's table 3 and, for so long a row, its own encoding.
 
 mod cc;
 mod crash;
+mod drivers;
 mod litmus;
 mod measure;
 mod parts;
@@ -48,6 +49,10 @@ fn main() {
         }
         Some("parts") => return parts::measure(&root, folder.path()),
         Some("repair") => return repair::measure(&root, &tool, folder.path(), argument(1)),
+        Some("drivers") => {
+            return drivers::measure(&root, &tool, folder.path(), argument(1), argument(2).unwrap_or(""));
+        }
+        Some("growth") => return drivers::growth(&root, &tool, folder.path(), argument(1).unwrap_or("")),
         Some("strategies") => {
             return strategies::measure(&root, &tool, folder.path(), argument(1), argument(2).unwrap_or(""));
         }

@@ -22,10 +22,11 @@ const STRATEGIES: [(&str, &[&str]); 3] = [
     ("ours", &["--strategy", "representative"]),
 ];
 
-struct Structure {
-    name: String,
-    source: PathBuf,
-    bugs: Vec<String>,
+/// A program of the corpus, and the macros that seed its bugs.
+pub struct Structure {
+    pub name: String,
+    pub source: PathBuf,
+    pub bugs: Vec<String>,
 }
 
 /// How long a strategy takes to the end, or to the first state that fails.
@@ -40,7 +41,7 @@ struct Tested {
 /// `budget` as `--time` has it; only structures whose name contains `only`.
 pub fn measure(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, only: &str) {
     let budget = budget.unwrap_or(BUDGET);
-    let structures = structures(root, only);
+    let structures = structures(&root.join("corpus/structures"), only);
     println!(
         "\nstrategies: {OPERATIONS} operations, one worker, at most {budget} each. For each structure behaviours, groups, and the states"
     );
@@ -115,9 +116,9 @@ fn print_fixed(structure: &Structure, tested: &[Tested; 3]) {
     println!();
 }
 
-fn structures(root: &Path, only: &str) -> Vec<Structure> {
-    let folder = root.join("corpus/structures");
-    let entries = std::fs::read_dir(&folder).expect("the corpus lies beside the bench");
+/// The programs of the folder whose name contains `only`.
+pub fn structures(folder: &Path, only: &str) -> Vec<Structure> {
+    let entries = std::fs::read_dir(folder).expect("the corpus lies beside the bench");
     let mut sources: Vec<PathBuf> = entries.map(|e| e.expect("a readable folder").path()).collect();
     sources.retain(|path| path.extension().is_some_and(|e| e == "c" || e == "cpp"));
     sources.sort();

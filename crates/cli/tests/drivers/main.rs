@@ -1,18 +1,29 @@
-//! The drivers of `corpus/drivers` and `corpus/structures`: each obeys the protocol of docs/drivers.md and does what a model does.
+//! The drivers of `corpus/drivers` and `corpus/structures`: each obeys the protocol of docs/drivers.md and does what a model does; crashed
+//! and judged by its output alone, it is silent, and with a seeded bug it is not.
 //!
-//! `cargo test --test drivers -- wort` runs those of one structure.
+//! `cargo test --test drivers -- wort` runs those of one structure. The runs are short, with one bug of each structure; `crashproof-bench drivers` has
+//! the long ones with all of them.
 
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 
 mod driver;
 mod operations;
+mod output;
 #[path = "../structures/structure.rs"]
 mod structure;
 #[path = "../support/mod.rs"]
 mod support;
 
-use driver::Driver;
+use driver::{Driver, Place};
 use operations::generate;
+use output::crash;
+use structure::Expectation;
+
+/// Enough for each structure to grow or split.
+const OPERATIONS: usize = 100;
+/// Without a bug nothing ends a test early.
+const BUDGET: [&str; 2] = ["--max-states", "150"];
+const SEARCH: [&str; 3] = ["--fail-fast", "--max-states", "4000"];
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::from_args();
@@ -34,6 +45,19 @@ fn main() -> std::process::ExitCode {
         trials.push(Trial::test(format!("{name} with its bugs"), move || {
             bugs_show_only_after_a_crash(&of).map_err(Failed::from)
         }));
+        let of = driver.clone();
+        trials.push(Trial::test(format!("{name} crashed"), move || {
+            silent(&of, &[]).map_err(Failed::from)
+        }));
+        if let Some((bug, expectations)) = driver.structure.bugs.first().cloned() {
+            let of = driver.clone();
+            trials.push(Trial::test(format!("{name} crashed with {bug}"), move || {
+                found(&of, &[&bug], &expectations).map_err(Failed::from)
+            }));
+        }
+        if name == "figure1.c" {
+            trials.extend(figure_1(driver));
+        }
     }
     trials.push(Trial::test("there are enough", move || there_are_enough(&drivers)));
     let Conclusion { num_failed, .. } = libtest_mimic::run(&arguments, trials);
@@ -106,6 +130,52 @@ fn bugs_show_only_after_a_crash(driver: &Driver) -> Result<(), String> {
         equal(bug, &lines, &operations.output)?;
     }
     Ok(())
+}
+
+/// The second shape of the paper's example, and all bugs of both.
+fn figure_1(driver: &Driver) -> Vec<Trial> {
+    const SECOND: &str = "VALUE_AFTER_RETURN";
+    let of = driver.clone();
+    let mut trials = vec![Trial::test("figure1.c crashed, second shape", move || {
+        silent(&of, &[SECOND]).map_err(Failed::from)
+    })];
+    for (bug, expectations) in &driver.structure.bugs {
+        for shape in [None, Some(SECOND)] {
+            let (of, bug, expectations) = (driver.clone(), bug.clone(), expectations.clone());
+            let name = format!(
+                "figure1.c {bug}, {} shape",
+                if shape.is_some() { "second" } else { "first" }
+            );
+            trials.push(Trial::test(name, move || {
+                let defines: Vec<&str> = shape.into_iter().chain([bug.as_str()]).collect();
+                found(&of, &defines, &expectations).map_err(Failed::from)
+            }));
+        }
+    }
+    trials
+}
+
+fn crashable(driver: &Driver, defines: &[&str]) -> Result<Place, String> {
+    let place = driver.build(Some(&[]), defines)?;
+    place.write("ops", &generate(driver.shape, OPERATIONS, 3).text())?;
+    Ok(place)
+}
+
+fn silent(driver: &Driver, defines: &[&str]) -> Result<(), String> {
+    let crashed = crash(&crashable(driver, defines)?, "representative", &BUDGET)?;
+    require(crashed.is_silent(), || {
+        format!("exit status {:?}:\n{}", crashed.exit, crashed.stderr)
+    })
+}
+
+fn found(driver: &Driver, defines: &[&str], expectations: &[Expectation]) -> Result<(), String> {
+    let crashed = crash(&crashable(driver, defines)?, "representative", &SEARCH)?;
+    require(driver.structure.names(&crashed.report, expectations), || {
+        format!(
+            "not found, or elsewhere (exit status {:?}):\n{}",
+            crashed.exit, crashed.stderr
+        )
+    })
 }
 
 fn there_are_enough(drivers: &[Driver]) -> Result<(), Failed> {

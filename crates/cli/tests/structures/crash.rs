@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crashproof_report::{CrashStore, Finding, Report};
+use crashproof_report::Report;
 
 use crate::structure::{Expectation, Structure};
 use crate::support;
@@ -126,29 +126,6 @@ pub fn crash(program: &Path, operations: u32, strategy: &str, limits: &[&str]) -
 impl Crashed {
     /// What is found names one of the lines that are marked for the bug.
     pub fn finds(&self, structure: &Structure, expectations: &[Expectation]) -> bool {
-        let mut findings = self.report.findings.iter();
-        findings.any(|finding| {
-            let of_kind = expectations
-                .iter()
-                .filter(|expected| expected.kinds.contains(&finding.kind));
-            of_kind
-                .into_iter()
-                .any(|expected| names(structure, finding, expected.line))
-        })
+        structure.names(&self.report, expectations)
     }
-}
-
-fn names(structure: &Structure, finding: &Finding, line: u32) -> bool {
-    let Some(crash) = &finding.crash else { return false };
-    let is_here = |file: &Option<String>, at: Option<u32>| {
-        let file = file
-            .as_ref()
-            .is_some_and(|file| Path::new(file).ends_with(&structure.name));
-        file && at == Some(line)
-    };
-    // By any frame: helpers may make the store.
-    let store_is_here = |store: &CrashStore| {
-        is_here(&store.frame.file, store.frame.line) || store.stack.iter().any(|frame| is_here(&frame.file, frame.line))
-    };
-    crash.missing.iter().chain(&crash.persisted).any(store_is_here)
 }

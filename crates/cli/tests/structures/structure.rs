@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crashproof_report::Kind;
+use crashproof_report::{CrashStore, Finding, Kind, Report};
 
 #[derive(Clone, Debug)]
 pub struct Structure {
@@ -81,6 +81,30 @@ impl Structure {
 
     pub fn is_cxx(&self) -> bool {
         self.name.ends_with(".cpp")
+    }
+
+    /// A finding of the report is of a kind that is expected, and names the line.
+    pub fn names(&self, report: &Report, expectations: &[Expectation]) -> bool {
+        report.findings.iter().any(|finding| {
+            let mut of_kind = expectations
+                .iter()
+                .filter(|expected| expected.kinds.contains(&finding.kind));
+            of_kind.any(|expected| self.names_line(finding, expected.line))
+        })
+    }
+
+    fn names_line(&self, finding: &Finding, line: u32) -> bool {
+        let Some(crash) = &finding.crash else { return false };
+        let is_here = |file: &Option<String>, at: Option<u32>| {
+            let file = file.as_ref().is_some_and(|file| Path::new(file).ends_with(&self.name));
+            file && at == Some(line)
+        };
+        // By any frame: helpers may make the store.
+        let store_is_here = |store: &CrashStore| {
+            is_here(&store.frame.file, store.frame.line)
+                || store.stack.iter().any(|frame| is_here(&frame.file, frame.line))
+        };
+        crash.missing.iter().chain(&crash.persisted).any(store_is_here)
     }
 }
 
