@@ -105,8 +105,9 @@ pub fn growth(root: &Path, tool: &Path, folder: &Path, only: &str) {
             infer.args(["infer", "--json", "conditions.json", "trace"]);
             quiet(infer.current_dir(folder), &[0]);
             let inferred = start.elapsed().as_secs_f64();
-            let conditions = read_json(&folder.join("conditions.json"));
-            let conditions = conditions["conditions"].as_array().map_or(0, Vec::len);
+            let inferred_json = read_json(&folder.join("conditions.json"));
+            let rules = inferred_json["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let conditions: u64 = rules.iter().filter_map(|rule| rule["conditions"].as_u64()).sum();
             let tested = crash(tool, folder, "conditions", &["--time", "10m"]);
             println!(
                 "{:<14}{operations:>12}{conditions:>12}{recorded:>12.2}{inferred:>12.2}{:>12}{:>12.1}{}",

@@ -52,7 +52,7 @@ fn main() -> std::process::ExitCode {
         if let Some((bug, expectations)) = driver.structure.bugs.first().cloned() {
             let of = driver.clone();
             trials.push(Trial::test(format!("{name} crashed with {bug}"), move || {
-                found(&of, &[&bug], &expectations).map_err(Failed::from)
+                found(&of, "auto", &[&bug], &expectations).map_err(Failed::from)
             }));
         }
         if name == "figure1.c" {
@@ -139,6 +139,13 @@ fn figure_1(driver: &Driver) -> Vec<Trial> {
     let mut trials = vec![Trial::test("figure1.c crashed, second shape", move || {
         silent(&of, &[SECOND]).map_err(Failed::from)
     })];
+    for shape in [None, Some(SECOND)] {
+        let of = driver.clone();
+        let name = format!("figure1.c inferred, {} shape", ordinal(shape));
+        trials.push(Trial::test(name, move || {
+            inferred(&of, shape.as_slice()).map_err(Failed::from)
+        }));
+    }
     for (bug, expectations) in &driver.structure.bugs {
         for shape in [None, Some(SECOND)] {
             let (of, bug, expectations) = (driver.clone(), bug.clone(), expectations.clone());
@@ -148,28 +155,71 @@ fn figure_1(driver: &Driver) -> Vec<Trial> {
             );
             trials.push(Trial::test(name, move || {
                 let defines: Vec<&str> = shape.into_iter().chain([bug.as_str()]).collect();
-                found(&of, &defines, &expectations).map_err(Failed::from)
+                found(&of, "conditions", &defines, &expectations).map_err(Failed::from)
             }));
         }
     }
     trials
 }
 
+fn ordinal(shape: Option<&str>) -> &'static str {
+    if shape.is_some() { "second" } else { "first" }
+}
+
+/// The conditions I1 to I3 of the paper: a key and a value persist before the token that guards them, a value before the key that it is read for.
+fn inferred(driver: &Driver, defines: &[&str]) -> Result<(), String> {
+    let place = crashable(driver, defines)?;
+    let run = |arguments: &[&str]| {
+        let mut command = support::crashproof();
+        let output = command.current_dir(place.folder()).args(arguments).output();
+        let output = output.map_err(|error| format!("{command:?}: {error}"))?;
+        require(output.status.success(), || {
+            format!(
+                "{command:?} ends with {}: {}",
+                output.status,
+                support::text(&output.stderr)
+            )
+        })
+    };
+    run(&["record", "-o", "deps.trace", "--", "./program", "pool", "--ops", "ops"])?;
+    run(&["infer", "deps.trace", "--json", "conditions.json"])?;
+    let text = std::fs::read_to_string(place.path("conditions.json")).map_err(|error| error.to_string())?;
+    let listing: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let conditions = listing["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for (before, after) in [("key", "token"), ("value", "token"), ("value", "key")] {
+        let is = |place: &serde_json::Value, field: &str| {
+            place["field"]
+                .as_str()
+                .is_some_and(|name| name.trim_end_matches("[]").ends_with(field))
+        };
+        let condition = conditions.iter().find(|condition| {
+            condition["rule"] == "PO3" && is(&condition["before"], before) && is(&condition["after"], after)
+        });
+        let condition =
+            condition.ok_or_else(|| format!("no condition that {before} persists before {after}:\n{listing:#}"))?;
+        let because = &condition["because"];
+        require(because["function"].is_string() && because["line"].is_u64(), || {
+            format!("no reason for {condition:#}")
+        })?;
+    }
+    Ok(())
+}
+
 fn crashable(driver: &Driver, defines: &[&str]) -> Result<Place, String> {
-    let place = driver.build(Some(&[]), defines)?;
+    let place = driver.build(Some(&["--deps"]), defines)?;
     place.write("ops", &generate(driver.shape, OPERATIONS, 3).text())?;
     Ok(place)
 }
 
 fn silent(driver: &Driver, defines: &[&str]) -> Result<(), String> {
-    let crashed = crash(&crashable(driver, defines)?, "representative", &BUDGET)?;
+    let crashed = crash(&crashable(driver, defines)?, "auto", &BUDGET)?;
     require(crashed.is_silent(), || {
         format!("exit status {:?}:\n{}", crashed.exit, crashed.stderr)
     })
 }
 
-fn found(driver: &Driver, defines: &[&str], expectations: &[Expectation]) -> Result<(), String> {
-    let crashed = crash(&crashable(driver, defines)?, "representative", &SEARCH)?;
+fn found(driver: &Driver, strategy: &str, defines: &[&str], expectations: &[Expectation]) -> Result<(), String> {
+    let crashed = crash(&crashable(driver, defines)?, strategy, &SEARCH)?;
     require(driver.structure.names(&crashed.report, expectations), || {
         format!(
             "not found, or elsewhere (exit status {:?}):\n{}",
