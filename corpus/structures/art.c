@@ -280,6 +280,7 @@ static uint64_t kv_get(uint64_t key) {
         return 0;
     struct leaf *leaf = (struct leaf *)at(*link);
     REQUIRE(leaf->key == key, "the leaf of key %lu has key %lu", key, leaf->key);
+    REQUIRE(leaf->check == mix(leaf->value), "the value of key %lu is torn", key);
     return leaf->value;
 }
 

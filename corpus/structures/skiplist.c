@@ -169,7 +169,12 @@ static void kv_remove(uint64_t key) {
 
 static uint64_t kv_get(uint64_t key) {
     struct node *node = find(key);
-    return node ? node->record->words[0] : 0;
+    if (!node)
+        return 0;
+    REQUIRE(node->record->length == WORDS, "key %lu has a value of %lu words", key, node->record->length);
+    for (uint64_t i = 1; i < WORDS; i++)
+        REQUIRE(node->record->words[i] == mix(node->record->words[0] + i), "the value of key %lu is torn", key);
+    return node->record->words[0];
 }
 
 static uint64_t kv_check(void) {

@@ -17,12 +17,16 @@ pub struct Driver {
 pub fn all() -> Result<Vec<Driver>, String> {
     let mut drivers = Vec::new();
     for folder in ["drivers", "structures"] {
-        for structure in structure::in_folder(folder)? {
+        for mut structure in structure::in_folder(folder)? {
             let text = std::fs::read_to_string(&structure.source)
                 .map_err(|error| format!("{}: {error}", structure.source.display()))?;
             if folder == "structures" && !text.contains("kv.h\"") && !text.contains("#ifdef DRIVER") {
                 continue;
             }
+            // Bugs that only the verifier sees.
+            let unseen = text.lines().filter(|line| line.contains("Output does not show "));
+            let unseen: String = unseen.collect();
+            structure.bugs.retain(|(bug, _)| !unseen.contains(bug.as_str()));
             let shape = match structure.name.as_str() {
                 "array.c" => Shape::Array,
                 "queue.c" => Shape::Queue,

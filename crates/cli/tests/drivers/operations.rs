@@ -23,7 +23,7 @@ impl Operations {
     }
 }
 
-const KEYS: u64 = 60;
+const KEYS: u64 = 200;
 
 /// As many operations, unused keys preferred for insertion and used ones for the rest (Witcher, §7.1).
 pub fn generate(shape: Shape, count: usize, seed: u64) -> Operations {
