@@ -140,6 +140,12 @@ pub struct Crash {
     pub recovery: RecoveryOutcome,
     /// How many of the tested states fail for this reason.
     pub states: u64,
+    /// In how many operations of a driver they are, and on how many different sets of basic blocks; 0 where the program was not built with
+    /// `cc --deps`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub operations: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub paths: u64,
     /// Where the failing image is saved, and the command that reproduces the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Replay>,
@@ -240,6 +246,10 @@ impl FileOperation {
             FileOperation::Written => format!("what was written to {file}"),
         }
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn executed() -> bool {

@@ -220,7 +220,14 @@ impl Terminal<'_> {
             1 => "1 tested state fails for this reason".to_owned(),
             states => format!("{} tested states fail for this reason", number(states)),
         };
-        notes.push(states);
+        notes.push(match (crash.operations, crash.paths) {
+            (0, _) => states,
+            (operations, paths) => format!(
+                "{states}, in {} on {}",
+                plural(operations, "operation"),
+                plural(paths, "execution path")
+            ),
+        });
         let prevents = self.order(finding, crash);
         let usual = || finding.help.as_deref().unwrap_or(finding.kind.info().help).to_owned();
         let mut help = Vec::new();

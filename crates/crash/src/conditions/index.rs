@@ -16,7 +16,7 @@ pub(super) struct Index {
 
 impl Index {
     /// `files` are those of the trace.
-    pub fn new(conditions: &Conditions, fields: &Fields, files: &[String]) -> Index {
+    pub fn new(conditions: &Conditions, fields: &Fields, files: &[&str]) -> Index {
         // By path; the recordings may have had different folders, so else by number.
         let file = |number: usize| {
             let path = conditions.files.get(number);

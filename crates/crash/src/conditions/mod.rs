@@ -17,12 +17,13 @@ mod index;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crashproof_infer::{Conditions, Fields, Level, operations};
+use crashproof_infer::{Conditions, Fields, Level, Operation, operations};
 use crashproof_model::LINE;
-use crashproof_trace::{Boundaries, EventKind, Item, Operations, TraceReader};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::cursor::Contents;
 use crate::error::CrashError;
+use crate::explain::clusters::{begins, operation_at};
 use crate::state::{CrashPoint, State};
 use index::Index;
 
@@ -79,7 +80,7 @@ fn is_possible(p: At, u: At, point: &CrashPoint) -> bool {
 pub(crate) struct Violations {
     index: Index,
     fields: Fields,
-    /// Where operations begin: the first store, and the number.
+    /// Where operations begin.
     begins: Vec<(u64, Option<u64>)>,
     /// Operations in which only conditions of types and fields apply.
     elsewhere: FxHashSet<Option<u64>>,
@@ -87,16 +88,16 @@ pub(crate) struct Violations {
 }
 
 impl Violations {
-    pub fn new(trace: &Path, conditions: &Conditions) -> Result<Violations, CrashError> {
+    pub fn new(trace: &Path, contents: &Contents, conditions: &Conditions) -> Result<Violations, CrashError> {
         let fields = Fields::read(trace)?;
-        let (begins, files) = stores_by_operation(trace)?;
+        let begins = begins(trace)?;
+        let files: Vec<&str> = contents.files.iter().map(|file| file.path.as_str()).collect();
         let own = operations(trace)?;
         let differs = |operation: &Option<u64>| {
-            let recorded = conditions.operations.get(operation).map(|known| known.written);
-            recorded != own.get(operation).map(|known| known.written)
+            let written = |of: Option<&Operation>| of.map_or(0, |operation| operation.written);
+            written(conditions.operations.get(operation)) != written(own.get(operation))
         };
-        let storing: FxHashSet<Option<u64>> = begins.iter().map(|&(_, operation)| operation).collect();
-        let elsewhere: FxHashSet<Option<u64>> = storing.into_iter().filter(differs).collect();
+        let elsewhere: FxHashSet<Option<u64>> = own.keys().copied().filter(differs).collect();
         Ok(Violations {
             index: Index::new(conditions, &fields, &files),
             warnings: differing(&elsewhere).into_iter().collect(),
@@ -112,7 +113,7 @@ impl Violations {
             let start = line.at.line * LINE;
             for (store_number, store) in line.line().stores().iter().enumerate() {
                 let event = store.tag.id.seq;
-                let by_address = !self.elsewhere.contains(&self.operation(event));
+                let by_address = !self.elsewhere.contains(&operation_at(&self.begins, event));
                 for word in 0..LINE / 8 {
                     let mask = (store.bytes.0 >> (8 * word)) as u8;
                     if mask == 0 {
@@ -138,11 +139,6 @@ impl Violations {
             }
         }
         pieces
-    }
-
-    fn operation(&self, event: u64) -> Option<u64> {
-        let after = self.begins.partition_point(|&(first, _)| first <= event);
-        after.checked_sub(1).and_then(|last| self.begins[last].1)
     }
 
     pub fn at(&self, point: &CrashPoint) -> Violated {
@@ -279,23 +275,6 @@ pub(crate) fn maximal(point: &CrashPoint, (line, u): At) -> Option<Variant> {
 fn ordered_before(line: &crate::state::UncertainLine, store: usize) -> usize {
     let stores = &line.line().stores()[..store];
     stores.iter().filter(|store| line.is_ordered(store)).count()
-}
-
-/// Where operations begin, and the trace's files.
-#[allow(clippy::type_complexity, reason = "two things of one reading")]
-fn stores_by_operation(trace: &Path) -> Result<(Vec<(u64, Option<u64>)>, Vec<String>), CrashError> {
-    let mut operations = Operations::new(Boundaries::of(trace)?);
-    let mut reader = TraceReader::open(trace)?;
-    let mut begins: Vec<(u64, Option<u64>)> = Vec::new();
-    while let Some(item) = reader.next()? {
-        let Item::Event(event) = item else { continue };
-        let operation = operations.of(&event);
-        if matches!(event.kind, EventKind::Store { .. }) && begins.last().map(|last| last.1) != Some(operation) {
-            begins.push((event.seq, operation));
-        }
-    }
-    let files = reader.tables().files.iter().map(|file| file.path.clone()).collect();
-    Ok((begins, files))
 }
 
 fn differing(elsewhere: &FxHashSet<Option<u64>>) -> Option<String> {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crashproof_report::{Finding, Kind};
 
 use super::cause::Subject;
+use super::clusters::Doing;
 use super::history::Index;
 use super::places::SpotId;
 use super::timeline::Scene;
@@ -45,17 +46,31 @@ pub struct Known {
     /// There are states in which stores that had been executed are missing.
     pub lost: bool,
     pub states: u64,
+    /// In which it was met, as far as the program says, and their paths.
+    pub operations: BTreeSet<u64>,
+    pub paths: BTreeSet<u64>,
     pub confirmed: u64,
     pub finding: Finding,
     pub scene: Scene,
 }
 
 impl Known {
+    /// One more state fails for this reason.
+    pub fn count(&mut self, doing: Option<Doing>) {
+        self.states += 1;
+        if let Some(doing) = doing {
+            self.operations.insert(doing.operation);
+            self.paths.insert(doing.path);
+        }
+    }
+
     pub fn finding(&self) -> Finding {
         let mut finding = self.finding.clone();
         finding.count = self.states;
         if let Some(crash) = &mut finding.crash {
             crash.states = self.states;
+            crash.operations = self.operations.len() as u64;
+            crash.paths = self.paths.len() as u64;
         }
         finding
     }

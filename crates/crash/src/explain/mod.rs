@@ -8,6 +8,7 @@
 //! reason, a state is held against that first, and is looked into if it fails for another one as well.
 
 mod cause;
+pub(crate) mod clusters;
 mod history;
 mod known;
 mod left;
@@ -19,6 +20,7 @@ mod tests;
 mod timeline;
 mod words;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,6 +35,7 @@ use crate::error::CrashError;
 use crate::executor::{Executor, ExecutorError, Explainer, Failure, StoreId};
 use crate::representative;
 use cause::{Cause, Form, Investigation, Subject};
+use clusters::{Clusters, Doing};
 use history::Index;
 pub(crate) use history::{Laboratory, Reach};
 use known::{Known, Range, Signature, Spots};
@@ -86,6 +89,7 @@ pub struct Investigator {
     save: Option<PathBuf>,
     words: Words,
     known: Vec<Known>,
+    clusters: Clusters,
     /// The causes of states in which the program's prefix fails, so that those alike need no run.
     explained: FxHashMap<Signature, Vec<usize>>,
     /// States that failed in the campaign and not here.
@@ -117,6 +121,7 @@ impl Investigator {
             save: options.save.clone(),
             words,
             known: Vec::new(),
+            clusters: Clusters::new(trace, options.conditions.as_deref())?,
             explained: FxHashMap::default(),
             unconfirmed: 0,
             left: Left::default(),
@@ -142,14 +147,24 @@ impl Investigator {
         let subject = self.subject(failure)?;
         let spots = self.spots(&subject);
         let before = self.known.len();
+        let doing: Option<Doing> = self.clusters.doing(failure.point);
         if let Some(index) = self.known.iter().position(|known| known.is_believed(&spots)) {
-            self.known[index].states += 1;
+            self.known[index].count(doing);
             return Ok(false);
         }
-        let causes = self.causes(&subject, &spots)?;
+        let alike = doing.and_then(|doing| self.clusters.causes(doing, &spots));
+        let causes = match alike {
+            Some(causes) => causes.to_vec(),
+            None => self.causes(&subject, &spots)?,
+        };
         self.unconfirmed += u64::from(causes.is_empty());
-        for index in causes {
-            self.known[index].states += 1;
+        for &index in &causes {
+            self.known[index].count(doing);
+        }
+        if let Some(doing) = doing
+            && !causes.is_empty()
+        {
+            self.clusters.explain(doing, spots, &causes);
         }
         Ok(self.known.len() > before)
     }
@@ -239,6 +254,8 @@ impl Investigator {
             lost: between.is_none(),
             between: between.into_iter().collect(),
             states: 0,
+            operations: BTreeSet::new(),
+            paths: BTreeSet::new(),
             confirmed: 1,
             finding,
             scene,

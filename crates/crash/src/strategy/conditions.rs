@@ -39,7 +39,7 @@ impl Violating {
     pub fn open(trace: &Path, contents: &Contents, options: &CampaignOptions) -> Result<Violating, CrashError> {
         let conditions = options.conditions.as_ref().ok_or(CrashError::NoConditions)?;
         let mut strategy = Violating {
-            violations: Violations::new(trace, conditions)?,
+            violations: Violations::new(trace, contents, conditions)?,
             points: FxHashMap::default(),
         };
         let mut image = SparseImage::default();
