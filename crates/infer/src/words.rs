@@ -5,7 +5,7 @@ use crashproof_report::Frame;
 use crate::conditions::Rule;
 use crate::listing::{Because, Side};
 
-/// "`key` must persist before `token`, because level_query reads `key` only as `token` allows (level.c:3)".
+/// "`key` must persist before `token`, because level_query reads `key` only if `token` allows it (level.c:3)".
 pub(crate) fn condition(rule: Rule, before: &Side, after: Option<&Side>, because: &Because, guardians: u64) -> String {
     let who = because.frame.function.as_deref().unwrap_or("the program");
     let place = place(because);
@@ -20,8 +20,8 @@ pub(crate) fn condition(rule: Rule, before: &Side, after: Option<&Side>, because
     let last = name(after);
     let reason = match rule {
         Rule::Po1 => format!("{who} computes {last} from {first}"),
-        Rule::Po2 => format!("{who} writes {last} only as {first} allows"),
-        Rule::Po3 => format!("{who} reads {first} only as {last} allows"),
+        Rule::Po2 => format!("{who} writes {last} only if {first} allows it"),
+        Rule::Po3 => format!("{who} reads {first} only if {last} allows it"),
         Rule::Po4 | Rule::Pa1 => format!("{who} finds {first} through {last}"),
     };
     format!("{first} must persist before {last}, because {reason}{place}")

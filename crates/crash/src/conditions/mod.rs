@@ -17,7 +17,7 @@ mod index;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crashproof_infer::{Conditions, Fields, Level, Operation, operations};
+use crashproof_infer::{Conditions, FieldIndex, Fields, Level, Operation, operations};
 use crashproof_model::LINE;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -32,6 +32,9 @@ const NAMED: usize = 5;
 
 /// A store of a point that is not guaranteed persistent: its line, and which of the line's stores.
 type At = (usize, usize);
+
+/// File and offset at which an object begins.
+type Object = (u32, u64);
 
 /// A word's worth of such a store.
 struct Piece<'a> {
@@ -60,6 +63,28 @@ impl Violated {
             self.missing.insert(u);
         }
     }
+
+    /// Each of some stores must not persist before each of others. There may be thousands: what lies in another line can always persist, or be
+    /// missing, by itself, so that only stores of one line are looked at one by one.
+    fn add_all(&mut self, ps: &BTreeSet<At>, us: &BTreeSet<At>, point: &CrashPoint) {
+        if in_several_lines(us) {
+            self.persisted.extend(ps);
+        }
+        if in_several_lines(ps) {
+            self.missing.extend(us);
+        }
+        if !in_several_lines(us) || !in_several_lines(ps) {
+            let persists = |p: &&At| us.iter().any(|&u| is_possible(**p, u, point));
+            self.persisted.extend(ps.iter().filter(persists));
+            let misses = |u: &&At| ps.iter().any(|&p| is_possible(p, **u, point));
+            self.missing.extend(us.iter().filter(misses));
+        }
+    }
+}
+
+/// Whether the stores are in more than one line.
+fn in_several_lines(stores: &BTreeSet<At>) -> bool {
+    stores.first().map(|at| at.0) != stores.last().map(|at| at.0)
 }
 
 /// Whether P can persist without U.
@@ -178,21 +203,28 @@ impl Violations {
     }
 
     fn by_field(&self, pieces: &[Piece<'_>], point: &CrashPoint, violated: &mut Violated) {
-        let mut pending: FxHashMap<_, Vec<(u64, &Piece<'_>)>> = FxHashMap::default();
+        let mut pending: FxHashMap<FieldIndex, Vec<(Object, At)>> = FxHashMap::default();
         for piece in pieces {
             for level in piece.levels {
-                let object = piece.offset.wrapping_sub(level.distance);
-                pending.entry(level.field).or_default().push((object, piece));
+                let object = (piece.file, piece.offset.wrapping_sub(level.distance));
+                pending.entry(level.field).or_default().push((object, piece.at));
             }
         }
-        for piece in pieces {
-            for level in piece.levels {
-                let object = piece.offset.wrapping_sub(level.distance);
-                for &(before, same_object) in self.index.field_befores(level.field) {
-                    for (other_object, other) in pending.get(&before).into_iter().flatten() {
-                        if !same_object || (*other_object == object && other.file == piece.file) {
-                            violated.add(piece.at, other.at, point);
-                        }
+        for (&after, ps) in &pending {
+            for &(before, same_object) in self.index.field_befores(after) {
+                let Some(us) = pending.get(&before) else { continue };
+                if !same_object {
+                    let of = |stores: &[(Object, At)]| stores.iter().map(|&(_, at)| at).collect::<BTreeSet<At>>();
+                    violated.add_all(&of(ps), &of(us), point);
+                    continue;
+                }
+                let mut by_object: FxHashMap<Object, Vec<At>> = FxHashMap::default();
+                for &(object, u) in us {
+                    by_object.entry(object).or_default().push(u);
+                }
+                for &(object, p) in ps {
+                    for &u in by_object.get(&object).into_iter().flatten() {
+                        violated.add(p, u, point);
                     }
                 }
             }
@@ -206,16 +238,7 @@ impl Violations {
                 || innermost.is_some_and(|level| self.index.is_guardian_field(level.field))
         };
         let guardians: BTreeSet<At> = pieces.iter().filter(is_guardian).map(|piece| piece.at).collect();
-        let lines: BTreeSet<usize> = guardians.iter().map(|&(line, _)| line).collect();
-        if lines.len() > 1 {
-            // In every other line there is one that can persist or be missing by itself.
-            violated.persisted.extend(&guardians);
-            violated.missing.extend(&guardians);
-            return;
-        }
-        for &p in &guardians {
-            guardians.iter().for_each(|&u| violated.add(p, u, point));
-        }
+        violated.add_all(&guardians, &guardians, point);
     }
 }
 

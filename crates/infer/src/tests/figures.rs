@@ -158,8 +158,8 @@ fn figure_3() {
     assert!(
         sentences.contains(
             &"what level_insert stores at level.c:18 must persist before what level_insert stores at level.c:18, because \
-              level_query reads what level_insert stores at level.c:18 only as what level_insert stores at level.c:18 \
-              allows (level.c:4, which depends on line 3)"
+              level_query reads what level_insert stores at level.c:18 only if what level_insert stores at level.c:18 \
+              allows it (level.c:4, which depends on line 3)"
         ),
         "{sentences:#?}"
     );
