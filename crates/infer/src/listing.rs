@@ -154,9 +154,12 @@ impl Listing {
             group.pairs += 1;
         }
         let mut listed: Vec<(Key, Group)> = groups.into_iter().collect();
+        // What no store of this run can violate comes last.
         listed.sort_by_key(|(key, group)| {
+            let unstored = |side: Option<LocationId>| side.is_some_and(|side| names.is_unstored(side));
             (
                 key.rule,
+                unstored(Some(group.before)) || unstored(group.after),
                 Reverse(group.count),
                 group.before,
                 group.after,
@@ -231,7 +234,8 @@ struct Names<'a> {
 enum SideKey {
     Field(String),
     Writer(u32),
-    Nobody(LocationId),
+    /// Constrains nothing in this run.
+    Nobody,
 }
 
 impl<'a> Names<'a> {
@@ -283,6 +287,10 @@ impl<'a> Names<'a> {
         self.conditions.writers[location.index()]
     }
 
+    fn is_unstored(&self, location: LocationId) -> bool {
+        self.writer(location) == StackId(0) && self.field(location).is_none()
+    }
+
     fn side(&mut self, location: LocationId) -> u32 {
         if let Some(&known) = self.sides.get(&location) {
             return known;
@@ -290,7 +298,7 @@ impl<'a> Names<'a> {
         let writer = self.writer(location);
         let key = match self.field(location) {
             Some(field) => SideKey::Field(field),
-            None if writer == StackId(0) => SideKey::Nobody(location),
+            None if writer == StackId(0) => SideKey::Nobody,
             None => SideKey::Writer(self.site(writer)),
         };
         let next = self.side_numbers.len() as u32;

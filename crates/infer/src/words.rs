@@ -49,6 +49,7 @@ fn name(side: &Side) -> String {
     let writer = side.frame.as_ref().filter(|frame| frame.has_position());
     match writer.and_then(|frame| Some((frame.function.as_deref()?, frame.file.as_deref()?, frame.line?))) {
         Some((function, file, line)) => format!("what {function} stores at {}:{line}", file_name(file)),
+        None if side.frame.is_none() => "data that this run does not store".to_owned(),
         None => format!("{}+{:#x}", file_name(&side.file), side.offset),
     }
 }
