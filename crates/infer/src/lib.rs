@@ -41,4 +41,4 @@ pub use fields::{Field, FieldIndex, Fields, Level};
 pub use lift::{Lifted, Lifting};
 pub use listing::{Because, Busy, Listed, Listing, Side};
 pub use location::{Location, LocationId, split};
-pub use operations::{Operation, operations};
+pub use operations::{ByOperation, Operation, Written, operations};

@@ -11,11 +11,30 @@ use crate::location::split;
 /// An operation of a recorded run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operation {
-    /// Digest of the set of PM bytes that it stored to. The set, not the sequence: an optimiser merges stores, and their order
-    /// within what is not fenced is its to choose; another address shows in either.
-    pub written: u64,
+    pub written: Written,
     /// Digest of the set of basic blocks that it executed; none where the program was not built for that.
     pub blocks: Option<u64>,
+}
+
+/// The PM bytes that an operation stored to. The set, not the sequence: an optimiser merges stores, and their order within what is not
+/// fenced is its to choose; another address shows in either.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written(FxHashMap<(u32, u64), u8>);
+
+impl Written {
+    fn add(&mut self, at: PmAddress, len: u64) {
+        for part in split(at, len) {
+            let (file, word) = part.word();
+            *self.0.entry((file.0, word)).or_default() |= part.mask();
+        }
+    }
+
+    /// Whether all that the other one stored to is in it. An optimiser leaves out what nobody can see (padding, what is overwritten), so
+    /// that the optimised program stores to a part of what the other one stores to.
+    pub fn covers(&self, other: &Written) -> bool {
+        let mut words = other.0.iter();
+        words.all(|(word, mask)| self.0.get(word).is_some_and(|own| own & mask == *mask))
+    }
 }
 
 /// By number; `None` is the set-up.
@@ -24,7 +43,7 @@ pub type ByOperation = FxHashMap<Option<u64>, Operation>;
 /// Is shown all events of a run.
 pub(crate) struct Summaries {
     operations: Operations,
-    written: FxHashMap<Option<u64>, FxHashMap<(u32, u64), u8>>,
+    written: FxHashMap<Option<u64>, Written>,
     blocks: FxHashMap<Option<u64>, u64>,
     /// The operation of each thread's last event.
     last: FxHashMap<ThreadId, Option<u64>>,
@@ -45,7 +64,9 @@ impl Summaries {
     pub fn event(&mut self, event: &Event<'_>) {
         let operation = self.operations.of(event);
         match event.kind {
-            EventKind::Store { at, data, .. } => self.store(operation, at, data.len() as u64),
+            EventKind::Store { at, data, .. } => {
+                self.written.entry(operation).or_default().add(at, data.len() as u64);
+            }
             EventKind::Path { blocks, cuts } => {
                 // It comes before the end of its operation or right after it.
                 let last = self.last.get(&event.thread).copied();
@@ -59,34 +80,15 @@ impl Summaries {
         self.last.insert(event.thread, operation);
     }
 
-    fn store(&mut self, operation: Option<u64>, at: PmAddress, len: u64) {
-        let words = self.written.entry(operation).or_default();
-        for part in split(at, len) {
-            let (file, word) = part.word();
-            *words.entry((file.0, word)).or_default() |= part.mask();
-        }
-    }
-
-    pub fn finish(self) -> ByOperation {
+    pub fn finish(mut self) -> ByOperation {
         let known: FxHashSet<Option<u64>> = self.written.keys().chain(self.blocks.keys()).copied().collect();
         let of = |operation: Option<u64>| {
-            let words = self.written.get(&operation).into_iter().flatten();
-            let written = words.fold(0u64, |sum, (&(file, word), &mask)| {
-                sum.wrapping_add(mix(mix(word ^ (file as u64) << 48) ^ mask as u64))
-            });
+            let written = self.written.remove(&operation).unwrap_or_default();
             let blocks = self.blocks.get(&operation).copied();
             (operation, Operation { written, blocks })
         };
         known.into_iter().map(of).collect()
     }
-}
-
-/// The finaliser of SplitMix64.
-fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 /// The operations of a recorded run.

@@ -118,11 +118,12 @@ impl Violations {
         let begins = begins(trace)?;
         let files: Vec<&str> = contents.files.iter().map(|file| file.path.as_str()).collect();
         let own = operations(trace)?;
-        let differs = |operation: &Option<u64>| {
-            let written = |of: Option<&Operation>| of.map_or(0, |operation| operation.written);
-            written(conditions.operations.get(operation)) != written(own.get(operation))
+        let nothing = Operation::default();
+        let differs = |(number, operation): &(&Option<u64>, &Operation)| {
+            let recorded = conditions.operations.get(*number).unwrap_or(&nothing);
+            !recorded.written.covers(&operation.written)
         };
-        let elsewhere: FxHashSet<Option<u64>> = own.keys().copied().filter(differs).collect();
+        let elsewhere: FxHashSet<Option<u64>> = own.iter().filter(differs).map(|(number, _)| *number).collect();
         Ok(Violations {
             index: Index::new(conditions, &fields, &files),
             warnings: differing(&elsewhere).into_iter().collect(),

@@ -109,9 +109,13 @@ mod tests {
         let mut conditions = Conditions::default();
         for number in 0..2 {
             let blocks = Some(77);
-            conditions
-                .operations
-                .insert(Some(number), Operation { written: 0, blocks });
+            conditions.operations.insert(
+                Some(number),
+                Operation {
+                    blocks,
+                    ..Operation::default()
+                },
+            );
         }
         let mut clusters = Clusters::new(&trace, Some(&conditions)).unwrap();
         let first = clusters.doing(2).unwrap();

@@ -1,7 +1,8 @@
 //! Witcher's strategy: the states that violate a condition which the program's own code says it relies on ([`crate::conditions`]).
 //!
 //! First those in which a store that is new at the point is persisted or missing, at points whose call path is new; then at all points; then
-//! the others: two stores that were uncertain before are so again with more persisted around them.
+//! the others: two stores that were uncertain before are so again with more persisted around them. A program that leaves hundreds of lines
+//! unflushed has very many of those, and of them the ones at the ends of operations come first.
 
 use std::path::Path;
 
@@ -15,10 +16,11 @@ use crate::error::CrashError;
 use crate::image::SparseImage;
 use crate::state::{CrashPoint, PointHead, PointKind};
 
-/// Phases: new stores at new call paths, new stores elsewhere, the others.
+/// Phases: new stores at new call paths, new stores elsewhere, the others where something was output or a file changed, the others elsewhere.
 const NEW_PATHS: u32 = 0;
 const NEW_STORES: u32 = 1;
-const OTHERS: u32 = 2;
+const BOUNDARIES: u32 = 2;
+const OTHERS: u32 = 3;
 /// States in a part.
 const PART: usize = 32;
 
@@ -27,6 +29,8 @@ const PART: usize = 32;
 struct Planned {
     new: usize,
     others: usize,
+    /// Something was output or a file changed since the point before.
+    boundary: bool,
 }
 
 pub(crate) struct Violating {
@@ -50,7 +54,8 @@ impl Violating {
             let Some(point) = cursor.point() else { continue };
             let [new, others] = strategy.states(&point).map(|states| states.len());
             if new + others > 0 {
-                strategy.points.insert(at, Planned { new, others });
+                let boundary = point.all_fresh;
+                strategy.points.insert(at, Planned { new, others, boundary });
             }
         }
         Ok(strategy)
@@ -64,7 +69,7 @@ impl Violating {
         let mut states: Vec<Variant> = minimal.chain(maximal).collect();
         states.sort_unstable();
         states.dedup();
-        let all_new = point.all_fresh || point.head.what == PointKind::End;
+        let all_new = point.head.what == PointKind::End;
         let mut is_new = vec![all_new; point.lines.len()];
         point.fresh.iter().for_each(|&line| is_new[line] = true);
         let (new, others) = states.into_iter().partition(|state| is_new[state.line]);
@@ -75,7 +80,7 @@ impl Violating {
 impl Strategy for Violating {
     fn has_pass(&self, pass: u32, _last: PassEnd) -> bool {
         let phase = Step::of(pass).phase;
-        phase < OTHERS || phase == OTHERS && self.points.values().any(|planned| planned.others > 0)
+        phase < BOUNDARIES || phase <= OTHERS && self.points.values().any(|planned| planned.others > 0)
     }
 
     fn round(&self, pass: u32) -> u32 {
@@ -93,7 +98,8 @@ impl Strategy for Violating {
         let states = match step.phase {
             NEW_PATHS if head.new_stack => planned.new,
             NEW_STORES if !head.new_stack => planned.new,
-            OTHERS => planned.others,
+            BOUNDARIES if planned.boundary => planned.others,
+            OTHERS if !planned.boundary => planned.others,
             _ => 0,
         };
         states.div_ceil(PART) as u64
@@ -101,7 +107,7 @@ impl Strategy for Violating {
 
     fn work<'p>(&self, pass: u32, point: &'p CrashPoint, part: u64) -> Work<'p> {
         let [new, others] = self.states(point);
-        let states = if Step::of(pass).phase == OTHERS { others } else { new };
+        let states = if Step::of(pass).phase < BOUNDARIES { new } else { others };
         let states = states.into_iter().skip(part as usize * PART).take(PART);
         Work::States(Box::new(states.map(|state| state.state(point))))
     }
