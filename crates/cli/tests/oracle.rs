@@ -96,7 +96,7 @@ fn a_right_driver_is_clean() {
         let (report, output) = place.crash(0, &["--strategy", strategy, "--max-states", "400"]);
         assert_eq!(report["findings"], serde_json::json!([]), "{strategy}");
         assert!(
-            report["stats"]["states_tested"].as_u64().unwrap() > 3,
+            report["stats"]["states_tested"].as_u64().unwrap() >= 3,
             "{strategy}: {report:#}"
         );
         assert_eq!(text(&output.stdout), "", "what it prints is not shown");
