@@ -57,15 +57,15 @@ static int construct(PMEMobjpool *in, void *at, void *argument) {
 static void kv_insert(uint64_t key, uint64_t value) {
     uint64_t *link = &root->buckets[mix(key) % BUCKETS];
     struct entry entry = {key, value, *link};
-#ifdef BUG_NEXT_ORDER
+#ifdef BUG_NEXT_LATE
     entry.next = 0;
 #endif
     if (pmemobj_alloc(pool, &root->pending, sizeof entry, 1, construct, &entry) != 0)
         abort();
-#ifdef BUG_NEXT_ORDER
+#ifdef BUG_NEXT_LATE
     uint64_t rest = *link;
     set_link(link, root->pending.off);
-    set_link(&entry_at(root->pending.off)->next, rest); //~[BUG_NEXT_ORDER] crash-order|crash-atomicity|crash-durability
+    set_link(&entry_at(root->pending.off)->next, rest); //~[BUG_NEXT_LATE] crash-order|crash-atomicity|crash-durability
 #else
     set_link(link, root->pending.off); //~[BUG_PENDING] crash-order|crash-atomicity|crash-durability
 #endif

@@ -11,7 +11,7 @@ use crate::support;
 pub struct Driver {
     pub structure: Structure,
     pub shape: Shape,
-    pub needs_pmemobj: bool,
+    needs_pmemobj: bool,
 }
 
 pub fn all() -> Result<Vec<Driver>, String> {

@@ -23,7 +23,7 @@ use structure::Expectation;
 const OPERATIONS: usize = 100;
 /// Without a bug nothing ends a test early.
 const BUDGET: [&str; 2] = ["--max-states", "150"];
-const SEARCH: [&str; 3] = ["--fail-fast", "--max-states", "4000"];
+const SEARCH: [&str; 3] = ["--fail-fast", "--max-states", "1500"];
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::from_args();
@@ -213,9 +213,7 @@ fn inferred(driver: &Driver, defines: &[&str]) -> Result<(), String> {
 }
 
 fn crashable(driver: &Driver, defines: &[&str]) -> Result<Place, String> {
-    // Of a libpmemobj pool no dependences are recorded yet: there `auto` has the other strategies only.
-    let options: &[&str] = if driver.needs_pmemobj { &[] } else { &["--deps"] };
-    let place = driver.build(Some(options), defines)?;
+    let place = driver.build(Some(&["--deps"]), defines)?;
     place.write("ops", &generate(driver.shape, OPERATIONS, 3).text())?;
     Ok(place)
 }
