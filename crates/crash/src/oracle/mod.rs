@@ -190,7 +190,7 @@ impl OutputOracle {
         }
         let got = reference::digest(stdout);
         for done in self.undone(k) {
-            if self.reference().from_snapshot(done, from, to)? == Some(got) {
+            if self.reference().on_snapshot(done, from, to)? == Some(got) {
                 return Ok(true);
             }
         }
@@ -207,7 +207,7 @@ impl OutputOracle {
         let mut expected = vec![Expected { done: from, stdout }];
         // Not every prefix that is allowed: what the interrupted operation makes of it is what one wants to see.
         if let Some(done) = self.undone(k).next()
-            && let Some(stdout) = reference.text_from_snapshot(done, from, to)?
+            && let Some(stdout) = reference.text_on_snapshot(done, from, to)?
         {
             expected.push(Expected { done, stdout });
         }

@@ -90,16 +90,16 @@ impl Reference {
     }
 
     /// Of what is printed for some operations on the pool after the first `done`.
-    pub fn from_snapshot(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Digest>, CrashError> {
+    pub fn on_snapshot(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Digest>, CrashError> {
         if let Entry::Occupied(known) = self.printed.entry((done, from, to)) {
             return Ok(*known.get());
         }
-        let digest = self.text_from_snapshot(done, from, to)?.map(|stdout| digest(&stdout));
+        let digest = self.text_on_snapshot(done, from, to)?.map(|stdout| digest(&stdout));
         self.printed.insert((done, from, to), digest);
         Ok(digest)
     }
 
-    pub fn text_from_snapshot(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Vec<u8>>, CrashError> {
+    pub fn text_on_snapshot(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Vec<u8>>, CrashError> {
         self.run(done, from, to)
     }
 
