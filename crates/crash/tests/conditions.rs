@@ -24,9 +24,8 @@ struct Piece {
 }
 
 impl Piece {
-    fn overlaps(&self, location: &Location) -> bool {
-        let end = self.at + self.data.len() as u64;
-        self.at < location.offset + location.len as u64 && location.offset < end
+    fn has(&self, byte: u64) -> bool {
+        (self.at..self.at + self.data.len() as u64).contains(&byte)
     }
 }
 
@@ -60,9 +59,19 @@ impl Naive<'_> {
         image
     }
 
+    /// Whether the piece's byte can still make a difference: a non-temporal store that came later may have persisted before it.
+    fn is_visible(&self, piece: usize, byte: u64) -> bool {
+        let hides = |later: &Piece| later.persistent && later.has(byte);
+        self.pieces[piece].has(byte) && !self.pieces[piece + 1..].iter().any(hides)
+    }
+
     /// Whether P must not persist without U.
     fn is_condition(&self, p: usize, u: usize) -> bool {
-        let of = |piece: usize, id: LocationId| self.pieces[piece].overlaps(&self.conditions.location(id));
+        let of = |piece: usize, id: LocationId| {
+            let location = self.conditions.location(id);
+            let mut bytes = location.offset..location.offset + location.len as u64;
+            bytes.any(|byte| self.is_visible(piece, byte))
+        };
         let guards = |piece: usize| {
             let guardians = self.conditions.guardians.iter();
             guardians.clone().any(|guardian| of(piece, guardian.location))
