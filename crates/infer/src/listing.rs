@@ -217,13 +217,16 @@ fn busiest(conditions: &Conditions, names: &mut Names<'_>) -> Vec<Busy> {
     busy.collect()
 }
 
+/// Function, file and line, as far as they are known.
+type SourceLine = (Option<String>, Option<String>, Option<u32>);
+
 /// Fields and source positions, each found once.
 struct Names<'a> {
     conditions: &'a Conditions,
     stacks: Stacks,
     /// By stack: a number that stacks of one source line share.
     sites: FxHashMap<StackId, u32>,
-    site_numbers: FxHashMap<Option<(Option<String>, Option<String>, Option<u32>)>, u32>,
+    site_numbers: FxHashMap<Option<SourceLine>, u32>,
     frames: FxHashMap<StackId, Option<Frame>>,
     /// By location: a number that those of one field, else of one writer, share.
     sides: FxHashMap<LocationId, u32>,
