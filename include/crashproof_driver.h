@@ -46,7 +46,8 @@
  *   crashproof_refuse(why)             refuses the line of FILE whose operation is being done: the word is a key that cannot be, say
  *   crashproof_probe_keys(function)    for the probe of a map: one line for each first word of an operation in FILE, sorted
  *
- * The probe of a structure without keys prints the structure instead, a line (with "\n") an element.
+ * The probe of a structure without keys prints the structure instead, a line (with "\n") an element. Nothing else may print on
+ * standard output, not even that something is recovered.
  *
  * SPDX-License-Identifier: 0BSD
  */
