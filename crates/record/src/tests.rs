@@ -757,7 +757,10 @@ fn an_exec_ends_the_process_and_a_new_one_has_its_number() {
         thread(session, 1, 1);
         end(session, 1);
     });
-    let kinds: Vec<&str> = trace.texts().iter().map(|t| t.split(' ').next().unwrap()).collect();
+    let texts = trace.texts();
+    let kinds = texts.iter().map(|text| text.split(' ').next().unwrap());
+    // On a busy machine a moment may pass in which nothing happens.
+    let kinds: Vec<&str> = kinds.filter(|kind| *kind != "Quiet").collect();
     assert_eq!(
         kinds,
         [
