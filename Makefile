@@ -49,7 +49,7 @@ test: test-deps
 bench: test-deps build
 	$(CARGO) run --release -p crashproof-bench
 
-# Not part of `make test`: compiling mdbook takes minutes. crates/cli/tests/book.rs tests the pages and their links without it.
+# Not part of `make test`: compiling mdbook takes minutes. crates/cli/tests/commands/book.rs tests the pages and their links without it.
 MDBOOK ?= $(or $(shell command -v mdbook),$(abspath $(TARGET))/tools/bin/mdbook)
 book:
 	@test -x "$(MDBOOK)" || { echo "there is no mdbook: it is compiled into $(TARGET)/tools, which takes some minutes"; \

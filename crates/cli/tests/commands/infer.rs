@@ -1,0 +1,81 @@
+//! `crashproof infer` on the paper's figure 1, from source to conditions: I1 (key before token), I2 (value before token), I3 (tokens together),
+//! with the value read under the token's `if` and, in the second shape, after the query returned.
+
+use crate::support;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const OPERATIONS: &str =
+    "insert 1 10\ninsert 2 20\nget 1\nupdate 1 11\nget 1\nget 2\nremove 2\nget 2\ninsert 3 30\nupdate 3 31\nget 3\n";
+
+fn record(folder: &TempDir, options: &[&str]) -> std::path::PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let program = folder.path().join("figure1");
+    let mut compile = support::crashproof();
+    compile.args(["cc", "--deps", "-g", "-O2", "-DDRIVER"]).args(options);
+    compile.arg("-I").arg(root.join("include")).arg("-o").arg(&program);
+    support::run(compile.arg(root.join("corpus/drivers/figure1.c")), 0);
+    let operations = folder.path().join("operations");
+    std::fs::write(&operations, OPERATIONS).unwrap();
+    let trace = folder.path().join("trace");
+    let mut record: Command = support::crashproof();
+    record.arg("record").arg("-o").arg(&trace).arg("--").arg(&program);
+    record.arg(folder.path().join("pool")).arg("--ops").arg(&operations);
+    let last = OPERATIONS.lines().count().to_string();
+    support::run(record.args(["--from", "0", "--to", &last]), 0);
+    trace
+}
+
+fn conditions(trace: &Path) -> Value {
+    let inferred = support::run(support::crashproof().args(["infer", "--json", "-"]).arg(trace), 0);
+    serde_json::from_slice(&inferred.stdout).unwrap()
+}
+
+#[test]
+fn figure_1() {
+    // In the second shape the value is read by whoever asked.
+    for (options, reader_of_key) in [(&[][..], "kv_get"), (&["-DVALUE_AFTER_RETURN"], "query")] {
+        let folder = tempfile::tempdir().unwrap();
+        let listing = conditions(&record(&folder, options));
+        let listed = listing["conditions"].as_array().unwrap();
+        let has = |rule: &str, before: &str, after: Option<&str>, function: &str| {
+            listed.iter().any(|condition| {
+                let field = |side: &str| condition[side]["field"].as_str();
+                let ends = |side: &str, name: &str| field(side).is_some_and(|field| field.ends_with(name));
+                condition["rule"] == rule
+                    && ends("before", before)
+                    && after.is_none_or(|after| ends("after", after))
+                    && condition["because"]["function"] == function
+                    && condition["before"]["frame"]["line"].is_u64()
+            })
+        };
+        assert!(has("PO3", ".key", Some(".token[]"), reader_of_key), "I1: {listing:#}");
+        assert!(has("PO3", ".value", Some(".token[]"), "kv_get"), "I2: {listing:#}");
+        assert!(listed.iter().any(|condition| {
+            let field = condition["before"]["field"].as_str();
+            condition["rule"] == "PA1" && field.is_some_and(|field| field.ends_with(".token[]"))
+        }));
+        assert_eq!(listing["busiest"].as_array().unwrap().len(), 10);
+        assert_eq!(listing["warnings"].as_array().unwrap().len(), 0, "{listing:#}");
+    }
+}
+
+#[test]
+fn a_trace_without_dependences_is_refused_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let mut record = support::crashproof();
+    support::run(record.arg("record").arg("-o").arg(&trace).args(["--", "true"]), 0);
+    let refused = support::run(support::crashproof().arg("infer").arg(&trace), 2);
+    let error = support::text(&refused.stderr);
+    assert!(
+        error.contains("has no dependences") && error.contains("crashproof cc --deps"),
+        "{error}"
+    );
+    let missing = support::run(support::crashproof().args(["infer", "nothing.trace"]), 2);
+    assert!(support::text(&missing.stderr).contains("crashproof record"));
+}

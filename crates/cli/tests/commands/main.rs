@@ -1,0 +1,25 @@
+//! The commands, run on real programs. One binary: linking one for each file takes longer than the tests.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_input;
+mod book;
+mod cc_recording;
+mod command_line;
+mod contract;
+mod crash;
+mod exchange;
+mod infer;
+mod interruptions;
+mod kv;
+mod oracle;
+mod pmdk;
+mod pmdk_crash;
+mod repair_crash;
+mod repair_flow;
+mod replay;
+mod results;
+mod sandbox;
+mod threads;
+mod types;

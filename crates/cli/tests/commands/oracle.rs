@@ -1,0 +1,328 @@
+//! `crashproof crash --oracle output` and `crashproof ops`: findings by what a driver prints, and drivers that are none.
+
+use crate::support;
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use support::{compile, crashproof, run, source, text};
+use tempfile::TempDir;
+
+const SETS: &str = "set 1 11\nget 1\nset 2 22\nset 1 33\nget 2\nset 3 44\nget 1\nget 3\n";
+
+/// The driver, compiled once.
+fn driver() -> &'static Path {
+    static DRIVER: OnceLock<(TempDir, std::path::PathBuf)> = OnceLock::new();
+    let (_, path) = DRIVER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("driver");
+        compile("gcc", &["-g", "-O1", "-pthread", &source("oracle/driver.c")], &path);
+        (folder, path)
+    });
+    path
+}
+
+fn line_of(text: &str) -> u64 {
+    let source = std::fs::read_to_string(source("oracle/driver.c")).unwrap();
+    source.lines().position(|line| line.contains(text)).unwrap() as u64 + 1
+}
+
+/// A folder with a file of operations, and what is wrong with the driver.
+struct Place {
+    folder: TempDir,
+    wrong: &'static str,
+}
+
+impl Place {
+    fn new(wrong: &'static str, operations: &str) -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ops"), operations).unwrap();
+        Place { folder, wrong }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = crashproof();
+        command
+            .args(words)
+            .current_dir(self.path())
+            .env("WRONG", self.wrong)
+            .env("XDG_STATE_HOME", self.path().join("state"));
+        command
+    }
+
+    fn crash_command(&self, options: &[&str]) -> Command {
+        let mut command = self.command(&["crash", "--oracle", "output", "--ops", "ops", "--json", "report.json"]);
+        command.args(options).arg("--").arg(driver()).arg("pool");
+        command
+    }
+
+    fn crash(&self, status: i32, options: &[&str]) -> (Value, Output) {
+        let output = run(&mut self.crash_command(options), status);
+        let report = std::fs::read(self.path().join("report.json")).unwrap();
+        (serde_json::from_slice(&report).unwrap(), output)
+    }
+
+    /// What an error says; nothing is left behind.
+    fn error(&self, options: &[&str]) -> String {
+        let output = run(&mut self.crash_command(options), 2);
+        assert!(!self.path().join("pool").exists());
+        text(&output.stderr)
+            .replace('\n', " ")
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+fn lines(value: &Value) -> Vec<&str> {
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| line.as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_right_driver_is_clean() {
+    let place = Place::new("", SETS);
+    for strategy in ["prefix", "representative", "exhaustive", "random", "auto", "conditions"] {
+        let (report, output) = place.crash(0, &["--strategy", strategy, "--max-states", "400"]);
+        assert_eq!(report["findings"], serde_json::json!([]), "{strategy}");
+        assert!(
+            report["stats"]["states_tested"].as_u64().unwrap() >= 3,
+            "{strategy}: {report:#}"
+        );
+        assert_eq!(text(&output.stdout), "", "what it prints is not shown");
+        let without = text(&output.stderr).contains("`conditions` is left out");
+        assert_eq!(
+            without,
+            ["auto", "conditions"].contains(&strategy),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+    assert!(!place.path().join("pool").exists(), "it was not there before");
+}
+
+#[test]
+fn a_wrong_order_is_found_with_the_operation_and_both_oracles() {
+    let place = Place::new("order", SETS);
+    let (report, output) = place.crash(1, &[]);
+    let findings = report["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 1, "{report:#}");
+    let (finding, crash) = (&findings[0], &findings[0]["crash"]);
+    assert_eq!(finding["kind"], "crash-order");
+    assert_eq!(finding["line"], line_of("// the value"));
+    let operation = crash["operation"].as_u64().unwrap();
+    assert_eq!(SETS.lines().nth(operation as usize), crash["operation_text"].as_str());
+    assert!(crash["operation_text"].as_str().unwrap().starts_with("set"));
+    let expected = crash["expected"].as_array().unwrap();
+    assert_eq!(
+        (&expected[0]["outcome"], &expected[1]["outcome"]),
+        (&"done".into(), &"left out".into())
+    );
+    let (done, left_out, got) = (
+        lines(&expected[0]["output"]),
+        lines(&expected[1]["output"]),
+        lines(&crash["got"]),
+    );
+    assert!(got != done && got != left_out && done != left_out);
+    let first = crash["first_line"].as_u64().unwrap() as usize;
+    assert!(got[first] != done[first] || got[first] != left_out[first]);
+    let told = text(&output.stderr);
+    for words in ["neither done nor left out", "done", "left out", "printed"] {
+        assert!(told.contains(words), "{told}");
+    }
+    let replay = crash["replay"]["directory"].as_str().unwrap();
+    let again = run(&mut place.command(&["crash", "--replay", replay]), 1);
+    assert!(
+        text(&again.stderr).contains("not the expected one"),
+        "{}",
+        text(&again.stderr)
+    );
+    // A process for each state is given the same arguments.
+    let (started, _) = place.crash(1, &["--no-server", "--strategy", "representative"]);
+    assert_eq!(
+        started["findings"][0]["crash"]["operation"], crash["operation"],
+        "{started:#}"
+    );
+}
+
+#[test]
+fn a_driver_that_crashes_after_a_crash_is_a_finding_of_the_operation() {
+    let place = Place::new("faults", SETS);
+    let (report, _) = place.crash(1, &[]);
+    let crash = &report["findings"][0]["crash"];
+    assert_eq!(
+        (&crash["recovery"]["signal"], crash["operation"].is_u64()),
+        (&11.into(), true),
+        "{report:#}"
+    );
+    let place = Place::new("order", "set 1 11\nget 1\n");
+    let (report, _) = place.crash(1, &["--suffix", "0"]);
+    let crash = &report["findings"][0]["crash"];
+    assert_eq!(
+        (&crash["operation"], &crash["differs_at"]),
+        (&0.into(), &Value::Null),
+        "only the probe shows it"
+    );
+}
+
+#[test]
+fn data_that_nobody_would_miss_is_transient() {
+    let place = Place::new("scratch", SETS);
+    let (report, _) = place.crash(1, &["--performance"]);
+    let findings = report["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 1, "{report:#}");
+    assert_eq!(findings[0]["kind"], "transient-data");
+    assert_eq!(findings[0]["line"], line_of("never flushed, never read"));
+    assert!(findings[0]["message"].as_str().unwrap().contains("changed nothing"));
+    place.crash(0, &[]);
+    // What is not flushed and would be missed is a crash finding only.
+    let (report, _) = Place::new("", "push 1\npush 2\n").crash(1, &["--performance"]);
+    let kinds = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| &finding["kind"]);
+    assert!(
+        kinds.clone().count() > 0 && kinds.clone().all(|kind| kind != "transient-data"),
+        "{report:#}"
+    );
+}
+
+#[test]
+fn buffered_operations_may_be_lost_up_to_the_last_sync() {
+    let pushes = "push 1\npush 2\nsync\npush 3\npush 4\npush 5\n";
+    let place = Place::new("", pushes);
+    let (report, _) = place.crash(1, &["--strategy", "exhaustive"]);
+    assert_ne!(report["findings"], serde_json::json!([]), "not durable");
+    let buffered = |place: &Place, status, criterion| {
+        place
+            .crash(status, &["--strategy", "exhaustive", "--criterion", criterion])
+            .0
+    };
+    buffered(&place, 0, "buffered=100");
+    buffered(&place, 0, "buffered=100,sync");
+    buffered(&place, 1, "buffered=1");
+    let unsynced = Place::new("unsynced", pushes);
+    buffered(&unsynced, 0, "buffered=100");
+    buffered(&unsynced, 1, "buffered=100,sync");
+}
+
+#[test]
+fn what_is_no_driver_is_told_why() {
+    let with = |wrong, words: &str| {
+        let error = Place::new(wrong, SETS).error(&[]);
+        assert!(error.contains(words), "{wrong}: {error}");
+    };
+    with("ignores", "printed 8 lines when it was asked for no operation");
+    with("silent", "printed nothing to its standard output for 8 operations");
+    with("extra", "printed 16 lines for 8 operations");
+    with("buffered", "lines of operations 0 and 1 with one write");
+    with("fork", "starts other processes");
+    with("threads", "with 5 threads");
+    with("dies", "was ended by signal 6 when it had to create its pool");
+    with("unmade", "did not create its pool");
+    with("unprobed", "has to print the line \"probe\"");
+}
+
+#[test]
+fn operations_whose_output_cannot_be_judged_are_refused_by_name() {
+    let refused = |operation: &str, words: &str| {
+        let error = Place::new("", &format!("set 1 2\n{operation}\n")).error(&[]);
+        assert!(
+            error.contains(words) && error.contains(&format!("operation 1 ({operation})")),
+            "{error}"
+        );
+    };
+    refused("time", "not the same each time");
+    refused("where", "depends on where its pool is mapped");
+    refused("space", "or on what else is allocated in it");
+}
+
+#[test]
+fn a_malformed_operation_is_the_drivers_to_tell() {
+    let place = Place::new("", "set 1 2\nfrob 3\nget 1\n");
+    let error = place.error(&[]);
+    assert!(error.contains("ops:2: 'frob 3' is no operation"), "{error}");
+    assert!(
+        error.contains("exited with status 2 when it did all operations"),
+        "{error}"
+    );
+    let error = Place::new("", "").error(&[]);
+    assert!(error.contains("ops has no operations"), "{error}");
+    std::fs::remove_file(place.path().join("ops")).unwrap();
+    assert!(place.error(&[]).contains("cannot read the operations ops"));
+}
+
+#[test]
+fn the_command_line_is_looked_at() {
+    let place = Place::new("", SETS);
+    assert!(place.error(&["--depth", "2"]).contains("--depth 2"));
+    let refused = |words: &[&str], why: &str| {
+        let output = run(&mut place.command(words), 2);
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    };
+    refused(&["crash", "--oracle", "output", "--", "./d", "pool"], "--ops");
+    refused(
+        &["crash", "--oracle", "output", "--ops", "ops", "--", "./d"],
+        "-- DRIVER POOL",
+    );
+    refused(
+        &[
+            "crash", "--oracle", "output", "--ops", "ops", "--", "./d", "pool", "--probe",
+        ],
+        "appends --probe itself",
+    );
+    for (option, wrong) in [
+        ("--criterion", "buffered=x"),
+        ("--criterion", "lax"),
+        ("--suffix", "some"),
+    ] {
+        refused(
+            &[
+                "crash", "--oracle", "output", "--ops", "ops", option, wrong, "--", "./d", "pool",
+            ],
+            wrong,
+        );
+    }
+}
+
+#[test]
+fn operations_are_generated_and_shrunk() {
+    let place = Place::new("order", "");
+    let few = [
+        "ops",
+        "generate",
+        "--count",
+        "60",
+        "--keys",
+        "1..9",
+        "--op",
+        "set {insert} {value}=3",
+        "--op",
+        "get {used}=2",
+    ];
+    let generated = run(&mut place.command(&few), 0);
+    assert_eq!(generated.stdout, run(&mut place.command(&few), 0).stdout, "seeded");
+    assert_eq!(text(&generated.stdout).lines().count(), 60);
+    std::fs::write(place.path().join("ops"), &generated.stdout).unwrap();
+    let words = ["ops", "shrink", "-o", "few", "ops", "--"];
+    run(place.command(&words).arg(driver()).arg("pool"), 0);
+    let few = std::fs::read_to_string(place.path().join("few")).unwrap();
+    assert_eq!(few.lines().count(), 1, "{few}");
+    assert!(few.starts_with("set "), "{few}");
+    let right = Place::new("", SETS);
+    let told = run(right.command(&words).arg(driver()).arg("pool"), 1);
+    assert!(text(&told.stderr).contains("does not fail"), "{}", text(&told.stderr));
+    let wrong = run(&mut place.command(&["ops", "generate", "--op", "get {usd}=1"]), 2);
+    assert!(text(&wrong.stderr).contains("{usd}"), "{}", text(&wrong.stderr));
+}

@@ -1,0 +1,80 @@
+//! The states that `exhaustive` tests are those of the definition, no more and no fewer.
+
+use crate::common;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use common::*;
+use crashproof_crash::{CampaignOptions, StrategyKind};
+use crashproof_model::Model;
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(config(200))]
+
+    #[test]
+    fn exhaustive_tests_what_is_allowed(
+        initial in prop::collection::vec(0..3u8, 0..200),
+        steps in steps(true, 14),
+        tear in any::<bool>(),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        write_trace(&trace, &initial, &steps);
+        for model in [Model::Px86, Model::Eadr] {
+            let options = CampaignOptions { model, tear, ..options(StrategyKind::Exhaustive) };
+            let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
+            prop_assert_eq!(campaign.images(), allowed(&trace, model, tear, false), "{:?}", model);
+        }
+    }
+
+    #[test]
+    fn and_with_stores_reordered_in_their_lines(steps in steps(false, 8)) {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        write_trace(&trace, &[], &steps);
+        let options = CampaignOptions { reorder_in_line: true, ..options(StrategyKind::Exhaustive) };
+        let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
+        prop_assert_eq!(campaign.images(), allowed(&trace, Model::Px86, true, true));
+    }
+
+    #[test]
+    fn each_state_is_tested_once_and_counted(steps in steps(true, 14)) {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        write_trace(&trace, &[], &steps);
+        let options = options(StrategyKind::Exhaustive);
+        let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
+        let distinct: BTreeSet<_> = campaign.seen.iter().collect();
+        prop_assert_eq!(distinct.len(), campaign.seen.len());
+        let stats = &campaign.outcome.stats;
+        prop_assert_eq!(stats.states_tested, campaign.seen.len() as u64);
+        prop_assert_eq!(stats.states_tested + stats.states_pruned, stats.states_total);
+        let survey = crashproof_crash::survey(&trace, &options).unwrap();
+        prop_assert_eq!(survey.states, stats.states_total as u128);
+        prop_assert!(!stats.cut_short);
+    }
+
+    #[test]
+    fn the_image_of_a_failure_can_be_made_again(steps in steps(true, 12)) {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        write_trace(&trace, &[1, 2], &steps);
+        for model in [Model::Px86, Model::Eadr] {
+            let options = CampaignOptions { model, ..options(StrategyKind::Exhaustive) };
+            let failing = Simulated::new(Arc::new(|_, _| false));
+            let campaign = run(&trace, &options, &failing, 1);
+            let mut made = BTreeSet::new();
+            for failure in &campaign.failures {
+                let mut executor = failing.clone();
+                let point = failure.point;
+                let output = crashproof_crash::make_image(&trace, &options, point, &failure.persisted, &mut executor);
+                prop_assert_eq!(output.unwrap().len() as u64, failure.output);
+                made.insert(executor.file);
+            }
+            prop_assert_eq!(&made, &campaign.images(), "{:?}", model);
+            prop_assert_eq!(campaign.seen.len(), 2 * campaign.failures.len(), "failures are confirmed");
+        }
+    }
+}

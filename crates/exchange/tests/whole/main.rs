@@ -1,0 +1,4 @@
+//! Traces of other tools, read and written. One binary: linking one for each file takes longer than the tests.
+
+mod pmemcheck;
+mod pmtest;
