@@ -2,20 +2,27 @@
 //! recording against native (and against pmemcheck, if `PMEMCHECK` names a valgrind that has it), checking in events per
 //! second, the memory of checking a long trace, crash testing in states per second, and the strategies of crash testing side by
 //! side. Run it with `make bench`; with the argument `crash`, `cc` or
-//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` or `drivers [TIME [STRUCTURE]]` or `growth [STRUCTURE]` it does this part only, with `parts` it measures single parts of the runtime, with
+//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` or `drivers [TIME [STRUCTURE [STRATEGY,…]]]` or `growth [TIME [STRUCTURE]]` it does this part only (`table` prints
+//! what those two have left), with `parts` it measures single parts of the runtime, with
 //! `plan BINARY` the planning of a repair, with `litmus [SECONDS]` the repair of PMBugAssist's table 3 and, for so long a row, its own encoding.
 
 mod cc;
 mod crash;
 mod drivers;
+#[path = "../../crates/cli/tests/drivers/listing.rs"]
+mod listing;
 mod litmus;
 mod measure;
 mod parts;
 mod plan;
 mod plot;
 mod repair;
+mod results;
 mod strategies;
+#[path = "../../crates/cli/tests/structures/structure.rs"]
+mod structure;
 mod synthetic;
+mod tested;
 
 use measure::{Measured, fastest};
 use std::path::{Path, PathBuf};
@@ -28,7 +35,9 @@ const MOST_MEMORY: u64 = 200_000_000;
 
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let tool = root.join("target/release/crashproof");
+    // Beside this program, wherever cargo puts its builds.
+    let here = std::env::current_exe().expect("a program knows where it is");
+    let tool = here.with_file_name("crashproof");
     let folder = tempfile::Builder::new()
         .prefix("crashproof-bench")
         .tempdir()
@@ -38,6 +47,9 @@ fn main() {
     if argument(0) == Some("litmus") {
         let seconds = argument(1).map(|seconds| seconds.parse().expect("litmus [SECONDS]"));
         return litmus::measure(seconds.unwrap_or(600));
+    }
+    if argument(0) == Some("table") {
+        return results::print(&root);
     }
     assert!(tool.exists(), "{} is missing: run `make bench`", tool.display());
     match argument(0) {
@@ -50,9 +62,12 @@ fn main() {
         Some("parts") => return parts::measure(&root, folder.path()),
         Some("repair") => return repair::measure(&root, &tool, folder.path(), argument(1)),
         Some("drivers") => {
-            return drivers::measure(&root, &tool, folder.path(), argument(1), argument(2).unwrap_or(""));
+            let only = argument(2).unwrap_or("");
+            return drivers::measure(&root, &tool, folder.path(), argument(1), only, argument(3));
         }
-        Some("growth") => return drivers::growth(&root, &tool, folder.path(), argument(1).unwrap_or("")),
+        Some("growth") => {
+            return drivers::growth(&root, &tool, folder.path(), argument(1), argument(2).unwrap_or(""));
+        }
         Some("strategies") => {
             return strategies::measure(&root, &tool, folder.path(), argument(1), argument(2).unwrap_or(""));
         }

@@ -15,21 +15,22 @@ pub struct Measured {
 /// The fastest of several runs.
 pub fn fastest(repeats: usize, mut command: impl FnMut() -> Command) -> Measured {
     (0..repeats)
-        .map(|_| once(command()))
+        .map(|_| once(command()).unwrap_or_else(|error| panic!("{error}")))
         .min_by(|a, b| a.seconds.total_cmp(&b.seconds))
         .expect("at least one run")
 }
 
+/// Findings are no failure: exit status 0 or 1.
 #[expect(
     clippy::zombie_processes,
     reason = "wait4 reaps it, and says how much memory it used"
 )]
-fn once(mut command: Command) -> Measured {
+pub fn once(mut command: Command) -> Result<Measured, String> {
     let start = Instant::now();
     let child = command
         .stdout(Stdio::null())
         .spawn()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        .map_err(|error| format!("{command:?}: {error}"))?;
     // SAFETY: all-zero is a valid rusage; wait4 fills both out parameters.
     let (usage, status) = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
@@ -38,11 +39,13 @@ fn once(mut command: Command) -> Measured {
         (usage, ExitStatus::from_raw(status))
     };
     let seconds = start.elapsed().as_secs_f64();
-    assert!(status.code().is_some_and(|c| c < 2), "{command:?} ended with {status}");
+    if status.code().is_none_or(|code| code >= 2) {
+        return Err(format!("{command:?} ended with {status}"));
+    }
     let of = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    Measured {
+    Ok(Measured {
         seconds,
         processor_seconds: of(usage.ru_utime) + of(usage.ru_stime),
         peak_bytes: usage.ru_maxrss as u64 * 1024,
-    }
+    })
 }

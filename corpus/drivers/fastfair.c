@@ -35,16 +35,6 @@ static struct root *root;
 static bool node_used[NODES], record_used[RECORDS];
 static uint64_t node_hint, record_hint;
 
-static uint64_t take(bool *used, uint64_t count, uint64_t *hint) {
-    for (uint64_t i = 0; i < count; i++, *hint = (*hint + 1) % count)
-        if (!used[*hint]) {
-            used[*hint] = true;
-            return *hint;
-        }
-    REQUIRE(false, "the file is full");
-    return 0;
-}
-
 static struct node *node_at(uint64_t pointer) {
     REQUIRE(pointer >= 2 && pointer < NODES + 2, "a pointer to node %lu", pointer);
     return &root->nodes[pointer - 2];
@@ -166,7 +156,7 @@ static unsigned position(const struct node *node, uint64_t key) {
 }
 
 static uint64_t make_node(uint64_t level, uint64_t low, uint64_t leftmost) {
-    uint64_t index = take(node_used, NODES, &node_hint);
+    uint64_t index = take_slot(node_used, NODES, &node_hint);
     struct node *node = &root->nodes[index];
     memset((void *)node, 0, sizeof *node); //~[BUG_SIBLING_ORDER] crash-order|crash-durability|crash-atomicity
     node->level = level; //~[BUG_ROOT_FLUSH] crash-order|crash-durability
@@ -235,7 +225,7 @@ static void add(uint64_t level, struct entry entry) {
 }
 
 static void kv_insert(uint64_t key, uint64_t value) {
-    uint64_t record = take(record_used, RECORDS, &record_hint);
+    uint64_t record = take_slot(record_used, RECORDS, &record_hint);
     root->records[record] = value; //~[BUG_RECORD_ORDER] crash-order|crash-durability
 #ifndef BUG_RECORD_ORDER
     pm_persist(&root->records[record], sizeof value);

@@ -43,16 +43,6 @@ static struct root *root;
 static bool node_used[NODES], leaf_used[LEAVES];
 static uint64_t node_hint, leaf_hint;
 
-static uint64_t take(bool *used, uint64_t count, uint64_t *hint) {
-    for (uint64_t i = 0; i < count; i++, *hint = (*hint + 1) % count)
-        if (!used[*hint]) {
-            used[*hint] = true;
-            return *hint;
-        }
-    REQUIRE(false, "the file is full");
-    return 0;
-}
-
 static struct node *node_at(uint64_t link) {
     REQUIRE(link >= 1 && link <= NODES, "a link to node %lu", link);
     return &root->nodes[link - 1];
@@ -98,7 +88,7 @@ static void set_link(uint64_t *link, uint64_t to) {
 }
 
 static uint64_t make_leaf(uint64_t key, uint64_t value) {
-    uint64_t index = take(leaf_used, LEAVES, &leaf_hint);
+    uint64_t index = take_slot(leaf_used, LEAVES, &leaf_hint);
     struct leaf *leaf = &root->leaves[index];
     leaf->key = key; //~[BUG_LEAF_ORDER] crash-order
     leaf->value = value; //~[BUG_LEAF_ORDER] crash-order
@@ -117,7 +107,7 @@ static void release_leaf(uint64_t link) {
 
 // A node at `depth` for keys that have `length` digits in common with this one from there on. Not yet durable.
 static uint64_t make_node(uint64_t key, unsigned depth, unsigned length) {
-    uint64_t index = take(node_used, NODES, &node_hint);
+    uint64_t index = take_slot(node_used, NODES, &node_hint);
     struct node *node = &root->nodes[index];
     struct header header = {(uint8_t)depth, (uint8_t)length, {0}};
     for (unsigned i = 0; i < length; i++)

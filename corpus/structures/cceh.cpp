@@ -42,7 +42,7 @@ struct Root {
 
 Root *root;
 bool used[SEGMENTS];
-uint32_t hint;
+uint64_t hint;
 
 template <typename T> void persist(const T &object) {
     pm_persist(&object, sizeof object);
@@ -78,16 +78,7 @@ Pair *find(uint64_t key) {
 }
 
 uint32_t allocate() {
-    for (uint32_t i = 0; i < SEGMENTS; i++) {
-        uint32_t index = (hint + i) % SEGMENTS;
-        if (!used[index]) {
-            used[index] = true;
-            hint = index;
-            return index;
-        }
-    }
-    REQUIRE(false, "the file is full");
-    return 0;
+    return static_cast<uint32_t>(take_slot(used, SEGMENTS, &hint));
 }
 
 // A segment with those entries whose hash begins with the pattern. Persistent, without a fence.

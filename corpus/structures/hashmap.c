@@ -53,16 +53,7 @@ static struct entry *entry_at(uint64_t link) {
 }
 
 static uint64_t allocate(void) {
-    for (uint64_t i = 0; i < SLOTS; i++) {
-        uint64_t slot = (free_hint + i) % SLOTS;
-        if (!used[slot]) {
-            used[slot] = true;
-            free_hint = slot;
-            return slot + 1;
-        }
-    }
-    fprintf(stderr, "no slot is free\n");
-    exit(3);
+    return take_slot(used, SLOTS, &free_hint) + 1;
 }
 
 static void release(uint64_t link) {

@@ -74,15 +74,7 @@ static inline void verify(const char *path, const char *seed) {
     REQUIRE(found == entries, "%lu keys are found, and there are %lu entries", found, entries);
 }
 
-int main(int argc, char **argv) {
-    if (argc == 5 && strcmp(argv[1], "load") == 0)
-        load(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
-    else if ((argc == 3 || argc == 4) && strcmp(argv[1], "verify") == 0)
-        verify(argv[2], argc == 4 ? argv[3] : NULL);
-    else
-        return usage(argv[0]);
-    return 0;
-}
+#include "load_verify.h"
 
 #endif
 #endif

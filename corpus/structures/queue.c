@@ -42,7 +42,7 @@ struct root {
 static struct root *root;
 static uint32_t last_segment; // in use
 static bool used[SEGMENTS];
-static uint32_t hint;
+static uint64_t hint;
 
 static struct anchor read_anchor(int i) {
     struct anchor anchor;
@@ -80,16 +80,7 @@ static void set_anchor(struct anchor anchor) {
 }
 
 static uint32_t allocate(void) {
-    for (uint32_t i = 0; i < SEGMENTS; i++) {
-        uint32_t index = (hint + i) % SEGMENTS;
-        if (!used[index]) {
-            used[index] = true;
-            hint = index;
-            return index;
-        }
-    }
-    REQUIRE(false, "the queue is full");
-    return 0;
+    return (uint32_t)take_slot(used, SEGMENTS, &hint);
 }
 
 static void release(uint32_t index) {
@@ -306,14 +297,6 @@ static void verify(const char *path, const char *seed) {
             before.tail);
 }
 
-int main(int argc, char **argv) {
-    if (argc == 5 && strcmp(argv[1], "load") == 0)
-        load(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
-    else if ((argc == 3 || argc == 4) && strcmp(argv[1], "verify") == 0)
-        verify(argv[2], argc == 4 ? argv[3] : NULL);
-    else
-        return usage(argv[0]);
-    return 0;
-}
+#include "load_verify.h"
 
 #endif

@@ -37,27 +37,11 @@ static bool node_used[NODES], record_used[RECORDS];
 static uint64_t node_hint, record_hint;
 
 static struct node *allocate_node(void) {
-    for (uint64_t i = 0; i < NODES; i++) {
-        uint64_t n = (node_hint + i) % NODES;
-        if (!node_used[n]) {
-            node_used[n] = true;
-            return &root->nodes[n];
-        }
-    }
-    REQUIRE(false, "no node is free");
-    return NULL;
+    return &root->nodes[take_slot(node_used, NODES, &node_hint)];
 }
 
 static struct record *allocate_record(void) {
-    for (uint64_t i = 0; i < RECORDS; i++) {
-        uint64_t n = (record_hint + i) % RECORDS;
-        if (!record_used[n]) {
-            record_used[n] = true;
-            return &root->records[n];
-        }
-    }
-    REQUIRE(false, "no record is free");
-    return NULL;
+    return &root->records[take_slot(record_used, RECORDS, &record_hint)];
 }
 
 // What was released last is used first.

@@ -33,6 +33,17 @@ static inline uint64_t next_random(uint64_t *state) {
     return mix((*state)++);
 }
 
+// A slot that is not used, from the hint on; it is used then. Which are is not persistent: opening finds out.
+static inline uint64_t take_slot(bool *used, uint64_t count, uint64_t *hint) {
+    for (uint64_t i = 0; i < count; i++, *hint = (*hint + 1) % count)
+        if (!used[*hint]) {
+            used[*hint] = true;
+            return *hint;
+        }
+    REQUIRE(false, "the file is full");
+    return 0;
+}
+
 // Tells whoever asked for it that operation `number` is done. Not buffered: when it returns, they know.
 static inline void acknowledge(uint64_t number) {
     dprintf(STDOUT_FILENO, "done %lu\n", number);

@@ -1,10 +1,11 @@
-//! The drivers of the corpus: the programs of `corpus/drivers`, and those of `corpus/structures` that `-DDRIVER` makes one.
+//! The drivers of the corpus, built and run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::listing;
 use crate::operations::Shape;
-use crate::structure::{self, Structure};
+use crate::structure::Structure;
 use crate::support;
 
 #[derive(Clone, Debug)]
@@ -15,32 +16,20 @@ pub struct Driver {
 }
 
 pub fn all() -> Result<Vec<Driver>, String> {
-    let mut drivers = Vec::new();
-    for folder in ["drivers", "structures"] {
-        for mut structure in structure::in_folder(folder)? {
-            let text = std::fs::read_to_string(&structure.source)
-                .map_err(|error| format!("{}: {error}", structure.source.display()))?;
-            if folder == "structures" && !text.contains("kv.h\"") && !text.contains("#ifdef DRIVER") {
-                continue;
-            }
-            // Bugs that only the verifier sees.
-            let unseen = text.lines().filter(|line| line.contains("Output does not show "));
-            let unseen: String = unseen.collect();
-            structure.bugs.retain(|(bug, _)| !unseen.contains(bug.as_str()));
-            let shape = match structure.name.as_str() {
-                "array.c" => Shape::Array,
-                "queue.c" => Shape::Queue,
-                _ => Shape::Map,
-            };
-            let needs_pmemobj = text.contains("libpmemobj.h");
-            drivers.push(Driver {
-                structure,
-                shape,
-                needs_pmemobj,
-            });
-        }
-    }
-    Ok(drivers)
+    let drivers = listing::drivers()?.into_iter().map(|structure| {
+        let shape = match structure.name.as_str() {
+            "array.c" => Shape::Array,
+            "queue.c" => Shape::Queue,
+            _ => Shape::Map,
+        };
+        let needs_pmemobj = listing::needs_pmemobj(&structure)?;
+        Ok(Driver {
+            structure,
+            shape,
+            needs_pmemobj,
+        })
+    });
+    drivers.collect()
 }
 
 impl Driver {

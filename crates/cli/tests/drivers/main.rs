@@ -7,6 +7,7 @@
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 
 mod driver;
+mod listing;
 mod operations;
 mod output;
 #[path = "../structures/structure.rs"]
@@ -235,10 +236,27 @@ fn found(driver: &Driver, strategy: &str, defines: &[&str], expectations: &[Expe
     })
 }
 
+/// Also of each kind of the paper's table 4, and every bug is of one.
 fn there_are_enough(drivers: &[Driver]) -> Result<(), Failed> {
     let bugs: usize = drivers.iter().map(|driver| driver.structure.bugs.len()).sum();
     if drivers.len() < 14 || bugs < 40 {
         return Err(format!("{} drivers with {bugs} bugs", drivers.len()).into());
+    }
+    let kinds = listing::kinds()?;
+    for Driver { structure, .. } in drivers {
+        for (bug, _) in &structure.bugs {
+            let of = kinds
+                .iter()
+                .filter(|[name, of, _]| *name == structure.name && of == bug);
+            require(of.count() == 1, || {
+                format!("{} {bug} is not once in kinds.txt", structure.name)
+            })?;
+        }
+    }
+    for kind in listing::KINDS {
+        require(kinds.iter().any(|[_, _, of]| of == kind), || {
+            format!("no bug is of kind {kind}")
+        })?;
     }
     Ok(())
 }
