@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+use crashproof_report::Finding;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -49,10 +50,10 @@ impl Crashed {
     ) -> Self {
         let expectations = bug.map(|(_, expectations)| expectations.as_slice()).unwrap_or_default();
         let findings = &tested.report.findings;
-        let expected = findings
-            .iter()
-            .filter(|finding| structure.is_expected(finding, expectations));
-        let elsewhere = findings.len() - expected.count();
+        // What was left when the first state had failed names everything that was uncertain.
+        let reduced = |finding: &&Finding| finding.crash.as_ref().is_none_or(|crash| !crash.unreduced);
+        let elsewhere = findings.iter().filter(reduced);
+        let elsewhere = elsewhere.filter(|finding| !structure.is_expected(finding, expectations));
         Crashed {
             structure: structure.name.clone(),
             bug: bug.map(|(bug, _)| bug.clone()),
@@ -62,7 +63,7 @@ impl Crashed {
             cut_short: tested.stats.cut_short,
             found: tested.found().filter(|_| structure.names(&tested.report, expectations)),
             findings: findings.len(),
-            elsewhere,
+            elsewhere: elsewhere.count(),
         }
     }
 
