@@ -107,8 +107,8 @@ static void insert_entry(struct node *node, unsigned at, struct entry entry) {
 // Shifts what is right of `at` to the left, over an entry that does not count.
 static void close_gap(struct node *node, unsigned at) {
     for (unsigned i = at; node->entries[i].pointer != 0; i++) {
-        node->entries[i].key = node->entries[i + 1].key;
-        node->entries[i].pointer = node->entries[i + 1].pointer;
+        node->entries[i].key = node->entries[i + 1].key; //~[BUG_SHIFT_RECOVERY] crash-order|crash-durability|crash-atomicity
+        node->entries[i].pointer = node->entries[i + 1].pointer; //~[BUG_SHIFT_RECOVERY] crash-order|crash-durability|crash-atomicity
         if (begins_line(i + 1))
             persist_entry(node, i);
     }
@@ -117,7 +117,7 @@ static void close_gap(struct node *node, unsigned at) {
 }
 
 static void remove_entry(struct node *node, unsigned at) {
-    node->entries[at].pointer = pointer_before(node, at);
+    node->entries[at].pointer = pointer_before(node, at); //~[BUG_SHIFT_RECOVERY] crash-order|crash-durability|crash-atomicity
 #ifdef BUG_REMOVE_FLUSH
     pm_flush((const void *)&node->entries[at], sizeof(struct entry));
     for (unsigned i = at; node->entries[i].pointer != 0; i++) {
