@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crashproof_sites::{Store, Typing};
-use crashproof_trace::{EventKind, FileId, Item, ReadError, Tables, TraceReader};
+use crashproof_trace::{EventKind, FileId, Item, PmAddress, ReadError, Tables, TraceReader};
 use rustc_hash::FxHashMap;
 
 use crate::location::{Location, split};
@@ -37,10 +37,11 @@ pub struct Fields {
     names: Vec<Field>,
     numbers: FxHashMap<Field, FieldIndex>,
     lists: Vec<Vec<Level>>,
+    list_numbers: FxHashMap<Vec<Level>, u32>,
     /// Event, where in the file its piece begins, list: in order.
     stores: Vec<(u64, u64, u32)>,
-    /// By word: the last store to some bytes of it.
-    last: FxHashMap<(FileId, u64), Vec<(u8, u32)>>,
+    /// By word: the last store to some bytes of it: which, its list, and where its piece begins.
+    last: FxHashMap<(FileId, u64), Vec<(u8, u32, u64)>>,
     pub warnings: Vec<String>,
 }
 
@@ -55,26 +56,18 @@ impl Fields {
         })?;
         let mut fields = Fields::default();
         if any {
-            let mut lists: FxHashMap<Vec<Level>, u32> = FxHashMap::default();
             each_chunk(trace, |tables, events, pieces| {
                 let types = typing.all(tables, pieces);
                 for (index, piece) in pieces.iter().enumerate() {
-                    let levels = types.of(index).iter();
-                    let list: Vec<Level> = levels
-                        .map(|typed| Level {
-                            field: fields.number(Field {
-                                ty: typing.type_name(typed.ty).to_owned(),
-                                size: typing.type_size(typed.ty),
-                                name: typing.field_name(typed.field).to_owned(),
-                            }),
-                            distance: piece.at.offset.wrapping_sub(typed.instance.offset),
-                        })
-                        .collect();
-                    let list = *lists.entry(list).or_insert_with_key(|list| {
-                        fields.lists.push(list.clone());
-                        fields.lists.len() as u32 - 1
+                    let levels = types.of(index).iter().map(|typed| {
+                        let field = Field {
+                            ty: typing.type_name(typed.ty).to_owned(),
+                            size: typing.type_size(typed.ty),
+                            name: typing.field_name(typed.field).to_owned(),
+                        };
+                        (field, piece.at.offset.wrapping_sub(typed.instance.offset))
                     });
-                    fields.add(events[index], piece, list);
+                    fields.add(events[index], piece.at, piece.len as u64, levels);
                 }
             })?;
         }
@@ -90,19 +83,36 @@ impl Fields {
         })
     }
 
-    fn add(&mut self, event: u64, piece: &Store, list: u32) {
-        if !self.lists[list as usize].is_empty() {
-            self.stores.push((event, piece.at.offset, list));
+    /// A store, in a piece that lies in one word, writes these fields, innermost first, of objects that begin so far before it. Events come in
+    /// order.
+    pub fn add(&mut self, event: u64, at: PmAddress, len: u64, levels: impl IntoIterator<Item = (Field, u64)>) {
+        let levels = levels.into_iter().map(|(field, distance)| Level {
+            field: self.number(field),
+            distance,
+        });
+        let levels: Vec<Level> = levels.collect();
+        let is_typed = !levels.is_empty();
+        let list = self.list(levels);
+        if is_typed {
+            self.stores.push((event, at.offset, list));
         }
-        for part in split(piece.at, piece.len as u64) {
+        for part in split(at, len) {
             let last = self.last.entry(part.word()).or_default();
             let mask = part.mask();
-            for (bytes, _) in last.iter_mut() {
+            for (bytes, ..) in last.iter_mut() {
                 *bytes &= !mask;
             }
-            last.retain(|(bytes, _)| *bytes != 0);
-            last.push((mask, list));
+            last.retain(|(bytes, ..)| *bytes != 0);
+            last.push((mask, list, at.offset));
         }
+    }
+
+    fn list(&mut self, levels: Vec<Level>) -> u32 {
+        let lists = &mut self.lists;
+        *self.list_numbers.entry(levels).or_insert_with_key(|levels| {
+            lists.push(levels.clone());
+            lists.len() as u32 - 1
+        })
     }
 
     pub fn name(&self, field: FieldIndex) -> &Field {
@@ -113,13 +123,16 @@ impl Fields {
         self.numbers.get(field).copied()
     }
 
-    /// What the last store to the location wrote, innermost first; that of most of its bytes.
-    pub fn at(&self, location: Location) -> &[Level] {
+    /// What the last store to the location wrote, innermost first; that of most of its bytes. Distances are from where that store's piece
+    /// begins, which may be before the location.
+    pub fn at(&self, location: Location) -> (u64, &[Level]) {
         let last = self.last.get(&location.word()).into_iter().flatten();
         let most = last
-            .filter(|(bytes, _)| bytes & location.mask() != 0)
-            .max_by_key(|(bytes, _)| (bytes & location.mask()).count_ones());
-        most.map_or(&[], |&(_, list)| &self.lists[list as usize])
+            .filter(|(bytes, ..)| bytes & location.mask() != 0)
+            .max_by_key(|(bytes, ..)| (bytes & location.mask()).count_ones());
+        most.map_or((location.offset, &[]), |&(_, list, offset)| {
+            (offset, &self.lists[list as usize])
+        })
     }
 
     /// What the event's store of these bytes writes: each piece's offset and levels.
@@ -145,7 +158,7 @@ fn each_chunk(trace: &Path, mut see: impl FnMut(&Tables, &[u64], &[Store])) -> R
                 pieces.push(Store {
                     thread: event.thread,
                     stack: event.stack,
-                    at: crashproof_trace::PmAddress {
+                    at: PmAddress {
                         file: at.file,
                         offset: part.offset,
                     },

@@ -30,6 +30,7 @@ mod fields;
 mod lift;
 mod listing;
 mod location;
+mod names;
 mod operations;
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,8 @@ mod words;
 pub use closure::DEPTH;
 pub use conditions::{Conditions, Guardian, InferError, Order, Rule};
 pub use fields::{Field, FieldIndex, Fields, Level};
-pub use lift::{Lifted, Lifting};
+pub use lift::{Lifted, Lifting, Support};
 pub use listing::{Because, Busy, Listed, Listing, Side};
 pub use location::{Location, LocationId, split};
+pub use names::Names;
 pub use operations::{ByOperation, Operation, Written, operations};

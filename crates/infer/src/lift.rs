@@ -5,6 +5,8 @@
 //! type that has both. Otherwise (a node's key and the pointer to the node in another one) the fields' own types count, and
 //! the condition is of any two objects.
 
+use std::collections::hash_map::Entry;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::conditions::{Conditions, Rule};
@@ -21,18 +23,25 @@ pub struct Lifted {
     pub same_object: bool,
 }
 
+/// The conditions of locations that say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Support {
+    pub count: u64,
+    /// The first of [`Conditions::orders`], or of [`Conditions::guardians`].
+    pub first: usize,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Lifting {
-    /// With the number of conditions of locations that say so, in order.
-    pub orders: Vec<(Lifted, u64)>,
-    /// Fields of guardians, each with whether reads depend on it.
-    pub guardians: FxHashMap<Field, bool>,
+    /// In order.
+    pub orders: Vec<(Lifted, Support)>,
+    pub guardians: FxHashMap<Field, Support>,
 }
 
 impl Lifting {
     pub(crate) fn new(conditions: &Conditions, fields: &Fields) -> Lifting {
-        let mut orders: FxHashMap<Lifted, u64> = FxHashMap::default();
-        for order in &conditions.orders {
+        let mut orders: FxHashMap<Lifted, Support> = FxHashMap::default();
+        for (number, order) in conditions.orders.iter().enumerate() {
             let (before, after) = (conditions.location(order.before), conditions.location(order.after));
             if let Some((before, after, same_object)) = lift(fields, before, after) {
                 let lifted = Lifted {
@@ -43,16 +52,16 @@ impl Lifting {
                 };
                 // What holds between an array's elements, or within a list, says nothing of one field of one object.
                 if !(lifted.same_object && lifted.before == lifted.after) {
-                    *orders.entry(lifted).or_default() += 1;
+                    count(orders.entry(lifted), number);
                 }
             }
         }
         let mut orders: Vec<_> = orders.into_iter().collect();
-        orders.sort_unstable();
-        let mut guardians: FxHashMap<Field, bool> = FxHashMap::default();
-        for guardian in &conditions.guardians {
-            if let Some(level) = fields.at(conditions.location(guardian.location)).first() {
-                *guardians.entry(fields.name(level.field).clone()).or_default() |= guardian.of_reads;
+        orders.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let mut guardians: FxHashMap<Field, Support> = FxHashMap::default();
+        for (number, guardian) in conditions.guardians.iter().enumerate() {
+            if let Some(level) = fields.at(conditions.location(guardian.location)).1.first() {
+                count(guardians.entry(fields.name(level.field).clone()), number);
             }
         }
         Lifting { orders, guardians }
@@ -70,18 +79,24 @@ impl Lifting {
     }
 }
 
-/// The object that a level says the bytes belong to.
-fn object(location: Location, level: &Level) -> u64 {
-    location.offset.wrapping_sub(level.distance)
+fn count<T>(entry: Entry<'_, T, Support>, number: usize) {
+    entry
+        .or_insert(Support {
+            count: 0,
+            first: number,
+        })
+        .count += 1;
 }
 
 fn lift(fields: &Fields, before: Location, after: Location) -> Option<(Field, Field, bool)> {
-    let (of_before, of_after) = (fields.at(before), fields.at(after));
+    let ((start, of_before), (other_start, of_after)) = (fields.at(before), fields.at(after));
+    // Where the object begins that a level says the bytes belong to.
+    let object = |start: u64, level: &Level| start.wrapping_sub(level.distance);
     for a in of_before {
         for b in of_after {
             let (one, other) = (fields.name(a.field), fields.name(b.field));
             let same_type = one.ty == other.ty && one.size == other.size;
-            if same_type && before.file == after.file && object(before, a) == object(after, b) {
+            if same_type && before.file == after.file && object(start, a) == object(other_start, b) {
                 return Some((one.clone(), other.clone(), true));
             }
         }

@@ -2,14 +2,14 @@
 
 use std::cmp::Reverse;
 
-use crashproof_report::{Frame, innermost_position};
-use crashproof_stacks::Stacks;
+use crashproof_report::Frame;
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::conditions::{Conditions, Rule};
 use crate::location::LocationId;
+use crate::names::Names;
 
 /// Locations that are named for having most dependents.
 const BUSIEST: usize = 10;
@@ -100,13 +100,13 @@ struct Key {
 }
 
 #[derive(Clone, Copy)]
-struct Group {
-    before: LocationId,
-    after: Option<LocationId>,
-    dependent: StackId,
-    source: StackId,
-    count: u64,
-    pairs: u64,
+pub(crate) struct Group {
+    pub before: LocationId,
+    pub after: Option<LocationId>,
+    pub dependent: StackId,
+    pub source: StackId,
+    pub count: u64,
+    pub pairs: u64,
 }
 
 impl Listing {
@@ -202,7 +202,7 @@ fn count(rule: Rule, conditions: &Conditions, listed: &[Listed]) -> RuleCount {
     }
 }
 
-fn busiest(conditions: &Conditions, names: &mut Names<'_>) -> Vec<Busy> {
+fn busiest(conditions: &Conditions, names: &mut Names<&Conditions>) -> Vec<Busy> {
     let mut dependents: FxHashMap<LocationId, u64> = FxHashMap::default();
     for order in &conditions.orders {
         *dependents.entry(order.source_location()).or_default() += 1;
@@ -215,130 +215,4 @@ fn busiest(conditions: &Conditions, names: &mut Names<'_>) -> Vec<Busy> {
         dependents,
     });
     busy.collect()
-}
-
-/// Function, file and line, as far as they are known.
-type SourceLine = (Option<String>, Option<String>, Option<u32>);
-
-/// Fields and source positions, each found once.
-struct Names<'a> {
-    conditions: &'a Conditions,
-    stacks: Stacks,
-    /// By stack: a number that stacks of one source line share.
-    sites: FxHashMap<StackId, u32>,
-    site_numbers: FxHashMap<Option<SourceLine>, u32>,
-    frames: FxHashMap<StackId, Option<Frame>>,
-    /// By location: a number that those of one field, else of one writer, share.
-    sides: FxHashMap<LocationId, u32>,
-    side_numbers: FxHashMap<SideKey, u32>,
-}
-
-#[derive(PartialEq, Eq, Hash)]
-enum SideKey {
-    Field(String),
-    Writer(u32),
-    /// Constrains nothing in this run.
-    Nobody,
-}
-
-impl<'a> Names<'a> {
-    fn new(conditions: &'a Conditions) -> Names<'a> {
-        Names {
-            conditions,
-            stacks: Stacks::default(),
-            sites: FxHashMap::default(),
-            site_numbers: FxHashMap::default(),
-            frames: FxHashMap::default(),
-            sides: FxHashMap::default(),
-            side_numbers: FxHashMap::default(),
-        }
-    }
-
-    fn frame(&mut self, stack: StackId) -> Option<Frame> {
-        let (stacks, tables) = (&mut self.stacks, &self.conditions.tables);
-        self.frames
-            .entry(stack)
-            .or_insert_with(|| {
-                let frames = stacks.symbolize(stack, tables).frames;
-                innermost_position(&frames).or(frames.first()).cloned()
-            })
-            .clone()
-    }
-
-    fn site(&mut self, stack: StackId) -> u32 {
-        if let Some(&known) = self.sites.get(&stack) {
-            return known;
-        }
-        let place = self.frame(stack).map(|frame| match frame.has_position() {
-            true => (frame.function, frame.file, frame.line),
-            false => (frame.function, frame.module, Some(frame.address as u32)),
-        });
-        let next = self.site_numbers.len() as u32;
-        let number = *self.site_numbers.entry(place).or_insert(next);
-        self.sites.insert(stack, number);
-        number
-    }
-
-    /// `type.field` of the innermost type.
-    fn field(&self, location: LocationId) -> Option<String> {
-        let levels = self.conditions.fields.at(self.conditions.location(location));
-        let field = self.conditions.fields.name(levels.first()?.field);
-        Some(format!("{}.{}", field.ty, field.name))
-    }
-
-    fn writer(&self, location: LocationId) -> StackId {
-        self.conditions.writers[location.index()]
-    }
-
-    fn is_unstored(&self, location: LocationId) -> bool {
-        self.writer(location) == StackId(0) && self.field(location).is_none()
-    }
-
-    fn side(&mut self, location: LocationId) -> u32 {
-        if let Some(&known) = self.sides.get(&location) {
-            return known;
-        }
-        let writer = self.writer(location);
-        let key = match self.field(location) {
-            Some(field) => SideKey::Field(field),
-            None if writer == StackId(0) => SideKey::Nobody,
-            None => SideKey::Writer(self.site(writer)),
-        };
-        let next = self.side_numbers.len() as u32;
-        let number = *self.side_numbers.entry(key).or_insert(next);
-        self.sides.insert(location, number);
-        number
-    }
-
-    fn describe(&mut self, id: LocationId) -> Side {
-        let location = self.conditions.location(id);
-        let file = self.conditions.files.get(location.file.index());
-        Side {
-            frame: self.frame(self.writer(id)),
-            field: self.field(id),
-            file: file.cloned().unwrap_or_default(),
-            offset: location.offset,
-            length: location.len.into(),
-        }
-    }
-
-    fn listed(&mut self, rule: Rule, group: &Group, guardians: u64) -> Listed {
-        let because = Because {
-            frame: self.frame(group.dependent).unwrap_or_default(),
-            source: self.frame(group.source),
-        };
-        let (before, after) = (
-            self.describe(group.before),
-            group.after.map(|after| self.describe(after)),
-        );
-        Listed {
-            rule: rule.name(),
-            text: crate::words::condition(rule, &before, after.as_ref(), &because, guardians),
-            before,
-            after,
-            because,
-            count: group.count,
-            pairs: group.pairs,
-        }
-    }
 }

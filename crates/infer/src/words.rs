@@ -18,6 +18,10 @@ pub(crate) fn condition(rule: Rule, before: &Side, after: Option<&Side>, because
         return format!("{first} must persist together with {others}, because {who} does what {first} tells{place}");
     };
     let last = name(after);
+    let (first, last) = match before.field.is_some() && first == last {
+        true => (format!("one {first}"), format!("another {last}")),
+        false => (first, last),
+    };
     let reason = match rule {
         Rule::Po1 => format!("{who} computes {last} from {first}"),
         Rule::Po2 => format!("{who} writes {last} only if {first} allows it"),
@@ -25,6 +29,24 @@ pub(crate) fn condition(rule: Rule, before: &Side, after: Option<&Side>, because
         Rule::Po4 | Rule::Pa1 => format!("{who} finds {first} through {last}"),
     };
     format!("{first} must persist before {last}, because {reason}{place}")
+}
+
+/// "`left.token` and `right.token` must persist together, because get does what `left.token` tells (level.c:3), and …".
+pub(crate) fn together((first, because): (&Side, &Because), (other, of_other): (&Side, &Because)) -> String {
+    let tells = |because: &Because, what: &str| {
+        let who = because.frame.function.as_deref().unwrap_or("the program");
+        format!("{who} does what {what}{}", place(because))
+    };
+    let (one, two) = (name(first), name(other));
+    if one == two {
+        return format!(
+            "one {one} must persist together with another {one}, because {}",
+            tells(because, "they tell")
+        );
+    }
+    let [why, and] =
+        [(because, &one), (of_other, &two)].map(|(because, name)| tells(because, &format!("{name} tells")));
+    format!("{one} must persist together with {two}, because {why}, and {and}")
 }
 
 /// Where the hint is; both lines if they are two.
