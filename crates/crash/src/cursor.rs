@@ -115,6 +115,8 @@ pub(crate) struct Cursor<'a> {
     /// What is left of `held`.
     steps: VecDeque<Step>,
     after: Option<After>,
+    /// The event before which the last stop was.
+    since: u64,
     /// Uncertain lines by file and page.
     crowded: FxHashMap<(u32, u64), u32>,
     /// How many lines have so many options.
@@ -159,6 +161,7 @@ impl<'a> Cursor<'a> {
             held: None,
             steps: VecDeque::new(),
             after: None,
+            since: 0,
             crowded: FxHashMap::default(),
             counts: BTreeMap::new(),
             changed: Vec::new(),
@@ -322,6 +325,15 @@ impl<'a> Cursor<'a> {
         if let EventKind::Output { data, .. } = event.kind {
             self.output.extend_from_slice(data);
             self.all_fresh = true;
+            return Ok(Read::Event);
+        }
+        // A flush of a line with nothing uncertain does nothing, and a program that flushes a whole file for a few stores has millions of them.
+        if let EventKind::Flush { at, .. } = event.kind
+            && !self.lines.contains_key(&LineAddress {
+                file: at.file.0,
+                line: at.offset / LINE,
+            })
+        {
             return Ok(Read::Event);
         }
         take_apart(&event, self.tear, &mut self.steps);
@@ -741,6 +753,8 @@ impl<'a> Cursor<'a> {
             new_stack,
             states,
             changed: fresh,
+            since: std::mem::replace(&mut self.since, seq),
+            boundary: self.all_fresh,
             what,
         })
     }

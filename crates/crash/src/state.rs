@@ -512,6 +512,10 @@ pub(crate) struct PointHead {
     pub states: u128,
     /// Lines that changed since the point before.
     pub changed: usize,
+    /// Stores since the point before are of this event or later.
+    pub since: u64,
+    /// Something was output since the point before, or a file changed.
+    pub boundary: bool,
     pub what: PointKind,
 }
 
@@ -777,6 +781,8 @@ mod tests {
             new_stack: false,
             states: 0,
             changed: 2,
+            since: 0,
+            boundary: false,
             what: PointKind::Middle,
         };
         let point = CrashPoint {

@@ -157,6 +157,9 @@ pub struct Crash {
     /// Power fails just before this event of the trace, as `crashproof dump` numbers them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<u64>,
+    /// What the program relies on, by its own code, and the crash took away; where its dependences are known (`cc --deps`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub violates: Option<ViolatedCondition>,
     /// The cache lines of these stores; for `--html` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timeline>,
@@ -166,6 +169,17 @@ pub struct Crash {
     /// Where the output of a driver is judged: what it printed, and what it had to print.
     #[serde(flatten)]
     pub output: Option<OutputDifference>,
+}
+
+/// A condition that `crashproof infer` lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViolatedCondition {
+    /// "PO3", as the paper has it.
+    pub rule: String,
+    /// "`key` must persist before `token`, because …".
+    pub text: String,
+    /// The access of the program that says so.
+    pub because: Frame,
 }
 
 /// What a driver of operations printed after a crash, beside what would have been right. In JSON its fields are those of the crash.
@@ -252,6 +266,14 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn uncounted() -> u64 {
+    u64::MAX
+}
+
+fn is_uncounted(number: &u64) -> bool {
+    *number == u64::MAX
+}
+
 fn executed() -> bool {
     true
 }
@@ -301,7 +323,8 @@ pub struct Order {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
     pub strategy: String,
-    /// Allowed crash states, as far as they were counted; saturating.
+    /// Allowed crash states; `u64::MAX`, which is left out of JSON, if there are more than were counted.
+    #[serde(default = "uncounted", skip_serializing_if = "is_uncounted")]
     pub states_total: u64,
     pub states_tested: u64,
     /// Not run because their outcome is known: same content, or same in all that the recovery reads.
@@ -348,7 +371,9 @@ pub struct Behaviours {
     pub joint_groups: u64,
     /// Not taken for behaviours: too many updates.
     pub too_large: u64,
-    /// Crash states of the representatives, saturating; what two of them have is counted twice.
+    /// Crash states of the representatives, what two of them have counted twice; `u64::MAX`, which is left out of JSON, if there are more
+    /// than were counted.
+    #[serde(default = "uncounted", skip_serializing_if = "is_uncounted")]
     pub states_planned: u64,
     /// Points at which a behaviour has more states than the strategy tests.
     pub points_in_part: u64,

@@ -611,9 +611,12 @@ fn tested(stats: &Stats, causes: u64) -> String {
             let (reached, total) = (number(stats.points_reached), plural(stats.points_total, "crash point"));
             let _ = write!(text, ", at {reached} of {total}");
         }
-        let total = stats
-            .behaviours
-            .map_or(stats.states_total, |behaviours| behaviours.states_planned);
+        let total = match (stats.strategy.as_str(), stats.behaviours) {
+            // They do not test all that is allowed, and plan as they go.
+            ("conditions" | "auto", _) => u64::MAX,
+            (_, Some(behaviours)) => behaviours.states_planned,
+            (_, None) => stats.states_total,
+        };
         let left = total.saturating_sub(stats.states_tested.saturating_add(stats.states_pruned));
         // The total saturates: then nobody wants to read it.
         if left > 0 && total < u64::MAX {

@@ -8,9 +8,12 @@ pub(super) struct Index {
     locations: FxHashMap<(u32, u64), Vec<(u8, u32)>>,
     /// By location: what must persist before it, sorted.
     befores: Vec<Vec<u32>>,
+    /// And what must not persist before it.
+    afters: Vec<Vec<u32>>,
     guardians: FxHashSet<u32>,
     /// By field: what must persist before it, and whether only in the same object.
     field_befores: FxHashMap<FieldIndex, Vec<(FieldIndex, bool)>>,
+    field_afters: FxHashMap<FieldIndex, Vec<(FieldIndex, bool)>>,
     field_guardians: FxHashSet<FieldIndex>,
 }
 
@@ -29,33 +32,40 @@ impl Index {
             let at = (file(location.file.index()), word);
             locations.entry(at).or_default().push((location.mask(), number as u32));
         }
-        let mut befores = vec![Vec::new(); conditions.locations.len()];
+        let mut befores: Vec<Vec<u32>> = vec![Vec::new(); conditions.locations.len()];
+        let mut afters = befores.clone();
         for order in &conditions.orders {
             befores[order.after.index()].push(order.before.0);
+            afters[order.before.index()].push(order.after.0);
         }
-        for list in &mut befores {
+        for list in befores.iter_mut().chain(&mut afters) {
             list.sort_unstable();
             list.dedup();
         }
         let mut field_befores: FxHashMap<FieldIndex, Vec<(FieldIndex, bool)>> = FxHashMap::default();
+        let mut field_afters = field_befores.clone();
         let find = |field: &Field| fields.find(field);
         for (order, _) in &conditions.lifted.orders {
             if let (Some(before), Some(after)) = (find(&order.before), find(&order.after)) {
                 let list = field_befores.entry(after).or_default();
                 if !list.contains(&(before, order.same_object)) {
                     list.push((before, order.same_object));
+                    let list = field_afters.entry(before).or_default();
+                    list.push((after, order.same_object));
                 }
             }
         }
         Index {
             locations,
             befores,
+            afters,
             guardians: conditions
                 .guardians
                 .iter()
                 .map(|guardian| guardian.location.0)
                 .collect(),
             field_befores,
+            field_afters,
             field_guardians: conditions.lifted.guardians.keys().filter_map(find).collect(),
         }
     }
@@ -73,12 +83,20 @@ impl Index {
         &self.befores[after as usize]
     }
 
+    pub fn afters(&self, before: u32) -> &[u32] {
+        &self.afters[before as usize]
+    }
+
     pub fn is_guardian(&self, location: u32) -> bool {
         self.guardians.contains(&location)
     }
 
     pub fn field_befores(&self, after: FieldIndex) -> &[(FieldIndex, bool)] {
         self.field_befores.get(&after).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn field_afters(&self, before: FieldIndex) -> &[(FieldIndex, bool)] {
+        self.field_afters.get(&before).map_or(&[], Vec::as_slice)
     }
 
     pub fn is_guardian_field(&self, field: FieldIndex) -> bool {

@@ -10,9 +10,15 @@
 //! types and fields hold everywhere.
 //!
 //! Deviation: the paper looks at the stores since the last fence, and writes everything back at the end of an operation. Here P and U are any stores
-//! that are not guaranteed persistent, whichever operations they belong to.
+//! that are not guaranteed persistent, whichever operations they belong to; and P may be persistent already, if U is of the same operation
+//! ([`progress`]).
 
 mod index;
+mod pairs;
+mod progress;
+#[cfg(test)]
+mod tests;
+mod violated;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,6 +32,10 @@ use crate::error::CrashError;
 use crate::explain::clusters::{begins, operation_at};
 use crate::state::{CrashPoint, State};
 use index::Index;
+pub(crate) use pairs::{Pair, Site};
+use progress::Stores;
+pub(crate) use progress::Unfinished;
+pub(crate) use violated::{Condition, Stored};
 
 /// Operations that a warning names.
 const NAMED: usize = 5;
@@ -54,6 +64,8 @@ pub(crate) struct Violated {
     pub persisted: BTreeSet<At>,
     /// Not persisted, with something that must not have persisted before.
     pub missing: BTreeSet<At>,
+    /// Something that is persistent must not be without something that is not.
+    pub nothing: bool,
 }
 
 impl Violated {
@@ -109,6 +121,9 @@ pub(crate) struct Violations {
     begins: Vec<(u64, Option<u64>)>,
     /// Operations in which only conditions of types and fields apply.
     elsewhere: FxHashSet<Option<u64>>,
+    stores: Stores,
+    /// By operation: digest of the basic blocks that it executes.
+    paths: FxHashMap<u64, u64>,
     pub warnings: Vec<String>,
 }
 
@@ -124,7 +139,11 @@ impl Violations {
             !recorded.written.covers(&operation.written)
         };
         let elsewhere: FxHashSet<Option<u64>> = own.iter().filter(differs).map(|(number, _)| *number).collect();
+        let operations = conditions.operations.iter();
+        let paths = operations.filter_map(|(number, operation)| Some(((*number)?, operation.blocks?)));
         Ok(Violations {
+            paths: paths.collect(),
+            stores: Stores::read(trace)?,
             index: Index::new(conditions, &fields, &files),
             warnings: differing(&elsewhere).into_iter().collect(),
             fields,
@@ -173,6 +192,10 @@ impl Violations {
         self.by_location(&pieces, point, &mut violated);
         self.by_field(&pieces, point, &mut violated);
         self.guardians(&pieces, point, &mut violated);
+        for unfinished in self.unfinished(point) {
+            violated.nothing = true;
+            violated.missing.extend(unfinished.pending);
+        }
         violated
     }
 
@@ -233,13 +256,23 @@ impl Violations {
     }
 
     fn guardians(&self, pieces: &[Piece<'_>], point: &CrashPoint, violated: &mut Violated) {
-        let is_guardian = |piece: &&Piece<'_>| {
-            let innermost = piece.levels.first();
-            piece.locations.iter().any(|&location| self.index.is_guardian(location))
-                || innermost.is_some_and(|level| self.index.is_guardian_field(level.field))
-        };
-        let guardians: BTreeSet<At> = pieces.iter().filter(is_guardian).map(|piece| piece.at).collect();
+        let guardians = pieces
+            .iter()
+            .filter(|piece| self.guards_any(&piece.locations, piece.levels));
+        let guardians: BTreeSet<At> = guardians.map(|piece| piece.at).collect();
         violated.add_all(&guardians, &guardians, point);
+    }
+
+    /// Whether some bytes guard something.
+    fn guards_any(&self, locations: &[u32], levels: &[Level]) -> bool {
+        let innermost = levels.first();
+        locations.iter().any(|&location| self.index.is_guardian(location))
+            || innermost.is_some_and(|level| self.index.is_guardian_field(level.field))
+    }
+
+    /// Digest of the basic blocks that the operation executes which an event belongs to.
+    pub fn path(&self, event: u64) -> Option<u64> {
+        self.paths.get(&operation_at(&self.begins, event)?).copied()
     }
 }
 
@@ -259,10 +292,19 @@ impl Variant {
         } else {
             point.nothing()
         };
-        state.0[self.line] = self.option;
+        if let Some(line) = state.0.get_mut(self.line) {
+            *line = self.option;
+        }
         state
     }
 }
+
+/// Nothing more than is guaranteed.
+pub(crate) const NOTHING: Variant = Variant {
+    everything: false,
+    line: 0,
+    option: 0,
+};
 
 /// The minimal state of P.
 pub(crate) fn minimal(point: &CrashPoint, (line, p): At) -> Option<Variant> {

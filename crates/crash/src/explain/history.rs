@@ -12,7 +12,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crashproof_infer::Conditions;
 use crashproof_model::{LINE, WORD, pieces};
 use crashproof_report::OutputDifference;
 use crashproof_sandbox::Run;
@@ -228,6 +230,15 @@ impl Laboratory {
 
     pub fn trace(&self) -> &Path {
         &self.trace
+    }
+
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// What the program relies on, where that is known.
+    pub fn conditions(&self) -> Option<&Arc<Conditions>> {
+        self.options.conditions.as_ref()
     }
 
     pub fn tables(&self) -> &Tables {

@@ -13,6 +13,7 @@ mod history;
 mod known;
 mod left;
 mod places;
+mod relied;
 mod save;
 pub(crate) mod shrink;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crashproof_report::picture::TimelineKind;
-use crashproof_report::{Finding, Kind};
+use crashproof_report::{Finding, Kind, ViolatedCondition};
 use crashproof_sandbox::Run;
 use crashproof_trace::ReadError;
 use rustc_hash::FxHashMap;
@@ -41,6 +42,7 @@ pub(crate) use history::{Laboratory, Reach};
 use known::{Known, Range, Signature, Spots};
 use left::Left;
 use places::Places;
+use relied::Relied;
 pub(crate) use timeline::Scene;
 
 pub use save::{LoadError, SavedCrash, SavedFile, SavedMapping, load};
@@ -90,6 +92,8 @@ pub struct Investigator {
     words: Words,
     known: Vec<Known>,
     clusters: Clusters,
+    /// Made for the first finding, where conditions are known.
+    relied: Option<Relied>,
     /// The causes of states in which the program's prefix fails, so that those alike need no run.
     explained: FxHashMap<Signature, Vec<usize>>,
     /// States that failed in the campaign and not here.
@@ -122,6 +126,7 @@ impl Investigator {
             words,
             known: Vec::new(),
             clusters: Clusters::new(trace, options.conditions.as_deref())?,
+            relied: None,
             explained: FxHashMap::default(),
             unconfirmed: 0,
             left: Left::default(),
@@ -305,6 +310,7 @@ impl Investigator {
             words: &self.words,
         };
         let mut finding = words::finding(cause, run, &context, &mut self.places);
+        words::violates(&mut finding, self.violated(cause));
         if let Some(save) = &self.save {
             let directory = save.join(format!("{number}-{}", cause.kind));
             match save::save(&directory, cause, &finding, &mut self.lab, &self.words) {
@@ -317,6 +323,15 @@ impl Investigator {
             }
         }
         finding
+    }
+
+    fn violated(&mut self, cause: &Cause) -> Option<ViolatedCondition> {
+        if self.relied.is_none() {
+            let relied = Relied::new(&self.lab, self.lab.conditions()?);
+            let relied = relied.map_err(|error| self.undone.push(format!("a finding names no condition: {error}")));
+            self.relied = Some(relied.ok()?);
+        }
+        self.relied.as_mut()?.violated(cause, &self.lab)
     }
 
     /// One finding for the states that are left and that no known cause explains by its source lines; as it was found, because
@@ -359,9 +374,16 @@ impl Investigator {
             aside: Vec::new(),
         };
         let number = self.known.len() + 1;
-        let mut finding = self.finding(&cause, &failure.run, number);
+        // Of the failure's own run only the end was kept, which says nothing of the lines before.
+        let again = self.lab.run(&cause.state);
+        let mut finding = self.finding(&cause, again.as_ref().unwrap_or(&failure.run), number);
         let scene = self.scene(&cause);
         words::unreduced(&mut finding);
+        if again.is_err()
+            && let Some(crash) = &mut finding.crash
+        {
+            crash.output = None;
+        }
         finding.count = states;
         if let Some(crash) = &mut finding.crash {
             crash.states = states;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use crashproof_report::{
     Address, Crash, CrashStore, FileOperation, Finding, Frame, Kind, Order, OutputDifference, RecoveryOutcome,
+    ViolatedCondition,
 };
 use crashproof_sandbox::Run;
 use crashproof_stacks::{Symbolized, file_name};
@@ -78,6 +79,15 @@ pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places)
             ..Crash::default()
         }),
         order,
+    }
+}
+
+/// Says which condition it violates, if any.
+pub fn violates(finding: &mut Finding, condition: Option<ViolatedCondition>) {
+    let Some(condition) = condition else { return };
+    finding.notes.insert(0, format!("violates: {}", condition.text));
+    if let Some(crash) = &mut finding.crash {
+        crash.violates = Some(condition);
     }
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn run(
         unfinished: AtomicU64::new(0),
         journal,
         recovered: Mutex::default(),
-        warnings: Mutex::new([&surveyed.survey.warnings[..], strategy.warnings()].concat()),
+        warnings: Mutex::new(surveyed.survey.warnings.clone()),
     };
     let waiting = resume(&shared, entries);
     let (failures, queue) = mpsc::sync_channel(QUEUE);
@@ -131,6 +131,7 @@ pub(crate) fn run(
 
 fn outcome(shared: &Shared<'_>, points: u128, findings: Vec<Finding>) -> Outcome {
     let tested = shared.tested.load(Ordering::Relaxed);
+    let points_reached = lock(&shared.points).len() as u64;
     let mut recovered: Vec<_> = std::mem::take(&mut *lock(&shared.recovered))
         .into_values()
         .flatten()
@@ -149,13 +150,22 @@ fn outcome(shared: &Shared<'_>, points: u128, findings: Vec<Finding>) -> Outcome
             points_total: shared
                 .strategy
                 .points()
-                .unwrap_or(points.try_into().unwrap_or(u64::MAX)),
-            points_reached: lock(&shared.points).len() as u64,
+                .unwrap_or(points.try_into().unwrap_or(u64::MAX))
+                // A strategy may look at points whose states the one before had, too.
+                .max(points_reached),
+            points_reached,
             seconds: shared.start.elapsed().as_secs_f64(),
             cut_short: shared.cut_short.load(Ordering::Relaxed),
             behaviours: behaviours_of(shared),
         },
-        warnings: std::mem::take(&mut *lock(&shared.warnings)),
+        warnings: {
+            let mut warnings = std::mem::take(&mut *lock(&shared.warnings));
+            warnings.extend(shared.strategy.warnings());
+            if shared.cut_short.load(Ordering::Relaxed) && !shared.has_enough() {
+                warnings.extend(shared.strategy.left());
+            }
+            warnings
+        },
         recovered,
         ..Outcome::default()
     }

@@ -142,7 +142,7 @@ impl Shared<'_> {
         over
     }
 
-    fn has_enough(&self) -> bool {
+    pub fn has_enough(&self) -> bool {
         self.options.fail_fast && self.findings.load(Ordering::Relaxed) > 0
     }
 

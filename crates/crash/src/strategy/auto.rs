@@ -6,13 +6,16 @@
 //! The first two see different things: a condition needs a dependence that the run shows, a representative an object whose updates
 //! are alike. The third needs neither, and is what a program gets that was compiled without types or dependences.
 //!
-//! So that a short budget sees something of each, a strategy that has used up its share of the time waits until the others
-//! have had theirs, and goes on then.
+//! So that a short budget sees something of each, a strategy that has used up its share of the time leaves the pass that it is in and
+//! waits until the others have had theirs; then it makes that pass again (what was tested is not tested twice) and goes on. What a
+//! strategy looks at before its first state is looked at in its own share.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::{EARLY_PASSES, PassEnd, Step, Strategy, Work, early_parts, early_work};
+use crate::error::CrashError;
 use crate::state::{CrashPoint, PointHead};
 use crashproof_report as report;
 
@@ -22,35 +25,43 @@ pub(crate) struct Auto {
     share: Option<Duration>,
     /// Which strategy makes a pass, and which of its own passes that is.
     passes: RwLock<Passes>,
-    warnings: Vec<String>,
+    /// The pass that is being made has no more parts: its strategy has used up its share.
+    left: AtomicBool,
 }
 
 struct Passes {
     made: Vec<(usize, u32)>,
-    /// By strategy: its passes so far, and whether it has no more.
-    own: Vec<(u32, bool)>,
+    /// By strategy.
+    own: Vec<Own>,
     current: usize,
     since: Instant,
     /// Every strategy has had its share.
     shared: bool,
 }
 
+/// How far a strategy is.
+#[derive(Clone, Copy, Default)]
+struct Own {
+    passes: u32,
+    /// It left the last of them.
+    again: bool,
+    ended: bool,
+    /// How the last of them ended.
+    last: PassEnd,
+}
+
 impl Auto {
     pub fn new(strategies: Vec<Box<dyn Strategy>>, time: Option<Duration>) -> Auto {
-        let warnings = strategies
-            .iter()
-            .flat_map(|strategy| strategy.warnings().to_vec())
-            .collect();
         Auto {
             share: time.map(|time| time / strategies.len().max(1) as u32),
             passes: RwLock::new(Passes {
                 made: Vec::new(),
-                own: vec![(0, false); strategies.len()],
+                own: vec![Own::default(); strategies.len()],
                 current: 0,
                 since: Instant::now(),
-                shared: false,
+                shared: strategies.len() < 2,
             }),
-            warnings,
+            left: AtomicBool::new(false),
             strategies,
         }
     }
@@ -58,6 +69,11 @@ impl Auto {
     fn made(&self, pass: u32) -> (usize, u32) {
         let passes = self.passes.read().unwrap_or_else(PoisonError::into_inner);
         passes.made[pass as usize]
+    }
+
+    /// Whether the strategy has used up its share.
+    fn is_late(&self, passes: &Passes) -> bool {
+        !passes.shared && self.share.is_some_and(|share| passes.since.elapsed() >= share)
     }
 }
 
@@ -67,23 +83,32 @@ impl Strategy for Auto {
         if passes.made.len() > pass as usize {
             return true;
         }
-        let is_late = self.share.is_some_and(|share| passes.since.elapsed() >= share);
-        let mut stays = !is_late || passes.shared;
+        let left = self.left.swap(false, Ordering::Relaxed);
+        if let Some(&(before, _)) = passes.made.last() {
+            passes.own[before].again = left;
+            passes.own[before].last = last;
+        }
+        let mut stays = !left && !self.is_late(&passes);
         for _ in 0..=2 * self.strategies.len() {
             let current = passes.current;
-            let (own, ended) = passes.own[current];
-            if stays && !ended {
-                // What another strategy left unfinished is not this one's.
-                let last = match passes.made.last() {
-                    Some(&(before, _)) if before == current => last,
-                    _ => PassEnd::default(),
-                };
-                if self.strategies[current].has_pass(own, last) {
-                    passes.own[current].0 += 1;
-                    passes.made.push((current, own));
+            let own = passes.own[current];
+            if stays && own.again {
+                passes.own[current].again = false;
+                passes.made.push((current, own.passes - 1));
+                return true;
+            }
+            if stays && !own.ended {
+                if self.strategies[current].has_pass(own.passes, own.last) {
+                    // Looking at the trace may take long; half of the share is for testing.
+                    let half = self.share.and_then(|share| Instant::now().checked_sub(share / 2));
+                    passes.since = passes
+                        .since
+                        .max(half.filter(|_| own.passes == 0).unwrap_or(passes.since));
+                    passes.own[current].passes += 1;
+                    passes.made.push((current, own.passes));
                     return true;
                 }
-                passes.own[current].1 = true;
+                passes.own[current].ended = true;
             }
             passes.current = (current + 1) % self.strategies.len();
             passes.shared |= passes.current == 0;
@@ -99,8 +124,19 @@ impl Strategy for Auto {
         self.strategies[strategy].round(own) * self.strategies.len() as u32 + strategy as u32
     }
 
+    /// Workers need not agree on the parts of a pass that is made again.
     fn parts(&self, pass: u32, head: &PointHead) -> u64 {
-        let (strategy, own) = self.made(pass);
+        if self.left.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let (strategy, own) = {
+            let passes = self.passes.read().unwrap_or_else(PoisonError::into_inner);
+            if self.is_late(&passes) {
+                self.left.store(true, Ordering::Relaxed);
+                return 0;
+            }
+            passes.made[pass as usize]
+        };
         self.strategies[strategy].parts(own, head)
     }
 
@@ -109,16 +145,24 @@ impl Strategy for Auto {
         self.strategies[strategy].work(own, point, part)
     }
 
+    /// What is not planned ahead is not known.
     fn planned(&self) -> Option<u128> {
-        self.strategies.iter().map(|strategy| strategy.planned()).sum()
+        Some(u128::MAX)
     }
 
     fn behaviours(&self) -> Option<report::Behaviours> {
         self.strategies.iter().find_map(|strategy| strategy.behaviours())
     }
 
-    fn warnings(&self) -> &[String] {
-        &self.warnings
+    fn left(&self) -> Option<String> {
+        self.strategies.iter().find_map(|strategy| strategy.left())
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.strategies
+            .iter()
+            .flat_map(|strategy| strategy.warnings())
+            .collect()
     }
 
     fn failed(&self, head: &PointHead, part: u64) {
@@ -128,6 +172,81 @@ impl Strategy for Auto {
         };
         if let Some(strategy) = strategy {
             self.strategies[strategy].failed(head, part);
+        }
+    }
+}
+
+type Open = Box<dyn Fn() -> Result<Box<dyn Strategy>, CrashError> + Send + Sync>;
+
+/// A strategy that looks at the trace when its turn has come.
+pub(crate) struct Later {
+    open: Open,
+    opened: OnceLock<Option<Box<dyn Strategy>>>,
+    error: Mutex<Option<String>>,
+}
+
+impl Later {
+    pub fn new(open: Open) -> Later {
+        Later {
+            open,
+            opened: OnceLock::new(),
+            error: Mutex::default(),
+        }
+    }
+
+    /// `None`: it could not be opened.
+    fn strategy(&self) -> Option<&dyn Strategy> {
+        let opened = self.opened.get_or_init(|| {
+            let opened = (self.open)();
+            opened
+                .map_err(|error| {
+                    let warning = format!("a strategy was left out: {error}");
+                    *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);
+                })
+                .ok()
+        });
+        opened.as_deref()
+    }
+
+    /// Without opening it.
+    fn known(&self) -> Option<&dyn Strategy> {
+        self.opened.get()?.as_deref()
+    }
+}
+
+impl Strategy for Later {
+    fn has_pass(&self, pass: u32, last: PassEnd) -> bool {
+        self.strategy().is_some_and(|strategy| strategy.has_pass(pass, last))
+    }
+
+    fn round(&self, pass: u32) -> u32 {
+        self.strategy().map_or(pass, |strategy| strategy.round(pass))
+    }
+
+    fn parts(&self, pass: u32, head: &PointHead) -> u64 {
+        self.strategy().map_or(0, |strategy| strategy.parts(pass, head))
+    }
+
+    fn work<'p>(&self, pass: u32, point: &'p CrashPoint, part: u64) -> Work<'p> {
+        match self.strategy() {
+            Some(strategy) => strategy.work(pass, point, part),
+            None => Work::States(Box::new(std::iter::empty())),
+        }
+    }
+
+    fn behaviours(&self) -> Option<report::Behaviours> {
+        self.known()?.behaviours()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let own = self.known().map(|strategy| strategy.warnings());
+        own.into_iter().flatten().chain(error).collect()
+    }
+
+    fn failed(&self, head: &PointHead, part: u64) {
+        if let Some(strategy) = self.known() {
+            strategy.failed(head, part);
         }
     }
 }
@@ -160,6 +279,7 @@ impl Strategy for Early {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::PointKind;
 
     /// Has so many passes.
     struct Some(u32);
@@ -178,26 +298,51 @@ mod tests {
         }
     }
 
-    fn order(time: Option<Duration>, passes: &[u32]) -> Vec<(usize, u32)> {
+    /// Passes by strategy; each asks for the parts of a point if `points`.
+    fn order(time: Option<Duration>, passes: &[u32], points: bool) -> Vec<(usize, u32)> {
         let strategies = passes.iter().map(|&passes| Box::new(Some(passes)) as Box<dyn Strategy>);
         let auto = Auto::new(strategies.collect(), time);
-        let made = (0..)
-            .take_while(|&pass| auto.has_pass(pass, PassEnd::default()))
-            .count();
-        (0..made as u32).map(|pass| auto.made(pass)).collect()
+        let head = PointHead {
+            seq: 0,
+            within: 0,
+            number: 0,
+            after: None,
+            new_stack: false,
+            states: 0,
+            changed: 0,
+            since: 0,
+            boundary: false,
+            what: PointKind::Middle,
+        };
+        let made = (0..).take_while(|&pass| {
+            let made = auto.has_pass(pass, PassEnd::default());
+            if made && points {
+                auto.parts(pass, &head);
+            }
+            made
+        });
+        (0..made.count() as u32).map(|pass| auto.made(pass)).collect()
     }
 
     #[test]
     fn one_strategy_after_the_other() {
-        assert_eq!(order(None, &[2, 0, 3]), [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]);
-        assert_eq!(order(None, &[0, 0]), []);
+        assert_eq!(order(None, &[2, 0, 3], true), [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]);
+        assert_eq!(order(None, &[0, 0], true), []);
     }
 
     #[test]
     fn each_has_its_share_and_goes_on_after_the_others() {
         assert_eq!(
-            order(std::option::Option::Some(Duration::ZERO), &[3, 2]),
+            order(std::option::Option::Some(Duration::ZERO), &[3, 2], false),
             [(1, 0), (0, 0), (0, 1), (0, 2), (1, 1)]
+        );
+    }
+
+    #[test]
+    fn a_pass_that_was_left_is_made_again() {
+        assert_eq!(
+            order(std::option::Option::Some(Duration::ZERO), &[2, 1], true),
+            [(1, 0), (0, 0), (0, 1), (1, 0)]
         );
     }
 }

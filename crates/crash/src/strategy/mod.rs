@@ -20,7 +20,7 @@ mod representative;
 use std::ops::Range;
 use std::path::Path;
 
-use auto::{Auto, Early};
+use auto::{Auto, Early, Later};
 pub(crate) use conditions::Violating;
 pub(crate) use dpor::Dpor;
 pub(crate) use exhaustive::Exhaustive;
@@ -100,9 +100,14 @@ pub(crate) trait Strategy: Send + Sync {
         None
     }
 
-    /// What the user should know.
-    fn warnings(&self) -> &[String] {
-        &[]
+    /// What it would have tested with more time, in words.
+    fn left(&self) -> Option<String> {
+        None
+    }
+
+    /// What the user should know, at the end.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// A state of this part of the pass failed.
@@ -130,7 +135,9 @@ pub(crate) fn strategy(
             if options.conditions.is_some() {
                 strategies.push(Box::new(Violating::open(trace, &surveyed.contents, options)?));
             }
-            strategies.push(Box::new(Representative::open(trace, &surveyed.contents, options)?));
+            let (trace, contents, own) = (trace.to_owned(), surveyed.contents.clone(), options.clone());
+            let open = move || Ok(Box::new(Representative::open(&trace, &contents, &own)?) as Box<dyn Strategy>);
+            strategies.push(Box::new(Later::new(Box::new(open))));
             strategies.push(Box::new(Early));
             Box::new(Auto::new(strategies, options.time))
         }

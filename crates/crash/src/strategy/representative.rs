@@ -317,8 +317,8 @@ impl Strategy for Representative {
         })
     }
 
-    fn warnings(&self) -> &[String] {
-        &self.behaviours.warnings
+    fn warnings(&self) -> Vec<String> {
+        self.behaviours.warnings.clone()
     }
 
     fn failed(&self, head: &PointHead, part: u64) {

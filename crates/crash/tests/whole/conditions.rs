@@ -32,6 +32,8 @@ impl Piece {
 struct Naive<'a> {
     conditions: &'a Conditions,
     initial: Vec<u8>,
+    /// Of the whole run, and how many of them were executed.
+    all: Vec<Piece>,
     pieces: Vec<Piece>,
     images: BTreeSet<Vec<u8>>,
 }
@@ -83,6 +85,23 @@ impl Naive<'_> {
             || guards(p) && guards(u)
     }
 
+    /// The same of any two stores of the run, by all that they write.
+    fn is_condition_of_all(&self, p: usize, u: usize) -> bool {
+        let of = |piece: usize, id: LocationId| {
+            let location = self.conditions.location(id);
+            let mut bytes = location.offset..location.offset + location.len as u64;
+            bytes.any(|byte| self.all[piece].has(byte))
+        };
+        let guards = |piece: usize| {
+            self.conditions
+                .guardians
+                .iter()
+                .any(|guardian| of(piece, guardian.location))
+        };
+        let mut orders = self.conditions.orders.iter();
+        orders.any(|order| of(p, order.after) && of(u, order.before)) || guards(p) && guards(u)
+    }
+
     /// `first` persists whenever `second` does.
     fn is_before(&self, first: usize, second: usize) -> bool {
         let (a, b) = (&self.pieces[first], &self.pieces[second]);
@@ -103,6 +122,27 @@ impl Naive<'_> {
                 }
             }
         }
+        // What is persistent must not be so without what is pending or still to come; all of it is one operation.
+        let is_pending = |&piece: &usize| {
+            let range = &self.pieces[piece];
+            let mut bytes = range.at..range.at + range.data.len() as u64;
+            !range.persistent && bytes.any(|byte| self.is_visible(piece, byte))
+        };
+        let pending: Vec<usize> = (0..self.pieces.len()).filter(is_pending).collect();
+        let mut nothing = false;
+        for p in (0..self.pieces.len().min(self.all.len())).filter(|p| !pending.contains(p)) {
+            for u in pending.iter().copied().chain(self.pieces.len()..self.all.len()) {
+                if self.is_condition_of_all(p, u) {
+                    nothing = true;
+                    if u < self.pieces.len() {
+                        images.push((self.image(|piece| piece != u && !self.is_before(u, piece)), &newest));
+                    }
+                }
+            }
+        }
+        if nothing {
+            self.images.insert(base.clone());
+        }
         self.images.extend(
             images
                 .into_iter()
@@ -113,13 +153,22 @@ impl Naive<'_> {
 }
 
 fn naive(trace: &Path, conditions: &Conditions) -> BTreeSet<Vec<u8>> {
-    let mut reader = TraceReader::open(trace).unwrap();
     let mut naive = Naive {
         conditions,
         initial: vec![0; SIZE as usize],
+        all: Vec::new(),
         pieces: Vec::new(),
         images: BTreeSet::new(),
     };
+    replay(trace, &mut naive);
+    naive.all = std::mem::take(&mut naive.pieces);
+    naive.images.clear();
+    replay(trace, &mut naive);
+    naive.images
+}
+
+fn replay(trace: &Path, naive: &mut Naive<'_>) {
+    let mut reader = TraceReader::open(trace).unwrap();
     while let Some(item) = reader.next().unwrap() {
         let Item::Event(event) = item else { continue };
         let thread = event.thread.0;
@@ -156,7 +205,6 @@ fn naive(trace: &Path, conditions: &Conditions) -> BTreeSet<Vec<u8>> {
         }
     }
     naive.point();
-    naive.images
 }
 
 fn location() -> impl Strategy<Value = Location> {

@@ -142,7 +142,11 @@ fn describe(progress: &Progress, rate: f64) -> String {
     if progress.pruned > 0 {
         text += &format!(", {} alike", progress.pruned);
     }
-    text += &format!(", {rate:.0} per second, {} left", magnitude(left));
+    text += &format!(", {rate:.0} per second");
+    // Else nobody knows how many there are.
+    if progress.total < u128::MAX {
+        text += &format!(", {} left", magnitude(left));
+    }
     text += match progress.findings {
         0 => ", no bugs so far".to_owned(),
         1 => ", 1 bug so far".to_owned(),
