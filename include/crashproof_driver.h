@@ -49,6 +49,11 @@
  * The probe of a structure without keys prints the structure instead, a line (with "\n") an element. Nothing else may print on
  * standard output, not even that something is recovered.
  *
+ *     CRASHPROOF_DRIVER_WITH_LEAK(driver, leak)
+ *
+ * instead of CRASHPROOF_DRIVER(driver) names a function that allocates something in the pool and forgets it: crashproof sees whether
+ * that changes what is printed.
+ *
  * SPDX-License-Identifier: 0BSD
  */
 #ifndef CRASHPROOF_DRIVER_H
@@ -79,13 +84,14 @@ struct crashproof_driver {
     void (*probe)(void);
     /* The last one has the name NULL. */
     const struct crashproof_operation *operations;
-    /* Allocates something in the pool and forgets it; may be NULL, or left out. crashproof sees whether that changes what is printed. */
-    void (*leak)(void);
 };
 
-#define CRASHPROOF_DRIVER(driver)                                                                                      \
+#define CRASHPROOF_DRIVER(driver) CRASHPROOF_DRIVER_WITH_LEAK(driver, NULL)
+
+#define CRASHPROOF_DRIVER_WITH_LEAK(driver, leak)                                                                      \
+    CRASHPROOF_PREPARE_(driver)                                                                                        \
     int main(int argc, char **argv) {                                                                                  \
-        return crashproof_drive(&(driver), argc, argv);                                                                \
+        return crashproof_drive(&(driver), leak, argc, argv);                                                          \
     }
 
 /* The rest is how it is done. Names that end with an underscore are not for use. */
@@ -98,13 +104,23 @@ struct crashproof_line_ {
 };
 
 static struct {
-    const char *file;
+    const char *file; /* NULL: not read yet */
     struct crashproof_line_ *lines;
     size_t count;
     size_t current; /* being read or done */
-    char *text;     /* of the line of output, or of the probe */
+    char **keys;    /* the first words of the lines, each once, sorted; NULL: not yet */
+    size_t key_count;
+    char *text; /* of the line of output, or of the probe */
     size_t used, room;
+    char why[256]; /* a line is refused */
 } crashproof_state_;
+
+/* What the command line says. */
+struct crashproof_arguments_ {
+    const char *pool, *file;
+    unsigned long from, to, skip;
+    int probe;
+};
 
 #if defined(__GNUC__)
 __attribute__((noreturn, unused))
@@ -169,6 +185,16 @@ crashproof_print(const char *format, ...) {
     }
 }
 
+/* As crashproof_print, but as it is. */
+static void crashproof_add_(const char *text, size_t length) {
+    if (crashproof_state_.room - crashproof_state_.used < length) {
+        crashproof_state_.room = 2 * crashproof_state_.room + length;
+        crashproof_state_.text = (char *)crashproof_grown_(crashproof_state_.text, crashproof_state_.room);
+    }
+    memcpy(crashproof_state_.text + crashproof_state_.used, text, length);
+    crashproof_state_.used += length;
+}
+
 /* One write, unless the kernel takes less. */
 static void crashproof_write_(void) {
     for (size_t done = 0; done < crashproof_state_.used;) {
@@ -183,11 +209,11 @@ static void crashproof_write_(void) {
 /* Exactly one line for an operation, whatever it printed. */
 static void crashproof_write_line_(void) {
     if (crashproof_state_.used == 0)
-        crashproof_print("ok");
+        crashproof_add_("ok", 2);
     for (size_t i = 0; i < crashproof_state_.used; i++)
         if (crashproof_state_.text[i] == '\n')
             crashproof_state_.text[i] = ' ';
-    crashproof_print("\n");
+    crashproof_add_("\n", 1);
     crashproof_write_();
 }
 
@@ -198,11 +224,7 @@ static int crashproof_compare_(const void *a, const void *b) {
     return length != other_length ? (length < other_length ? -1 : 1) : strcmp(one, other);
 }
 
-#if defined(__GNUC__)
-__attribute__((unused))
-#endif
-static void
-crashproof_probe_keys(void (*function)(char **words)) {
+static void crashproof_find_keys_(void) {
     size_t room = 16, count = 0;
     while (room < 2 * crashproof_state_.count)
         room *= 2;
@@ -223,34 +245,48 @@ crashproof_probe_keys(void (*function)(char **words)) {
         if (keys[i])
             keys[count++] = keys[i];
     qsort(keys, count, sizeof *keys, crashproof_compare_);
-    for (size_t i = 0; i < count; i++) {
-        char *words[CRASHPROOF_MAX_WORDS_] = {keys[i]};
-        crashproof_print("%s: ", keys[i]);
-        function(words);
-        crashproof_print("\n");
-    }
-    free(keys);
+    crashproof_state_.keys = keys;
+    crashproof_state_.key_count = count;
 }
 
-/* What a line of the file says. The blanks between words become zeros. */
-static void crashproof_read_line_(const struct crashproof_driver *driver, char *line) {
+#if defined(__GNUC__)
+__attribute__((unused))
+#endif
+static void
+crashproof_probe_keys(void (*function)(char **words)) {
+    if (!crashproof_state_.keys)
+        crashproof_find_keys_();
+    for (size_t i = 0; i < crashproof_state_.key_count; i++) {
+        char *words[CRASHPROOF_MAX_WORDS_] = {crashproof_state_.keys[i]};
+        crashproof_add_(words[0], strlen(words[0]));
+        crashproof_add_(": ", 2);
+        function(words);
+        crashproof_add_("\n", 1);
+    }
+}
+
+/* What a line of the file says. The blanks between words become zeros. 0: it is refused. */
+static int crashproof_read_line_(const struct crashproof_driver *driver, char *line) {
     const char *blanks = " \t\r";
-    char why[256];
+    char *why = crashproof_state_.why;
+    const size_t room = sizeof crashproof_state_.why;
     char *name = line + strspn(line, blanks), *end = name + strcspn(name, blanks);
-    if (name == end)
-        crashproof_refuse("an empty line; each line is an operation");
+    if (name == end) {
+        snprintf(why, room, "an empty line; each line is an operation");
+        return 0;
+    }
     char *rest = end + (*end != 0);
     *end = 0;
     const struct crashproof_operation *operation = driver->operations;
     while (operation->name && strcmp(operation->name, name) != 0)
         operation++;
     if (!operation->name) {
-        snprintf(why, sizeof why, "'%.60s' is no operation; there are", name);
+        snprintf(why, room, "'%.60s' is no operation; there are", name);
         for (operation = driver->operations; operation->name; operation++) {
-            strncat(why, " ", sizeof why - strlen(why) - 1);
-            strncat(why, operation->name, sizeof why - strlen(why) - 1);
+            strncat(why, " ", room - strlen(why) - 1);
+            strncat(why, operation->name, room - strlen(why) - 1);
         }
-        crashproof_refuse(why);
+        return 0;
     }
     /* The words are moved together, so that each begins where the one before ends. */
     char *to = rest;
@@ -264,32 +300,49 @@ static void crashproof_read_line_(const struct crashproof_driver *driver, char *
         at += length + !last;
     }
     if (count != operation->words) {
-        snprintf(why, sizeof why, "'%.60s' with %d words after it instead of %d", name, count, operation->words);
-        crashproof_refuse(why);
+        snprintf(why, room, "'%.60s' with %d words after it instead of %d", name, count, operation->words);
+        return 0;
     }
     crashproof_state_.lines[crashproof_state_.current].operation = operation;
     crashproof_state_.lines[crashproof_state_.current].words = rest;
+    return 1;
 }
 
-static void crashproof_read_(const struct crashproof_driver *driver, const char *path) {
+/* All of a file, and room for one character more; NULL: errno says why. */
+static char *crashproof_content_(const char *path, size_t *length) {
     FILE *file = fopen(path, "r");
     if (!file)
-        crashproof_fail_(path);
-    size_t length = 0, room = 1 << 16, lines = 0;
+        return NULL;
+    size_t room = 1 << 16;
     char *text = NULL;
+    *length = 0;
     do {
         room *= 2;
         text = (char *)crashproof_grown_(text, room);
-        length += fread(text + length, 1, room - length - 1, file);
-    } while (length == room - 1);
-    if (ferror(file))
-        crashproof_fail_(path);
+        *length += fread(text + *length, 1, room - *length - 1, file);
+    } while (*length == room - 1);
+    int failed = ferror(file), error = errno;
     fclose(file);
+    errno = error;
+    if (!failed)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* 0: errno says why, or a line is refused. */
+static int crashproof_read_(const struct crashproof_driver *driver, const char *path) {
+    size_t length, lines = 0;
+    crashproof_state_.why[0] = 0;
+    crashproof_state_.file = NULL;
+    crashproof_state_.keys = NULL;
+    char *text = crashproof_content_(path, &length);
+    if (!text)
+        return 0;
     if (length > 0 && text[length - 1] != '\n')
         text[length++] = '\n';
     for (size_t i = 0; i < length; i++)
         lines += text[i] == '\n';
-    crashproof_state_.file = path;
     crashproof_state_.count = lines;
     crashproof_state_.lines =
         (struct crashproof_line_ *)crashproof_grown_(NULL, (lines + 1) * sizeof *crashproof_state_.lines);
@@ -297,11 +350,16 @@ static void crashproof_read_(const struct crashproof_driver *driver, const char 
     for (crashproof_state_.current = 0; crashproof_state_.current < lines; crashproof_state_.current++) {
         char *end = (char *)memchr(line, '\n', length - (size_t)(line - text));
         *end = 0;
-        if (strlen(line) != (size_t)(end - line))
-            crashproof_refuse("a zero byte");
-        crashproof_read_line_(driver, line);
+        if (strlen(line) != (size_t)(end - line)) {
+            snprintf(crashproof_state_.why, sizeof crashproof_state_.why, "a zero byte");
+            return 0;
+        }
+        if (!crashproof_read_line_(driver, line))
+            return 0;
         line = end + 1;
     }
+    crashproof_state_.file = path;
+    return 1;
 }
 
 static void crashproof_do_(size_t number) {
@@ -317,47 +375,88 @@ static void crashproof_do_(size_t number) {
     CRASHPROOF_REQUEST_(2, line->operation->name, strlen(line->operation->name), 0, 0);
 }
 
+/* 0: that is no command line of a driver. */
+static int crashproof_parse_(int argc, char **argv, struct crashproof_arguments_ *given) {
+    memset(given, 0, sizeof *given);
+    given->to = given->skip = (unsigned long)-1;
+    for (int i = 1; i < argc; i++) {
+        unsigned long *number = NULL;
+        char *end = NULL;
+        if (strcmp(argv[i], "--probe") == 0) {
+            given->probe = 1;
+            continue;
+        }
+        if (strncmp(argv[i], "--", 2) != 0) {
+            if (given->pool)
+                return 0;
+            given->pool = argv[i];
+            continue;
+        }
+        if (strcmp(argv[i], "--from") == 0)
+            number = &given->from;
+        else if (strcmp(argv[i], "--to") == 0)
+            number = &given->to;
+        else if (strcmp(argv[i], "--skip") == 0)
+            number = &given->skip;
+        else if (strcmp(argv[i], "--ops") != 0)
+            return 0;
+        if (++i == argc)
+            return 0;
+        if (!number) {
+            given->file = argv[i];
+            continue;
+        }
+        *number = strtoul(argv[i], &end, 10);
+        if (end == argv[i] || *end != 0 || argv[i][0] == '-')
+            return 0;
+    }
+    return given->pool && given->file;
+}
+
+/*
+ * `crashproof crash` runs the driver once for each crash state, thousands of times, as copies of a process that waits before main. Before the
+ * first copy it calls this function there, which it finds by the two numbers before its address, so that the operations
+ * are read once and not in every copy. Whatever is wrong with them, a copy reads them itself and says so.
+ */
+#if defined(__GNUC__)
+__attribute__((unused))
+#endif
+static void
+crashproof_prepare_(const struct crashproof_driver *driver, int argc, char **argv) {
+    struct crashproof_arguments_ given;
+    if (!crashproof_parse_(argc, argv, &given))
+        return;
+    for (const struct crashproof_operation *operation = driver->operations; operation->name; operation++)
+        if (operation->words > CRASHPROOF_MAX_WORDS_)
+            return;
+    if (crashproof_read_(driver, given.file))
+        crashproof_find_keys_();
+}
+
+#if defined(__GNUC__)
+struct crashproof_marker_ {
+    unsigned long long magic[2]; /* "crashproof:ready" */
+    void (*prepare)(int argc, char **argv);
+} __attribute__((aligned(16)));
+#define CRASHPROOF_PREPARE_(driver)                                                                                    \
+    static void crashproof_prepare_driver_(int argc, char **argv) {                                                    \
+        crashproof_prepare_(&(driver), argc, argv);                                                                    \
+    }                                                                                                                  \
+    __attribute__((used)) static struct crashproof_marker_ crashproof_marker_ = {                                      \
+        {0x6f72706873617263ULL, 0x79646165723a666fULL}, crashproof_prepare_driver_};
+#else
+#define CRASHPROOF_PREPARE_(driver)
+#endif
+
 static int crashproof_usage_(const char *program) {
     fprintf(stderr, "usage: %s POOL --ops FILE [--from N] [--to M] [--skip K] [--probe]\n", program);
     return 2;
 }
 
-static int crashproof_drive(const struct crashproof_driver *driver, int argc, char **argv) {
-    const char *pool = NULL, *file = NULL;
-    unsigned long from = 0, to = (unsigned long)-1, skip = (unsigned long)-1;
-    int probe = 0;
-    for (int i = 1; i < argc; i++) {
-        unsigned long *number = NULL;
-        char *end = NULL;
-        if (strcmp(argv[i], "--probe") == 0) {
-            probe = 1;
-            continue;
-        }
-        if (strncmp(argv[i], "--", 2) != 0) {
-            if (pool)
-                return crashproof_usage_(argv[0]);
-            pool = argv[i];
-            continue;
-        }
-        if (strcmp(argv[i], "--from") == 0)
-            number = &from;
-        else if (strcmp(argv[i], "--to") == 0)
-            number = &to;
-        else if (strcmp(argv[i], "--skip") == 0)
-            number = &skip;
-        else if (strcmp(argv[i], "--ops") != 0)
-            return crashproof_usage_(argv[0]);
-        if (++i == argc)
-            return crashproof_usage_(argv[0]);
-        if (!number) {
-            file = argv[i];
-            continue;
-        }
-        *number = strtoul(argv[i], &end, 10);
-        if (end == argv[i] || *end != 0 || argv[i][0] == '-')
-            return crashproof_usage_(argv[0]);
-    }
-    if (!pool || !file)
+static int
+crashproof_drive(const struct crashproof_driver *driver, void (*leak)(void), int argc, char **argv) {
+    struct crashproof_arguments_ given;
+    if (!crashproof_parse_(argc, argv, &given))
         return crashproof_usage_(argv[0]);
     for (const struct crashproof_operation *operation = driver->operations; operation->name; operation++)
         if (operation->words > CRASHPROOF_MAX_WORDS_) {
@@ -366,18 +465,24 @@ static int crashproof_drive(const struct crashproof_driver *driver, int argc, ch
         }
     crashproof_state_.room = 1 << 12;
     crashproof_state_.text = (char *)crashproof_grown_(NULL, crashproof_state_.room);
-    crashproof_read_(driver, file);
+    int prepared = crashproof_state_.file && strcmp(crashproof_state_.file, given.file) == 0;
+    if (!prepared && !crashproof_read_(driver, given.file)) {
+        if (!crashproof_state_.why[0])
+            crashproof_fail_(given.file);
+        crashproof_state_.file = given.file;
+        crashproof_refuse(crashproof_state_.why);
+    }
 
-    int create = access(pool, F_OK) != 0;
-    driver->open(pool, create);
+    int create = access(given.pool, F_OK) != 0;
+    driver->open(given.pool, create);
     if (!create && driver->recover)
         driver->recover();
-    if (driver->leak && getenv("CRASHPROOF_LEAK"))
-        driver->leak();
-    for (size_t number = from; number < to && number < crashproof_state_.count; number++)
-        if (number != skip)
+    if (leak && getenv("CRASHPROOF_LEAK"))
+        leak();
+    for (size_t number = given.from; number < given.to && number < crashproof_state_.count; number++)
+        if (number != given.skip)
             crashproof_do_(number);
-    if (probe) {
+    if (given.probe) {
         crashproof_print("probe\n");
         driver->probe();
         crashproof_write_();

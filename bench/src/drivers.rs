@@ -13,7 +13,7 @@ use crate::results::{self, Crashed, Grown};
 use crate::structure::Structure;
 use crate::tested::{self, Tested, read_json, run};
 
-const OPERATIONS: u32 = 2000;
+pub const OPERATIONS: u32 = 2000;
 const GROWTH: [u32; 5] = [500, 1000, 2000, 5000, 10_000];
 /// What a strategy may take for a bug, if the command line does not say; and for a structure as it grows.
 const BUDGET: &str = "1m";
@@ -95,7 +95,7 @@ pub fn growth(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, onl
     }
 }
 
-fn drivers(only: &str) -> Vec<Structure> {
+pub fn drivers(only: &str) -> Vec<Structure> {
     let mut drivers = listing::drivers().expect("the corpus lies beside the bench");
     drivers.retain(|driver| driver.name.contains(only));
     drivers
@@ -121,7 +121,7 @@ fn inferred(tool: &Path, folder: &Path, structure: &Structure, operations: u32, 
     }
 }
 
-fn generate(tool: &Path, folder: &Path, structure: &Structure, count: u32) {
+pub fn generate(tool: &Path, folder: &Path, structure: &Structure, count: u32) {
     let templates: &[&str] = match structure.name.as_str() {
         "array.c" => &["set {0..63} {value}=5", "resize {16..64}=1", "get {0..63}=2", "print=1"],
         "queue.c" => &["put=8", "take=7", "print=1"],
@@ -140,7 +140,7 @@ fn generate(tool: &Path, folder: &Path, structure: &Structure, count: u32) {
     run(tool, folder, &words);
 }
 
-fn build(tool: &Path, folder: &Path, structure: &Structure, bug: Option<&str>) {
+pub fn build(tool: &Path, folder: &Path, structure: &Structure, bug: Option<&str>) {
     let needs_pmemobj = listing::needs_pmemobj(structure).expect("a readable source");
     let libraries = if needs_pmemobj { &["-lpmemobj"][..] } else { &[] };
     tested::build(tool, folder, structure, bug, &["--deps", "-DDRIVER"], libraries);

@@ -2,7 +2,7 @@
 //! recording against native (and against pmemcheck, if `PMEMCHECK` names a valgrind that has it), checking in events per
 //! second, the memory of checking a long trace, crash testing in states per second, and the strategies of crash testing side by
 //! side. Run it with `make bench`; with the argument `crash`, `cc` or
-//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` or `drivers [TIME [STRUCTURE [STRATEGY,…]]]` or `growth [TIME [STRUCTURE]]` it does this part only (`table` prints
+//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` or `drivers [TIME [STRUCTURE [STRATEGY,…]]]` or `growth [TIME [STRUCTURE]]` or `oracle [STRUCTURE]` it does this part only (`table` prints
 //! what those two have left), with `parts` it measures single parts of the runtime, with
 //! `plan BINARY` the planning of a repair, with `litmus [SECONDS]` the repair of PMBugAssist's table 3 and, for so long a row, its own encoding.
 
@@ -13,6 +13,7 @@ mod drivers;
 mod listing;
 mod litmus;
 mod measure;
+mod oracle;
 mod parts;
 mod plan;
 mod plot;
@@ -55,6 +56,7 @@ fn main() {
     match argument(0) {
         Some("cc") => return cc::measure(&root, &tool, folder.path()),
         Some("crash") => return crash::measure(&root, &tool, folder.path()),
+        Some("oracle") => return oracle::measure(&root, &tool, folder.path(), argument(1).unwrap_or("")),
         Some("plan") => {
             let binary = argument(1).expect("plan BINARY [FINDINGS]: a program built by crashproof cc");
             return plan::measure(Path::new(binary), argument(2));

@@ -74,6 +74,11 @@ static const struct crashproof_operation driver_operations[] = {
     {NULL, 0, NULL},
 };
 static const struct crashproof_driver driver = {driver_open, NULL, driver_probe, driver_operations};
+// A structure that can allocate for nothing says so.
+#ifdef KV_LEAK
+CRASHPROOF_DRIVER_WITH_LEAK(driver, KV_LEAK)
+#else
 CRASHPROOF_DRIVER(driver)
+#endif
 
 #endif

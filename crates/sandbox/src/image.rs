@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,8 @@ pub struct Image {
     /// A bit per page: it may hold other than zeroes in `expected`.
     used: Vec<u64>,
     mapped: Option<Mapped>,
+    /// So many pages were put back.
+    restored: u64,
 }
 
 /// The file in the sandbox.
@@ -40,6 +43,7 @@ impl Image {
             expected: Memory::none(),
             used: Vec::new(),
             mapped: None,
+            restored: 0,
         };
         image.resize(size)?;
         Ok(image)
@@ -169,6 +173,7 @@ impl Image {
         let changed = now != right;
         if changed {
             now.copy_from_slice(right);
+            self.restored += 1;
         }
         changed
     }
@@ -208,23 +213,44 @@ impl Image {
     }
 
     fn restore_pages(&mut self) -> Result<bool, SandboxError> {
-        let Some(mapped) = &self.mapped else { return Ok(false) };
+        let before = self.restored;
+        for range in self.held()? {
+            for page in range {
+                self.restore_page((page * PAGE) as u64);
+            }
+        }
+        Ok(self.restored > before)
+    }
+
+    /// How many pages there are to be compared.
+    pub fn held_pages(&self) -> Result<u64, SandboxError> {
+        Ok(self.held()?.iter().map(|range| range.len() as u64).sum())
+    }
+
+    /// So many pages were put back until now.
+    pub fn restored(&self) -> u64 {
+        self.restored
+    }
+
+    /// The ranges of pages that may hold other than zeroes in the file, or should: in order, none twice.
+    fn held(&self) -> Result<Vec<Range<usize>>, SandboxError> {
+        let Some(mapped) = &self.mapped else {
+            return Ok(Vec::new());
+        };
         let extents = mapped.data(self.size);
         let extents = extents.map_err(|source| self.failed("look at", source))?;
-        let mut changed = false;
+        let mut held = Vec::new();
         let mut page = 0;
         let end = self.expected.len / PAGE;
         for (first, last) in extents.into_iter().chain([(end, end)]) {
             while let Some(used) = self.next_used(page, first) {
-                changed |= self.restore_page((used * PAGE) as u64);
+                held.push(used..used + 1);
                 page = used + 1;
             }
-            for page in first.max(page)..last {
-                changed |= self.restore_page((page * PAGE) as u64);
-            }
+            held.push(first.max(page)..last);
             page = page.max(last);
         }
-        Ok(changed)
+        Ok(held)
     }
 
     fn is_used(&self, page: usize) -> bool {

@@ -5,7 +5,7 @@
 //! recovery does reaches the user's files, and a supervisor, process 1 of the sandbox, whose end takes everything with it.
 //! The PM files lie in the overlay under their own paths; the worker has them mapped too, writes the next crash state into
 //! them, and restores what the recovery changed: pages that the runtime saw written, and, if anything else was touched,
-//! the whole file.
+//! the whole file (`tracking`: which of the two is the faster way).
 //!
 //! In the crashproof process: `worker` over `image` (the bytes), `session` (the supervisor process) and `recovery` (the memory shared
 //! with the runtime). In the supervisor process: `supervisor`. Between them: `protocol`.
@@ -20,6 +20,7 @@ mod recovery;
 mod run;
 mod session;
 mod supervisor;
+mod tracking;
 mod unopened;
 mod worker;
 

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crashproof_wire::recovery::{
-    File as WireFile, MAGIC, MAX_ARGUMENTS, MAX_FILES, MAX_FINE, MAX_LOG, MAX_MAPPINGS, TRACK_READS, TRACK_WRITES,
-    UNWATCHED_CONCURRENT, VERSION, page_unit, parse_unit,
+    File as WireFile, MAGIC, MAX_ARGUMENTS, MAX_FILES, MAX_FINE, MAX_LOG, MAX_MAPPINGS, TRACK_NOTHING, TRACK_READS,
+    TRACK_WRITES, UNWATCHED_CONCURRENT, VERSION, page_unit, parse_unit,
 };
 
 use crate::error::SandboxError;
@@ -25,6 +25,7 @@ use crate::protocol::{CommandLine, Config, Control, Parked, Ran, Reply, Request,
 use crate::recovery::Shared;
 use crate::run::{Ended, How, Run};
 use crate::session::Session;
+use crate::tracking::Tracking;
 use crate::unopened::Unopened;
 
 /// So often everything is compared, although the runtime watches.
@@ -57,10 +58,13 @@ pub struct Worker {
     allowed: u64,
     /// Compare everything after each run.
     safe: bool,
+    tracking: Tracking,
     compared: Instant,
     compare_every: Duration,
     runs_since: u64,
     doubtful: u64,
+    /// Pages put back until the last run.
+    restored: u64,
 }
 
 /// What a sandbox has that a new one has anew.
@@ -199,10 +203,12 @@ impl Worker {
             arguments: Vec::new(),
             allowed,
             safe: options.compare,
+            tracking: Tracking::new(),
             compared: Instant::now(),
             compare_every: COMPARE_EVERY,
             runs_since: 0,
             doubtful: 0,
+            restored: 0,
         };
         worker.furnish()?;
         let direct = |command: &Command| matches!(command, Command::Direct(_));
@@ -353,13 +359,44 @@ impl Worker {
         if watched && unwatched == 0 && self.options.track == Track::Reads {
             run.touched = self.touched();
         }
-        let logged = watched && unwatched & !UNWATCHED_CONCURRENT == 0;
+        let logged = watched && unwatched & !UNWATCHED_CONCURRENT == 0 && !self.compares();
         run.wrote = self.put_back(&ran, logged)?;
+        self.adapt(logged)?;
         self.runs_since += 1;
         if logged && !self.safe && self.compared.elapsed() >= self.compare_every {
             self.compare()?;
         }
         Ok((run, ran.void))
+    }
+
+    /// Whether what a run writes is not noted but found by comparing.
+    fn compares(&self) -> bool {
+        self.options.track == Track::Writes && !self.safe && self.tracking.compares()
+    }
+
+    /// For the runtime.
+    fn track(&self) -> u32 {
+        match self.options.track {
+            Track::Reads => TRACK_READS,
+            Track::Writes if self.compares() => TRACK_NOTHING,
+            Track::Writes => TRACK_WRITES,
+        }
+    }
+
+    /// After a run: the better way to find what the next ones write.
+    fn adapt(&mut self, logged: bool) -> Result<(), SandboxError> {
+        let restored: u64 = self.images.iter().map(Image::restored).sum();
+        let changed = restored - std::mem::replace(&mut self.restored, restored);
+        let written = match logged {
+            true => u64::from(self.sandbox.shared.get().written_count.load(Ordering::Relaxed)),
+            false => changed,
+        };
+        let mut held = Ok(0);
+        self.tracking.ran(written, || {
+            held = self.images.iter().map(Image::held_pages).sum();
+            *held.as_ref().unwrap_or(&u64::MAX)
+        });
+        held.map(drop)
     }
 
     /// Compares the whole image with what it should be. If a run changed it and the runtime did not see that, the runs since the
@@ -407,7 +444,9 @@ impl Worker {
 
     /// Empties the logs, and says what the program had output.
     fn prepare(&mut self, output: &[u8]) -> Result<(), SandboxError> {
-        let shared = self.sandbox.shared.get();
+        let track = self.track();
+        let shared = self.sandbox.shared.get_mut();
+        shared.track = track;
         shared.started.store(0, Ordering::Relaxed);
         shared.unwatched.store(0, Ordering::Relaxed);
         shared.written_count.store(0, Ordering::Relaxed);
@@ -536,13 +575,11 @@ impl Worker {
         // Without the rest, pages are not told apart further, and mappings not put at their old addresses.
         fine.truncate(MAX_FINE);
         let mappings = &options.mappings[..options.mappings.len().min(MAX_MAPPINGS)];
+        let track = self.track();
         let shared = self.sandbox.shared.get_mut();
         shared.magic = MAGIC;
         shared.version = VERSION;
-        shared.track = match options.track {
-            Track::Writes => TRACK_WRITES,
-            Track::Reads => TRACK_READS,
-        };
+        shared.track = track;
         shared.file_count = options.files.len() as u32;
         shared.mapping_count = mappings.len() as u32;
         shared.mappings[..mappings.len()].copy_from_slice(mappings);

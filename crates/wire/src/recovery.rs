@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CRSHRCV\0");
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Names the file that holds [`Recovery`], in the environment of the recovery program.
 pub const RECOVERY_ENV: &str = "CRASHPROOF_RECOVERY";
 /// The number of the descriptor on which the fork server speaks; without it the program runs once, watched.
@@ -28,6 +28,23 @@ pub const PAGE: u64 = 4096;
 pub const TRACK_WRITES: u32 = 0;
 /// The first touch of each page (of each line in `fine` pages) is noted too, in order.
 pub const TRACK_READS: u32 = 1;
+/// Nothing is noted, and no page is closed: the worker compares the files after the run. Where a run writes to many pages of a small
+/// file that is faster.
+pub const TRACK_NOTHING: u32 = 2;
+
+/// What a [`Prepare`] begins with.
+pub const PREPARE_MAGIC: [u64; 2] = [u64::from_le_bytes(*b"crashpro"), u64::from_le_bytes(*b"of:ready")];
+
+/// A program that has one in its writable data, at a multiple of [`PREPARE_ALIGN`], has a function for the fork server to call before it first
+/// forks, with the arguments of that run: it does once what all runs would do. `crashproof_driver.h` has one.
+#[repr(C)]
+pub struct Prepare {
+    pub magic: [u64; 2],
+    /// Address of a C function of `argc` and `argv`.
+    pub function: usize,
+}
+
+pub const PREPARE_ALIGN: usize = 16;
 
 /// Why the logs may not hold all that the recovery did; bits of [`Recovery::unwatched`].
 pub const UNWATCHED_EXEC: u32 = 1;
@@ -73,6 +90,8 @@ pub struct Recovery {
     pub unwatched: AtomicU32,
     pub written_count: AtomicU32,
     pub touched_count: AtomicU32,
+    /// The process that the fork server has forked; 0 before.
+    pub child: AtomicU32,
     /// Bytes of `arguments`.
     pub arguments_len: u32,
     /// What the program is given after its own arguments, in the next run: each ends with a zero byte.
@@ -121,10 +140,8 @@ pub mod server {
     pub const CANNOT: u8 = 2;
     /// Supervisor: fork and run.
     pub const RUN: u8 = 3;
-    /// Server: the rest is the child's process id.
-    pub const STARTED: u8 = 4;
     /// Server: the rest is the child's wait status (32 bits).
-    pub const ENDED: u8 = 5;
+    pub const ENDED: u8 = 4;
 
     /// There are several threads before `main`.
     pub const CANNOT_THREADS: u64 = 1;

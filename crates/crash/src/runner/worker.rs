@@ -25,6 +25,8 @@ const MAX_RECOVERED: usize = 128;
 const MAX_RECOVERED_OF_PATH: usize = 16;
 /// Bytes kept of what a failing recovery printed: its end. Thousands of failures may wait to be explained.
 const MAX_OUTPUT: usize = 1024;
+/// Bytes kept of what a driver printed that is judged by it: its beginning, since it is compared line by line.
+const MAX_JUDGED: usize = 16 << 10;
 /// How often a worker looks whether the explainer has caught up.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -192,9 +194,10 @@ impl Worker<'_> {
                 seconds: shared.start.elapsed().as_secs_f64(),
             });
             let (persisted, missing) = self.point.split(state);
+            let judged = shared.options.oracle.is_some();
             std::iter::once(&mut run.recovery)
                 .chain(&mut run.check)
-                .for_each(shorten);
+                .for_each(|ended| shorten(ended, judged));
             failure = Some(Failure {
                 point,
                 persisted,
@@ -295,9 +298,15 @@ fn ends(run: &Run) -> Vec<(Option<i32>, Option<i32>, bool)> {
     std::iter::once(&run.recovery).chain(&run.check).map(end).collect()
 }
 
-/// Leaves the end of what was printed.
-fn shorten(ended: &mut Ended) {
-    for output in [&mut ended.stdout, &mut ended.stderr] {
+/// Leaves the end of what was printed; of what is `judged`, whole lines from the beginning.
+fn shorten(ended: &mut Ended, judged: bool) {
+    if judged && ended.stdout.len() > MAX_JUDGED {
+        let lines = ended.stdout[..MAX_JUDGED].iter().rposition(|&byte| byte == b'\n');
+        ended.stdout.truncate(lines.map_or(MAX_JUDGED, |last| last + 1));
+        ended.stdout.shrink_to_fit();
+    }
+    let stdout = (!judged).then_some(&mut ended.stdout);
+    for output in stdout.into_iter().chain([&mut ended.stderr]) {
         output.drain(..output.len().saturating_sub(MAX_OUTPUT));
         output.shrink_to_fit();
     }
@@ -307,18 +316,37 @@ fn shorten(ended: &mut Ended) {
 mod tests {
     use super::*;
 
+    fn printed(length: usize) -> Vec<u8> {
+        (0..length).map(|at| at as u8).collect()
+    }
+
+    fn shortened(stdout: Vec<u8>, stderr: Vec<u8>, judged: bool) -> (Vec<u8>, Vec<u8>) {
+        let mut ended = Ended {
+            stdout,
+            stderr,
+            ..Ended::default()
+        };
+        shorten(&mut ended, judged);
+        (ended.stdout, ended.stderr)
+    }
+
     #[test]
     fn the_end_of_what_was_printed_is_kept() {
-        let printed = |length: usize| (0..length).map(|at| at as u8).collect::<Vec<u8>>();
         for length in [0, 1, MAX_OUTPUT - 1, MAX_OUTPUT, MAX_OUTPUT + 1, 70_000] {
-            let mut ended = Ended {
-                stdout: printed(length),
-                stderr: printed(length / 2),
-                ..Ended::default()
-            };
-            shorten(&mut ended);
             let end = |length: usize| printed(length)[length.saturating_sub(MAX_OUTPUT)..].to_vec();
-            assert_eq!((ended.stdout, ended.stderr), (end(length), end(length / 2)));
+            let kept = shortened(printed(length), printed(length / 2), false);
+            assert_eq!(kept, (end(length), end(length / 2)));
         }
+    }
+
+    #[test]
+    fn what_is_judged_is_kept_from_its_beginning() {
+        let whole = printed(3 * MAX_OUTPUT);
+        let end = whole[2 * MAX_OUTPUT..].to_vec();
+        assert_eq!(shortened(whole.clone(), whole.clone(), true), (whole, end));
+        let lines = b"line\n".repeat(MAX_JUDGED);
+        let (kept, _) = shortened(lines.clone(), Vec::new(), true);
+        assert!(lines.starts_with(&kept) && kept.ends_with(b"\n") && kept.len() > MAX_JUDGED - 5);
+        assert!(kept.len() <= MAX_JUDGED);
     }
 }

@@ -42,7 +42,7 @@ pub fn unit_at(region: &Region, address: u64) -> u64 {
 /// The protection of a page that has these notes.
 fn protection(recovery: &Recovery, region: &Region, flags: u8) -> c_int {
     let asked = region.protection;
-    if OPEN.load(Ordering::Relaxed) || asked == libc::PROT_NONE {
+    if OPEN.load(Ordering::Relaxed) || asked == libc::PROT_NONE || recovery.track == wire::TRACK_NOTHING {
         asked
     } else if recovery.track == wire::TRACK_READS && flags & TOUCHED == 0 {
         libc::PROT_NONE
@@ -99,6 +99,9 @@ pub fn close_after_step(page: u64) {
 
 /// Opens every page of [address, address + len) that is PM: the kernel is going to use it.
 pub fn open_range(recovery: &Recovery, address: u64, len: u64, write: bool) {
+    if recovery.track == wire::TRACK_NOTHING {
+        return;
+    }
     let end = address.saturating_add(len);
     let mut from = address;
     while let Some(region) = pm::first_after(from).filter(|r| r.start < end) {
@@ -176,7 +179,9 @@ pub fn mmap(
     (region.start, region.end) = (mapped, mapped + page_up(len));
     pm::remove(region.start, region.end, |_| {});
     pm::insert(region);
-    super::calls::watch_range(region.start, region.end);
+    if closed != protection {
+        super::calls::watch_range(region.start, region.end);
+    }
     Ok(mapped)
 }
 

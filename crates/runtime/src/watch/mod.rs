@@ -10,6 +10,7 @@
 //! - [`calls`]: system calls that use closed pages, or read a PM file by its descriptor;
 //! - [`opens`]: files that are opened to be read in ways that cannot be watched, or before `main`;
 //! - [`descriptors`]: what constructors opened;
+//! - [`prepare`]: what the program does once there for all recoveries;
 //! - [`server`]: the process parked at `main` from which each recovery is forked.
 //!
 //! Invariant: a page never has more protection than its notes allow, and may have less; the fault of a page that has less
@@ -24,6 +25,7 @@ pub mod fault;
 pub mod maps;
 pub mod opens;
 mod pages;
+mod prepare;
 pub mod server;
 
 use crate::spin::{Held, Spin};

@@ -4,7 +4,7 @@
 //! or cannot be copied: a constructor has opened a PM file, or something that runs would share, or started a thread. Then the server says so, and a process is
 //! started for each state instead.
 
-use super::{calls, descriptors, maps, opens, recovery};
+use super::{calls, descriptors, maps, opens, prepare, recovery};
 use crate::real::Next;
 use crate::{pm, signals, sys};
 use crashproof_wire::recovery::{BIND_NOW, Recovery, SERVER_ENV, TRACK_READS, server};
@@ -96,7 +96,7 @@ extern "C-unwind" fn park(mut count: c_int, mut arguments: *mut *mut c_char, env
                 while receive(socket).is_some() {}
                 end();
             }
-            None => serve(recovery, socket),
+            None => serve(recovery, socket, (count, arguments)),
         }
         (count, arguments) = with_given(recovery, count, arguments);
         super::begin();
@@ -127,7 +127,8 @@ fn with_given(recovery: &Recovery, count: c_int, arguments: *mut *mut c_char) ->
 }
 
 /// Returns in each copy; the server ends here.
-fn serve(recovery: &Recovery, socket: c_int) {
+fn serve(recovery: &Recovery, socket: c_int, (count, arguments): (c_int, *mut *mut c_char)) {
+    let mut prepare = prepare::find();
     // A program that ignores its children's ends would keep them from the server too.
     let default = signals::KernelAction::DEFAULT;
     let theirs = signals::kernel_action(libc::SIGCHLD, Some(&default));
@@ -137,6 +138,10 @@ fn serve(recovery: &Recovery, socket: c_int) {
         if recovery.track == TRACK_READS {
             // Needed for each touch. It takes a millisecond the first time, which no copy has to spend then.
             sys::without_signals(crashproof_instruction::init);
+        }
+        if let Some(prepare) = prepare.take() {
+            let (count, arguments) = with_given(recovery, count, arguments);
+            prepare(count, arguments);
         }
         sys::without_signals(calls::adopt_ranges);
         descriptors::put_back_positions();
@@ -156,7 +161,7 @@ fn serve(recovery: &Recovery, socket: c_int) {
             }
             -1 => sys::fail(b"the fork server cannot fork"),
             child => {
-                send(socket, server::STARTED, child as u64);
+                recovery.child.store(child as u32, Ordering::Release);
                 send(socket, server::ENDED, wait(child) as u64);
             }
         }

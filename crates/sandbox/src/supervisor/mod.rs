@@ -339,7 +339,7 @@ impl Supervisor {
             None => return Ok(None),
             Some(Runner {
                 server: Some(server), ..
-            }) if !alone => server.run(time, worker),
+            }) if !alone => server.run(self.shared.get(), time, worker),
             Some(runner) => {
                 let capture = runner.capture(&self.control);
                 let given = match which {

@@ -3,9 +3,10 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crashproof_wire::recovery::server as word;
+use crashproof_wire::recovery::{Recovery, server as word};
 
 use super::process::{self, Capture, Launcher, Pid, Program};
 use super::sys;
@@ -94,26 +95,23 @@ impl Server {
     }
 
     /// One run. `worker` closes: this process ends.
-    pub fn run(&mut self, time: Duration, worker: BorrowedFd<'_>) -> Outcome {
+    pub fn run(&mut self, shared: &Recovery, time: Duration, worker: BorrowedFd<'_>) -> Outcome {
+        shared.child.store(0, Ordering::Relaxed);
         let run = word::word(word::RUN, 0).to_le_bytes();
         if self.socket.write_all(&run).is_err() {
             return Outcome::Lost;
         }
-        let until = Instant::now() + time;
-        let mut child = None;
-        loop {
-            match self.next_word(until, worker) {
-                Ok(Some((word::STARTED, process))) => child = Some(process as Pid),
-                Ok(Some((word::ENDED, wait))) => {
-                    return Outcome::Ended {
-                        wait: wait as u32 as i32,
-                        timed_out: false,
-                    };
-                }
-                // If the child has ended, it is the server that hangs.
-                Ok(None) if child.is_some_and(process::is_running) => return Outcome::TIMED_OUT,
-                _ => return Outcome::Lost,
-            }
+        match self.next_word(Instant::now() + time, worker) {
+            Ok(Some((word::ENDED, wait))) => Outcome::Ended {
+                wait: wait as u32 as i32,
+                timed_out: false,
+            },
+            // If the child has ended, it is the server that hangs.
+            Ok(None) => match shared.child.load(Ordering::Acquire) {
+                child if child != 0 && process::is_running(child as Pid) => Outcome::TIMED_OUT,
+                _ => Outcome::Lost,
+            },
+            _ => Outcome::Lost,
         }
     }
 

@@ -22,6 +22,8 @@ pub fn all() -> Vec<Case> {
         files_come_go_and_move,
         a_large_sparse_file_is_cheap,
         what_is_changed_is_put_back,
+        what_is_changed_everywhere_is_put_back,
+        what_is_prepared_is_there_in_each_run,
         what_is_changed_outside_is_put_back,
         folders_of_the_user_are_put_back,
         reads_are_told,
@@ -239,6 +241,46 @@ fn what_is_changed_is_put_back() {
         });
         assert!(!place.pool().exists() && !Path::new(&moved).exists());
     }
+}
+
+/// So many pages that they are soon compared, and not noted one by one. The recovery looks whether the image is as it was.
+fn what_is_changed_everywhere_is_put_back() {
+    let place = Place::new();
+    both_ways(
+        &place.options(place.recovery("write-pages", "")),
+        |worker, no_server| {
+            // Starting a process takes its time.
+            let runs: u8 = if no_server { 20 } else { 250 };
+            for number in 0..runs {
+                worker.write(0, 7 * 4096 + 1, &[number]);
+                let pages = if number.is_multiple_of(64) { "2" } else { "60" };
+                worker
+                    .set_arguments(&[pages.into(), number.to_string().into()])
+                    .unwrap();
+                let run = run(worker);
+                assert!(
+                    run.recovery.succeeded() && run.wrote,
+                    "run {number}: {:?}",
+                    run.recovery
+                );
+            }
+            worker.compare().unwrap();
+            assert_eq!(worker.doubtful(), 0);
+        },
+    );
+}
+
+/// The program's function for the fork server is called once, with the arguments of the first run.
+fn what_is_prepared_is_there_in_each_run() {
+    let place = Place::new();
+    both_ways(&place.options(place.recovery("prepared", "")), |worker, no_server| {
+        for argument in ["first", "second", "third"] {
+            worker.set_arguments(&[argument.into()]).unwrap();
+            let printed = run(worker).recovery.stdout;
+            let expected = if no_server { "0 -" } else { "1 first" };
+            assert_eq!(String::from_utf8_lossy(&printed), format!("{expected} {argument}\n"));
+        }
+    });
 }
 
 fn what_is_changed_outside_is_put_back() {

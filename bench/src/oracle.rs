@@ -1,0 +1,90 @@
+//! Judging by output, in states a second: on structures in plainly mapped files, with one worker and with one for each processor, and on
+//! libpmemobj pools beside what the driver needs by itself (`driver_alone.c`: open, recovery, 64 operations, probe).
+//!
+//! A rate is that between a short test and a longer one, so that recording, inferring and the first looks at the driver are not in it.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::drivers::{OPERATIONS, build, crash, drivers, generate, is_pool, quiet};
+use crate::strategies::Structure;
+
+const STATES: [&str; 2] = ["500", "3000"];
+const RUNS: &str = "300";
+/// Operations after the crash, as is the default.
+const SUFFIX: u32 = 64;
+
+/// Only structures whose name contains `only`.
+pub fn measure(root: &Path, tool: &Path, folder: &Path, only: &str) {
+    println!("\njudged by output: {OPERATIONS} operations, {SUFFIX} after each crash (milliseconds a state)");
+    println!(
+        "{:<16}{:>10}{:>12}{:>16}{:>12}{:>10}",
+        "structure", "a state", "states/s", "all processors", "by itself", "ratio"
+    );
+    for structure in &drivers(root, only) {
+        generate(tool, folder, structure, OPERATIONS);
+        build(tool, folder, structure, None);
+        let Some(state) = milliseconds(tool, folder, "1") else {
+            println!("{:<16}has too few states", structure.name);
+            continue;
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from).to_string();
+        let all = milliseconds(tool, folder, &processors).map_or(0.0, |state| 1e3 / state);
+        print!("{:<16}{state:>10.3}{:>12.0}{all:>16.0}", structure.name, 1e3 / state);
+        if is_pool(structure) {
+            let own = alone(root, tool, folder, structure);
+            print!("{own:>12.3}{:>9.2}x", state / own);
+        }
+        println!();
+    }
+}
+
+/// For a state.
+fn milliseconds(tool: &Path, folder: &Path, jobs: &str) -> Option<f64> {
+    let [short, long] = STATES.map(|states| crash(tool, folder, "conditions", jobs, &["--max-states", states]));
+    let more = long.states.checked_sub(short.states).filter(|&more| more > 0)?;
+    Some((long.seconds - short.seconds) * 1e3 / more as f64)
+}
+
+/// What the driver takes by itself for what it does after a crash in the middle of the operations.
+fn alone(root: &Path, tool: &Path, folder: &Path, structure: &Structure) -> f64 {
+    // In memory, as the pools of the test are.
+    let memory = tempfile::Builder::new()
+        .prefix("crashproof-bench")
+        .tempdir_in("/dev/shm");
+    let memory = memory.expect("a folder in memory");
+    let middle = (OPERATIONS / 2).to_string();
+    let end = (OPERATIONS / 2 + SUFFIX).to_string();
+    let snapshot = memory.path().join("snapshot");
+    let mut create = Command::new("./program");
+    create
+        .arg(&snapshot)
+        .args(["--ops", "ops", "--from", "0", "--to", &middle]);
+    quiet(create.env("PMEM_IS_PMEM_FORCE", "1").current_dir(folder), &[0]);
+    let mut compile = Command::new(tool);
+    compile.args(["cc", "-g", "-O2", "-DDRIVER", "-std=gnu11", "-Dmain=driver_main", "-c"]);
+    crate::compile(compile.arg(&structure.source), &folder.join("driver.o"));
+    let mut link = Command::new(tool);
+    link.args(["cc", "-O2"])
+        .arg(root.join("bench/driver_alone.c"))
+        .arg(folder.join("driver.o"));
+    crate::compile(link.arg("-lpmemobj"), &folder.join("alone"));
+    let printed = std::fs::File::create(memory.path().join("printed")).expect("a file in memory");
+    let output = Command::new("./alone")
+        .args([
+            RUNS.as_ref(),
+            snapshot.as_os_str(),
+            memory.path().join("pool").as_os_str(),
+        ])
+        .args(["--ops", "ops", "--from", &middle, "--to", &end, "--probe"])
+        .env("PMEM_IS_PMEM_FORCE", "1")
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(printed)
+        .output()
+        .expect("the driver runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.trim()
+        .parse()
+        .unwrap_or_else(|_| panic!("{} by itself: {text}", structure.name))
+}
