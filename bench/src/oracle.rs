@@ -6,8 +6,12 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::drivers::{OPERATIONS, build, crash, drivers, generate, is_pool, quiet};
-use crate::strategies::Structure;
+use crashproof_report::{Report, Stats};
+
+use crate::drivers::{OPERATIONS, build, drivers, generate};
+use crate::listing;
+use crate::structure::Structure;
+use crate::tested::{read_json, run};
 
 const STATES: [&str; 2] = ["500", "3000"];
 const RUNS: &str = "300";
@@ -21,7 +25,7 @@ pub fn measure(root: &Path, tool: &Path, folder: &Path, only: &str) {
         "{:<16}{:>10}{:>12}{:>16}{:>12}{:>10}",
         "structure", "a state", "states/s", "all processors", "by itself", "ratio"
     );
-    for structure in &drivers(root, only) {
+    for structure in &drivers(only) {
         generate(tool, folder, structure, OPERATIONS);
         build(tool, folder, structure, None);
         let Some(state) = milliseconds(tool, folder, "1") else {
@@ -31,7 +35,7 @@ pub fn measure(root: &Path, tool: &Path, folder: &Path, only: &str) {
         let processors = std::thread::available_parallelism().map_or(1, usize::from).to_string();
         let all = milliseconds(tool, folder, &processors).map_or(0.0, |state| 1e3 / state);
         print!("{:<16}{state:>10.3}{:>12.0}{all:>16.0}", structure.name, 1e3 / state);
-        if is_pool(structure) {
+        if listing::needs_pmemobj(structure).expect("a readable source") {
             let own = alone(root, tool, folder, structure);
             print!("{own:>12.3}{:>9.2}x", state / own);
         }
@@ -41,9 +45,30 @@ pub fn measure(root: &Path, tool: &Path, folder: &Path, only: &str) {
 
 /// For a state.
 fn milliseconds(tool: &Path, folder: &Path, jobs: &str) -> Option<f64> {
-    let [short, long] = STATES.map(|states| crash(tool, folder, "conditions", jobs, &["--max-states", states]));
-    let more = long.states.checked_sub(short.states).filter(|&more| more > 0)?;
+    let [short, long] = STATES.map(|states| crash(tool, folder, jobs, states));
+    let more = long
+        .states_tested
+        .checked_sub(short.states_tested)
+        .filter(|&more| more > 0)?;
     Some((long.seconds - short.seconds) * 1e3 / more as f64)
+}
+
+fn crash(tool: &Path, folder: &Path, jobs: &str, states: &str) -> Stats {
+    let _ = std::fs::remove_file(folder.join("pool"));
+    let mut words = vec![
+        "crash",
+        "--oracle",
+        "output",
+        "--ops",
+        "ops",
+        "--strategy",
+        "conditions",
+    ];
+    words.extend(["--jobs", jobs, "--max-states", states, "--json", "report.json"]);
+    words.extend(["--", "./program", "pool"]);
+    run(tool, folder, &words);
+    let report: Report = read_json(&folder.join("report.json"));
+    report.stats.expect("a crash test has figures")
 }
 
 /// What the driver takes by itself for what it does after a crash in the middle of the operations.
@@ -60,7 +85,8 @@ fn alone(root: &Path, tool: &Path, folder: &Path, structure: &Structure) -> f64 
     create
         .arg(&snapshot)
         .args(["--ops", "ops", "--from", "0", "--to", &middle]);
-    quiet(create.env("PMEM_IS_PMEM_FORCE", "1").current_dir(folder), &[0]);
+    let created = create.env("PMEM_IS_PMEM_FORCE", "1").current_dir(folder).output();
+    assert!(created.is_ok_and(|output| output.status.success()), "{create:?} failed");
     let mut compile = Command::new(tool);
     compile.args(["cc", "-g", "-O2", "-DDRIVER", "-std=gnu11", "-Dmain=driver_main", "-c"]);
     crate::compile(compile.arg(&structure.source), &folder.join("driver.o"));
@@ -84,7 +110,6 @@ fn alone(root: &Path, tool: &Path, folder: &Path, structure: &Structure) -> f64 
         .output()
         .expect("the driver runs");
     let text = String::from_utf8_lossy(&output.stderr);
-    text.trim()
-        .parse()
-        .unwrap_or_else(|_| panic!("{} by itself: {text}", structure.name))
+    let own = text.split_whitespace().next().and_then(|own| own.parse().ok());
+    own.unwrap_or_else(|| panic!("{} by itself: {text}", structure.name))
 }
