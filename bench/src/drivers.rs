@@ -31,7 +31,7 @@ pub fn measure(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, on
     println!("(- (N): not in N states); without a bug, the states and seconds to the end (cut: the time ended it)");
     print!("{:<14}{:<22}", "structure", "bug");
     for strategy in &strategies {
-        print!("{strategy:>20}");
+        print!("{strategy:>26}");
     }
     println!();
     for structure in &drivers(only) {
@@ -41,7 +41,7 @@ pub fn measure(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, on
         for &strategy in &strategies {
             let tested = crash(tool, folder, strategy, &["--time", budget]);
             let crashed = Crashed::of(structure, None, strategy, &tested);
-            print!("{:>20}", tested.to_its_end() + crashed.note());
+            print!("{:>26}", tested.to_its_end() + crashed.note());
             results::keep(root, &crashed);
             if strategy == "conditions" {
                 let grown = inferred(tool, folder, structure, OPERATIONS, &tested);
@@ -55,7 +55,7 @@ pub fn measure(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, on
             for &strategy in &strategies {
                 let tested = crash(tool, folder, strategy, &["--fail-fast", "--time", budget]);
                 let crashed = Crashed::of(structure, Some((bug, expectations)), strategy, &tested);
-                print!("{:>20}", tested.to_the_bug() + crashed.note());
+                print!("{:>26}", tested.to_the_bug() + crashed.note());
                 results::keep(root, &crashed);
             }
             println!();

@@ -21,10 +21,6 @@ pub fn fastest(repeats: usize, mut command: impl FnMut() -> Command) -> Measured
 }
 
 /// Findings are no failure: exit status 0 or 1.
-#[expect(
-    clippy::zombie_processes,
-    reason = "wait4 reaps it, and says how much memory it used"
-)]
 pub fn once(mut command: Command) -> Result<Measured, String> {
     let start = Instant::now();
     let child = command
