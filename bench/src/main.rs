@@ -2,7 +2,7 @@
 //! recording against native (and against pmemcheck, if `PMEMCHECK` names a valgrind that has it), checking in events per
 //! second, the memory of checking a long trace, crash testing in states per second, and the strategies of crash testing side by
 //! side. Run it with `make bench`; with the argument `crash`, `cc` or
-//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` or `drivers [TIME [STRUCTURE [STRATEGY,…]]]` or `growth [TIME [STRUCTURE]]` or `oracle [STRUCTURE]` it does this part only (`table` prints
+//! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` or `drivers [TIME [STRUCTURE[/BUG] [STRATEGY,…]]]` or `growth [TIME [STRUCTURE]]` or `oracle [STRUCTURE]` it does this part only (`table` prints
 //! what those two have left), with `parts` it measures single parts of the runtime, with
 //! `plan BINARY` the planning of a repair, with `litmus [SECONDS]` the repair of PMBugAssist's table 3 and, for so long a row, its own encoding.
 
