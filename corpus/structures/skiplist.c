@@ -136,16 +136,22 @@ static void kv_update(uint64_t key, uint64_t value) {
 #endif
 }
 
+// A crash in its insertion may have left the node without its upper levels: what it has as next there is of that time.
+static void unlink_at(struct node *before, uint64_t level, struct node *node) {
+    if (before->next[level] == node)
+        set_next(before, level, node->next[level]);
+}
+
 static void kv_remove(uint64_t key) {
     struct node *before[LEVELS];
     find_before(key, before);
     struct node *node = before[0]->next[0];
 #ifdef BUG_REMOVE_ORDER
     for (uint64_t level = 0; level < node->height; level++)
-        set_next(before[level], level, node->next[level]);
+        unlink_at(before[level], level, node);
 #else
     for (uint64_t level = node->height; level-- > 0;)
-        set_next(before[level], level, node->next[level]);
+        unlink_at(before[level], level, node);
 #endif
     release_record(node->record);
     release_node(node);
