@@ -121,8 +121,7 @@ fn a_finding_names_the_condition_that_it_violates() {
         let text = violates["text"].as_str().unwrap();
         assert_eq!(violates["rule"], "PO3", "{text}");
         assert!(
-            text.contains("must persist before `bucket.token[]`, because kv_get reads `")
-                && text.contains("figure1.c:"),
+            text.contains("bucket.token[]`, because kv_get reads `") && text.contains("figure1.c:"),
             "{text}"
         );
         assert_eq!(violates["because"]["function"], "kv_get");
