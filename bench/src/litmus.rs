@@ -3,24 +3,28 @@
 use std::time::Duration;
 
 use crashproof_litmus::reference::{Blocking, Outcome, Reference, Tried, extended};
-use crashproof_litmus::rows::ROWS;
+use crashproof_litmus::rows::{ROWS, Row};
 use crashproof_litmus::{Least, Litmus, Repair, repair};
 
 /// Assertions up to which the encoding is tried: beyond that they do not fit into the memory of this machine.
 const MOST_ASSERTIONS: u64 = 20_000_000;
 const REPEATS: usize = 5;
 
-/// `seconds`: what the paper's encoding may take of the processor for a row; 0 leaves it out.
-pub fn measure(seconds: u64) {
-    let repaired: Vec<(f64, Option<Repair>)> = ROWS.iter().map(|row| repaired(&row.litmus())).collect();
+/// `seconds`: what the paper's encoding may take of the processor for a row; 0 leaves it out. With `names` only these rows.
+pub fn measure(seconds: u64, names: &[String]) {
+    let rows: Vec<&Row> = ROWS
+        .iter()
+        .filter(|row| names.is_empty() || names.iter().any(|name| name == row.name))
+        .collect();
+    let repaired: Vec<(f64, Option<Repair>)> = rows.iter().map(|row| repaired(&row.litmus())).collect();
     // Short ones first, and told as they come: this may take hours.
-    let mut encodings = vec![String::new(); ROWS.len()];
-    let mut by_length: Vec<usize> = (0..ROWS.len()).collect();
-    by_length.sort_by_key(|&row| ROWS[row].length);
+    let mut encodings = vec![String::new(); rows.len()];
+    let mut by_length: Vec<usize> = (0..rows.len()).collect();
+    by_length.sort_by_key(|&row| rows[row].length);
     for at in by_length {
         if let (Some(found), true) = (&repaired[at].1, seconds > 0) {
-            encodings[at] = encoding(&ROWS[at].litmus(), found, Duration::from_secs(seconds));
-            eprintln!("{}: {}", ROWS[at].name, encodings[at]);
+            encodings[at] = encoding(&rows[at].litmus(), found, Duration::from_secs(seconds));
+            eprintln!("{}: {}", rows[at].name, encodings[at]);
         }
     }
     println!(
@@ -31,7 +35,7 @@ pub fn measure(seconds: u64) {
         "| trace | length | added (paper) | reordered (paper) | added | reordered | least by | paper's time | our time | its encoding here |"
     );
     println!("|---|---:|---:|---:|---:|---:|---|---:|---:|---:|");
-    for ((row, (fastest, found)), encoding) in ROWS.iter().zip(&repaired).zip(&encodings) {
+    for ((row, (fastest, found)), encoding) in rows.iter().zip(&repaired).zip(&encodings) {
         let Some(found) = found else {
             println!("| {} | {} | no repair |", row.name, row.length);
             continue;

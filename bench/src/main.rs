@@ -4,7 +4,7 @@
 //! side. Run it with `make bench`; with the argument `crash`, `cc` or
 //! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` or `drivers [TIME [STRUCTURE[/BUG] [STRATEGY,…]]]` or `growth [TIME [STRUCTURE]]` or `oracle [STRUCTURE]` it does this part only (`table` prints
 //! what those two have left), with `parts` it measures single parts of the runtime, with
-//! `plan BINARY` the planning of a repair, with `litmus [SECONDS]` the repair of PMBugAssist's table 3 and, for so long a row, its own encoding.
+//! `plan BINARY` the planning of a repair, with `litmus [SECONDS [ROW]…]` the repair of PMBugAssist's table 3 and, for so long a row, its own encoding.
 
 mod cc;
 mod crash;
@@ -46,8 +46,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |at: usize| arguments.get(at).map(String::as_str);
     if argument(0) == Some("litmus") {
-        let seconds = argument(1).map(|seconds| seconds.parse().expect("litmus [SECONDS]"));
-        return litmus::measure(seconds.unwrap_or(600));
+        let seconds = argument(1).map(|seconds| seconds.parse().expect("litmus [SECONDS [ROW]…]"));
+        return litmus::measure(seconds.unwrap_or(600), arguments.get(2..).unwrap_or_default());
     }
     if argument(0) == Some("table") {
         return results::print(&root);

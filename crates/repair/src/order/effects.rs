@@ -7,22 +7,20 @@
 //! - different members of a struct;
 //! - by the pointer analysis of the whole program.
 //!
-//! What a library function does is known for a few; any other, synchronisation, output and volatile accesses stay where they are.
+//! What a library function does is known for a few; any other, synchronisation, output and volatile accesses stay where they are ([`calls`](super::calls)).
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use crashproof_program::pointers::PointsTo;
 use inkwell::module::Module;
-use llvm_sys::core::*;
+use llvm_sys::LLVMOpcode;
 use llvm_sys::prelude::LLVMTypeRef;
-use llvm_sys::target::{LLVMABISizeOfType, LLVMGetModuleDataLayout, LLVMTargetDataRef};
-use llvm_sys::{LLVMOpcode, LLVMTypeKind};
+use llvm_sys::target::{LLVMGetModuleDataLayout, LLVMTargetDataRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::library::{COMPUTING, FILES, OUTPUT, OWN, PERSISTING, READING};
-use crate::ir::{Persistence, Value};
-use crate::plan::known::{self, Length};
+use super::calls::is_pointing;
+use crate::ir::{Block, Persistence, Value};
 
 /// What some code does.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +38,8 @@ pub struct Effects<'m> {
     pub flushes: Vec<Access<'m>>,
     /// It may store where nothing is known of.
     pub stores_anywhere: bool,
+    /// It may leave something waiting for a fence of which nothing is known.
+    pub leaves_pending: bool,
     /// The compiler moves no store to PM across it.
     pub barrier: bool,
     /// It draws from the state of a library (`rand`).
@@ -48,20 +48,52 @@ pub struct Effects<'m> {
 
 #[derive(Clone, Debug)]
 pub struct Access<'m> {
-    pointer: Value<'m>,
-    size: Option<u64>,
+    pub(super) pointer: Value<'m>,
+    pub(super) size: Option<u64>,
     pub writes: bool,
-    field: Option<Field>,
+    pub(super) field: Option<Field>,
 }
 
 /// A member of a struct, by the struct's type and the member's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Field {
-    record: LLVMTypeRef,
-    index: u32,
+pub(super) struct Field {
+    pub(super) record: LLVMTypeRef,
+    pub(super) index: u32,
 }
 
-impl Effects<'_> {
+impl<'m> Effects<'m> {
+    /// With what a function does that it calls.
+    pub(super) fn absorb(&mut self, inner: &Effects<'m>) {
+        self.accesses.extend(inner.accesses.iter().cloned());
+        self.persists |= inner.persists;
+        self.fences |= inner.fences;
+        self.flushes.extend(inner.flushes.iter().cloned());
+        self.stores_anywhere |= inner.stores_anywhere;
+        self.leaves_pending |= inner.leaves_pending;
+        self.barrier |= inner.barrier;
+        self.draws |= inner.draws;
+        if self.ends.is_none() {
+            self.ends.clone_from(&inner.ends);
+        }
+        if self.fixed.is_none() {
+            self.fixed.clone_from(&inner.fixed);
+        }
+    }
+
+    /// It stores or flushes, or may.
+    fn acts(&self) -> bool {
+        self.stores_anywhere
+            || self.leaves_pending
+            || !self.flushes.is_empty()
+            || self.accesses.iter().any(|access| access.writes)
+    }
+
+    /// Without accesses to variables that stay in their function.
+    fn accesses_of_others(mut self, analysis: &Analysis<'m, '_>) -> Effects<'m> {
+        self.accesses.retain(|access| !analysis.is_own(access.pointer));
+        self
+    }
+
     /// Flushes and fences, and changes nothing.
     pub fn only_persists(&self) -> bool {
         self.persists
@@ -74,11 +106,13 @@ impl Effects<'_> {
 
 /// Answers for one program.
 pub struct Analysis<'m, 'c> {
-    module: &'m Module<'c>,
-    points_to: OnceCell<PointsTo<'m>>,
+    pub(super) module: &'m Module<'c>,
+    pub(super) points_to: OnceCell<PointsTo<'m>>,
     summaries: RefCell<FxHashMap<Value<'m>, Rc<Effects<'m>>>>,
-    private: RefCell<FxHashMap<Value<'m>, bool>>,
-    layout: LLVMTargetDataRef,
+    /// Functions that do the same whenever they are called; `false` while it is being found out.
+    steady: RefCell<FxHashMap<Value<'m>, bool>>,
+    pub(super) private: RefCell<FxHashMap<Value<'m>, bool>>,
+    pub(super) layout: LLVMTargetDataRef,
 }
 
 impl<'m, 'c> Analysis<'m, 'c> {
@@ -87,6 +121,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
             module,
             points_to: OnceCell::new(),
             summaries: RefCell::default(),
+            steady: RefCell::default(),
             private: RefCell::default(),
             // SAFETY: the module lives as long as the analysis borrows it.
             layout: unsafe { LLVMGetModuleDataLayout(module.as_mut_ptr()) },
@@ -94,11 +129,19 @@ impl<'m, 'c> Analysis<'m, 'c> {
     }
 
     pub fn of(&self, instructions: impl IntoIterator<Item = Value<'m>>) -> Effects<'m> {
+        let instructions: Vec<Value<'m>> = instructions.into_iter().collect();
         let mut effects = Effects::default();
         let mut open = Vec::new();
-        for instruction in instructions {
-            self.add(instruction, &mut effects, &mut open);
+        for instruction in &instructions {
+            self.add(*instruction, &mut effects, &mut open);
         }
+        let code: FxHashSet<Value<'m>> = instructions.into_iter().collect();
+        // What only this code uses, as copies of arguments, is of no concern to others.
+        let is_temporary = |pointer: Value<'m>| {
+            let base = pointer.base();
+            self.is_own(base) && base.users().all(|user| code.contains(&user))
+        };
+        effects.accesses.retain(|access| !is_temporary(access.pointer));
         effects
     }
 
@@ -150,154 +193,8 @@ impl<'m, 'c> Analysis<'m, 'c> {
         }
     }
 
-    fn add_call(&self, call: Value<'m>, effects: &mut Effects<'m>, open: &mut Vec<Value<'m>>) {
-        if let Some((template, constraints)) = call.assembly() {
-            let is_barrier = constraints.contains("~{memory}");
-            effects.barrier |= is_barrier;
-            // In a function of its own it is there for more than the statements of the list: the end of a critical section, say.
-            if is_barrier && !open.is_empty() && template.trim().is_empty() {
-                effects
-                    .fixed
-                    .get_or_insert_with(|| "keeps the compiler from moving memory accesses across it".into());
-            }
-            self.add_assembly(call, template, effects);
-            return;
-        }
-        let Some(callee) = call.called_function() else {
-            effects.fixed.get_or_insert_with(|| "calls through a pointer".into());
-            effects.stores_anywhere = true;
-            return;
-        };
-        if callee.never_returns() {
-            let name = name_of(callee);
-            effects.ends.get_or_insert_with(|| format!("a call of {name}"));
-        }
-        if callee.source_name().is_some_and(|name| OWN.contains(&name)) {
-            self.add_persisting(call, effects);
-            return;
-        }
-        if callee.has_body() {
-            let inner = self.summary(callee, open);
-            effects.accesses.extend(inner.accesses.iter().cloned());
-            effects.persists |= inner.persists;
-            effects.fences |= inner.fences;
-            effects.flushes.extend(inner.flushes.iter().cloned());
-            effects.stores_anywhere |= inner.stores_anywhere;
-            effects.barrier |= inner.barrier;
-            effects.draws |= inner.draws;
-            if effects.ends.is_none() {
-                effects.ends.clone_from(&inner.ends);
-            }
-            if effects.fixed.is_none() {
-                effects.fixed.clone_from(&inner.fixed);
-            }
-            return;
-        }
-        self.add_external(call, callee.name(), effects);
-    }
-
-    /// Of a function that flushes what its pointers are to, or fences.
-    fn add_persisting(&self, call: Value<'m>, effects: &mut Effects<'m>) {
-        effects.persists = true;
-        effects.fences |= call
-            .called_function()
-            .is_some_and(|callee| !callee.name().contains("flush"));
-        effects.barrier = true;
-        let pointers = call.arguments().into_iter().filter(|argument| argument.is_pointer());
-        effects
-            .flushes
-            .extend(pointers.map(|pointer| self.access(pointer, None, false)));
-    }
-
-    fn add_assembly(&self, call: Value<'m>, template: &str, effects: &mut Effects<'m>) {
-        let template = template.trim();
-        if template.is_empty() {
-            return;
-        }
-        if template.starts_with("movnt") && !template.contains([';', '\n']) {
-            let pointers = call.arguments().into_iter().filter(|argument| argument.is_pointer());
-            effects
-                .accesses
-                .extend(pointers.map(|pointer| self.access(pointer, Some(64), true)));
-            return;
-        }
-        effects.stores_anywhere = true;
-        effects
-            .fixed
-            .get_or_insert_with(|| format!("has assembly of its own (`{template}`)"));
-    }
-
-    fn add_external(&self, call: Value<'m>, name: &str, effects: &mut Effects<'m>) {
-        let arguments = call.arguments();
-        let pointers = || arguments.iter().copied().filter(|argument| argument.is_pointer());
-        let plain = crate::source::written::plain_name(name);
-        if PERSISTING.contains(&name) {
-            self.add_persisting(call, effects);
-            return;
-        }
-        if name.starts_with("llvm.") && known::written(name).is_none() {
-            match name {
-                "llvm.trap" | "llvm.debugtrap" | "llvm.ubsantrap" => {
-                    effects.ends.get_or_insert_with(|| "a trap".into());
-                }
-                _ if COMPUTING.iter().any(|prefix| name.starts_with(prefix)) => {}
-                _ => {
-                    effects.stores_anywhere = true;
-                    effects.fixed.get_or_insert_with(|| format!("uses {name}"));
-                }
-            }
-            return;
-        }
-        if let Some(written) = known::written(name)
-            && !matches!(written.length, Length::Returned)
-        {
-            let bytes = match written.length {
-                Length::Argument(index) | Length::Printed { size: index } => {
-                    arguments.get(index as usize).and_then(|size| size.constant_integer())
-                }
-                Length::Constant(bytes) => Some(bytes),
-                Length::String | Length::Returned => None,
-            };
-            for (index, pointer) in arguments
-                .iter()
-                .enumerate()
-                .filter(|(_, argument)| argument.is_pointer())
-            {
-                let is_destination = index as u32 == written.destination;
-                // What it reads is no longer than what it writes, of the copying ones.
-                let size = match is_destination || matches!(written.length, Length::Argument(_)) {
-                    true => bytes,
-                    false => None,
-                };
-                effects.accesses.push(self.access(*pointer, size, is_destination));
-            }
-            return;
-        }
-        if READING.contains(&plain) {
-            effects
-                .accesses
-                .extend(pointers().map(|pointer| self.access(pointer, None, false)));
-            return;
-        }
-        match plain {
-            "rand" | "random" | "srand" | "srandom" | "lrand48" => effects.draws = true,
-            "malloc" | "calloc" | "abs" | "labs" | "llabs" | "getpid" => {}
-            _ if OUTPUT.contains(&plain) => {
-                effects
-                    .fixed
-                    .get_or_insert_with(|| format!("calls {name}, so that the outside knows what was done before it"));
-            }
-            _ => {
-                effects.stores_anywhere |= !keeps_to_itself(name) || name.starts_with("pmem");
-                effects
-                    .fixed
-                    .get_or_insert_with(|| format!("calls {name}, which may do anything"));
-            }
-        }
-    }
-
     /// What a function does, but for its own variables. Of one that is under way (recursion) nothing more than that is asked.
-    fn summary(&self, function: Value<'m>, open: &mut Vec<Value<'m>>) -> Rc<Effects<'m>> {
+    pub(super) fn summary(&self, function: Value<'m>, open: &mut Vec<Value<'m>>) -> Rc<Effects<'m>> {
         if let Some(known) = self.summaries.borrow().get(&function) {
             return known.clone();
         }
@@ -327,7 +224,45 @@ impl<'m, 'c> Analysis<'m, 'c> {
         effects
     }
 
-    fn is_recursive(&self, function: Value<'m>) -> bool {
+    /// Whether a function stores and flushes the same, as far as the places in its code go, whenever it is called: what branches there is decides about other
+    /// things only, or about fences.
+    pub fn is_steady(&self, function: Value<'m>) -> bool {
+        if let Some(known) = self.steady.borrow().get(&function) {
+            return *known;
+        }
+        if is_pointing(function) {
+            return true;
+        }
+        self.steady.borrow_mut().insert(function, false);
+        let summary = self.summary(function, &mut Vec::new());
+        // What flushes and does nothing else flushes what it is given, however that is written.
+        let is_steady = !summary.acts() || summary.only_persists() || {
+            let mut blocks = function.blocks();
+            let entry = blocks.next();
+            entry.is_some_and(|entry| {
+                std::iter::once(entry)
+                    .chain(blocks)
+                    .all(|block| self.is_steady_block(entry, block))
+            })
+        };
+        self.steady.borrow_mut().insert(function, is_steady);
+        is_steady
+    }
+
+    fn is_steady_block(&self, entry: Block<'m>, block: Block<'m>) -> bool {
+        let acts = |at: &Value<'m>| self.of([*at]).accesses_of_others(self).acts();
+        let mut acting = block.instructions().filter(acts).peekable();
+        if acting.peek().is_none() {
+            return true;
+        }
+        let calls_steady = |at: Value<'m>| match at.called_function().filter(|callee| callee.has_body()) {
+            Some(callee) => self.is_steady(callee),
+            None => !at.is_indirect_call(),
+        };
+        is_unavoidable(entry, block) && acting.all(calls_steady)
+    }
+
+    pub(super) fn is_recursive(&self, function: Value<'m>) -> bool {
         let mut seen = FxHashSet::default();
         let mut open = vec![function];
         while let Some(next) = open.pop() {
@@ -342,174 +277,20 @@ impl<'m, 'c> Analysis<'m, 'c> {
         }
         false
     }
+}
 
-    fn access(&self, pointer: Value<'m>, size: Option<u64>, writes: bool) -> Access<'m> {
-        Access {
-            pointer,
-            size,
-            writes,
-            field: self.field(pointer, size),
+/// Whether no way from the entry of a function to its end goes around the block.
+fn is_unavoidable<'m>(entry: Block<'m>, block: Block<'m>) -> bool {
+    let mut seen = FxHashSet::default();
+    let mut open = vec![entry];
+    while let Some(next) = open.pop() {
+        if next == block || !seen.insert(next) {
+            continue;
         }
-    }
-
-    fn size_of(&self, value: Value<'m>) -> Option<u64> {
-        // SAFETY: what is loaded has a size.
-        Some(unsafe { LLVMABISizeOfType(self.layout, LLVMTypeOf(value.raw())) })
-    }
-
-    /// The member that an address is of, if so many bytes stay within it.
-    fn field(&self, pointer: Value<'m>, size: Option<u64>) -> Option<Field> {
-        let size = size?;
-        let mut at = pointer;
-        while at.opcode() == Some(LLVMOpcode::LLVMGetElementPtr) {
-            // SAFETY: it is an address computation; types and indices are what LLVM checked.
-            unsafe {
-                let mut ty = LLVMGetGEPSourceElementType(at.raw());
-                let count = LLVMGetNumOperands(at.raw()) as u32;
-                let mut found = None;
-                let first_is_zero = at.operand(1)?.constant_integer() == Some(0);
-                let stays_in_array = LLVMGetTypeKind(ty) == LLVMTypeKind::LLVMArrayTypeKind && first_is_zero;
-                for index in 2..count {
-                    match LLVMGetTypeKind(ty) {
-                        LLVMTypeKind::LLVMStructTypeKind => {
-                            let number = u32::try_from(at.operand(index)?.constant_integer()?).ok()?;
-                            found = Some(Field {
-                                record: ty,
-                                index: number,
-                            });
-                            ty = LLVMStructGetTypeAtIndex(ty, number);
-                        }
-                        LLVMTypeKind::LLVMArrayTypeKind => ty = LLVMGetElementType(ty),
-                        _ => return None,
-                    }
-                }
-                if let Some(field) = found {
-                    let member = LLVMStructGetTypeAtIndex(field.record, field.index);
-                    return (size <= LLVMABISizeOfType(self.layout, member)).then_some(field);
-                }
-                if !stays_in_array {
-                    return None;
-                }
-            }
-            at = at.operand(0)?;
-        }
-        None
-    }
-
-    /// A variable of a function whose address does not leave it.
-    fn is_private(&self, variable: Value<'m>) -> bool {
-        if let Some(known) = self.private.borrow().get(&variable) {
-            return *known;
-        }
-        let mut open = vec![variable];
-        let mut is_private = true;
-        while let Some(pointer) = open.pop() {
-            for user in pointer.users() {
-                match user.opcode() {
-                    Some(LLVMOpcode::LLVMLoad) => {}
-                    Some(LLVMOpcode::LLVMStore) if user.operand(0) != Some(pointer) => {}
-                    Some(LLVMOpcode::LLVMGetElementPtr) => open.push(user),
-                    Some(LLVMOpcode::LLVMCall) => {
-                        let callee = user.called_function().map_or("", |callee| callee.name());
-                        let is_copy = known::written(callee).is_some() && callee.starts_with("llvm.");
-                        is_private &=
-                            is_copy || callee.starts_with("llvm.dbg.") || callee.starts_with("llvm.lifetime.");
-                    }
-                    _ => is_private = false,
-                }
-            }
-        }
-        self.private.borrow_mut().insert(variable, is_private);
-        is_private
-    }
-
-    fn may_meet(&self, a: &Access<'m>, b: &Access<'m>) -> bool {
-        let (base_a, base_b) = (a.pointer.base(), b.pointer.base());
-        let is_own = |base: Value<'m>| base.is_alloca() && self.is_private(base);
-        if is_own(base_a) || is_own(base_b) {
-            return base_a == base_b;
-        }
-        if let (Some(ours), Some(theirs)) = (a.field, b.field)
-            && ours.record == theirs.record
-            && ours.index != theirs.index
-        {
+        if next.instructions().any(Value::is_return) {
             return false;
         }
-        let points_to = self.points_to.get_or_init(|| PointsTo::of(self.module));
-        let size = |access: &Access| access.size.and_then(|size| u32::try_from(size).ok());
-        points_to.may_overlap(a.pointer.raw(), size(a), b.pointer.raw(), size(b))
-    }
-
-    /// Whether the code of one and the code of the other touch the same memory, and one of them writes it.
-    pub fn conflict(&self, a: &Effects<'m>, b: &Effects<'m>) -> bool {
-        (a.draws && b.draws)
-            || a.accesses.iter().any(|ours| {
-                b.accesses
-                    .iter()
-                    .any(|theirs| (ours.writes || theirs.writes) && self.may_meet(ours, theirs))
-            })
-    }
-
-    /// Whether what the code flushes, whole lines of it, may hold what the other stores in a way that one execution need not show: in a branch
-    /// (`branches`), at an index, or through another pointer to a struct of the same type.
-    pub fn may_flush_stores_of(&self, flushing: &Effects<'m>, storing: &Effects<'m>, branches: bool) -> bool {
-        let points_to = self.points_to.get_or_init(|| PointsTo::of(self.module));
-        let mut stores = storing.accesses.iter().filter(|access| access.writes);
-        stores.any(|store| {
-            flushing.flushes.iter().any(|flush| {
-                let shows = !branches && has_constant_offset(store.pointer) && {
-                    let record = |access: &Access<'m>| self.field(access.pointer, Some(1)).map(|field| field.record);
-                    origin(store.pointer) == origin(flush.pointer)
-                        || record(store).is_none()
-                        || record(store) != record(flush)
-                };
-                let base = store.pointer.base();
-                let is_own = base.is_alloca() && self.is_private(base);
-                !shows && !is_own && points_to.may_share_object(flush.pointer.raw(), store.pointer.raw())
-            })
-        })
-    }
-
-    /// Whether all that the code reads are variables of its function whose address stays in it.
-    pub fn reads_only_variables(&self, effects: &Effects<'m>) -> bool {
-        effects.accesses.iter().all(|access| {
-            let base = access.pointer.base();
-            base.is_alloca() && self.is_private(base)
-        })
-    }
-}
-
-/// A library function that stores nothing into memory that it is given, or nothing but that.
-fn keeps_to_itself(name: &str) -> bool {
-    known::effect(name) == Some(known::Effect::Nothing) || FILES.contains(&name)
-}
-
-fn name_of(function: Value) -> String {
-    function.source_name().unwrap_or(function.name()).to_owned()
-}
-
-/// The variable or value that a pointer is computed from.
-fn origin(pointer: Value) -> Value {
-    let base = pointer.base();
-    match base.opcode() {
-        Some(LLVMOpcode::LLVMLoad) => base.operand(0).unwrap_or(base),
-        _ => base,
-    }
-}
-
-fn has_constant_offset(pointer: Value) -> bool {
-    let mut at = pointer;
-    while at.opcode() == Some(LLVMOpcode::LLVMGetElementPtr) {
-        // SAFETY: it is an address computation.
-        let count = unsafe { LLVMGetNumOperands(at.raw()) } as u32;
-        let is_constant = |index| {
-            at.operand(index)
-                .is_some_and(|index| index.constant_integer().is_some())
-        };
-        let Some(inner) = at.operand(0).filter(|_| (1..count).all(is_constant)) else {
-            return false;
-        };
-        at = inner;
+        open.extend(next.successors());
     }
     true
 }

@@ -206,11 +206,9 @@ impl Instance {
     }
 
     pub fn stores_of(&self, unit: usize) -> usize {
-        let is_store =
-            |event: &Event| !matches!(event.what, What::Flush { .. } | What::Fence { .. } | What::Sync { .. });
         self.events
             .iter()
-            .filter(|(event, at, _)| *at == unit && is_store(event))
+            .filter(|(event, at, _)| *at == unit && is_store(&event.what))
             .count()
     }
 
@@ -375,7 +373,8 @@ impl Instance {
                 if open & roles.after != 0 {
                     return false;
                 }
-                if !inside {
+                // Flushes and fences of a call that stores have its part, too.
+                if !inside && is_store(&event.what) {
                     open |= roles.before;
                 }
             }
@@ -393,4 +392,8 @@ impl Instance {
         slice.litmus.properties = own.map(Property::Durable).collect();
         violations(&slice.litmus).is_empty()
     }
+}
+
+fn is_store(what: &What) -> bool {
+    !matches!(what, What::Flush { .. } | What::Fence { .. } | What::Sync { .. })
 }

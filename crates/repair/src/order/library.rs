@@ -13,6 +13,44 @@ pub const PERSISTING: [&str; 9] = [
     "pmemobj_xflush",
 ];
 
+/// Functions of PMDK that make an address of an object's id, in the library or in its headers; what they keep is of no concern to others.
+pub const POINTING: [&str; 2] = ["pmemobj_direct", "pmemobj_direct_inline"];
+
+/// What a function of PMDK copies or fills; indices are of its arguments.
+pub struct Copying {
+    pub destination: usize,
+    pub size: usize,
+    /// It waits for what was flushed, or may.
+    pub fences: bool,
+}
+
+/// Of PMDK's functions that write a range and flush it: `pmem_memcpy_persist`, `pmemobj_memset` and their like.
+pub fn copying(name: &str) -> Option<Copying> {
+    let (destination, name) = match name.strip_prefix("pmemobj_") {
+        Some(name) => (1, name),
+        None => (0, name.strip_prefix("pmem_")?),
+    };
+    let operations = ["memcpy", "memmove", "memset"];
+    let rest = operations.iter().find_map(|operation| name.strip_prefix(operation))?;
+    ["", "_persist", "_nodrain"].contains(&rest).then_some(Copying {
+        destination,
+        size: destination + 2,
+        fences: rest != "_nodrain",
+    })
+}
+
+/// Functions of libpmemobj outside of transactions leave nothing that waits for a fence, whatever they do: their updates are persistent when they return
+/// ("fail-safe atomic", libpmemobj's manual). Those that flush and do not wait are not asked.
+pub fn settles(name: &str) -> bool {
+    name.starts_with("pmemobj_") && !name.starts_with("pmemobj_tx_") && !name.starts_with("pmemobj_x")
+}
+
+/// Instructions that compute in registers, or wait, when they have no operand in memory.
+pub const REGISTERS: [&str; 16] = [
+    "rdtsc", "rdtscp", "pause", "nop", "bsf", "bsfl", "bsfq", "bsr", "bsrl", "bsrq", "bswap", "lzcnt", "tzcnt",
+    "popcnt", "lzcntq", "tzcntq",
+];
+
 /// Library functions that only read what they are given.
 pub const READING: [&str; 13] = [
     "strlen",
@@ -29,6 +67,9 @@ pub const READING: [&str; 13] = [
     "atol",
     "strstr",
 ];
+
+/// Library functions that read a text by a format, and store what it says where their further arguments point to.
+pub const SCANNING: [&str; 3] = ["sscanf", "__isoc99_sscanf", "__isoc23_sscanf"];
 
 /// Library functions that tell the outside something.
 pub const OUTPUT: [&str; 14] = [

@@ -8,10 +8,12 @@ mod acknowledged;
 mod across;
 mod advice;
 mod atomic;
+mod calls;
 mod effects;
 mod instance;
 mod library;
 mod list;
+mod meets;
 mod moves;
 mod search;
 mod slice;
@@ -380,6 +382,7 @@ impl<'a> Orderer<'a, '_, '_> {
             flush_behind: writer.can_flush_behind(),
             flush_inside: writer.can_flush_inside(),
             flush_after: writer.can_flush_later(),
+            in_line: writer.are_in_one_line(),
         };
         let best = search::best(&movable, &instances, wanted.len(), &possible, |arrangement| {
             writer.write(arrangement)

@@ -120,6 +120,11 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         !self.code[unit].is_empty() && !self.is_declaration(unit) && self.effects(unit).only_persists()
     }
 
+    pub fn only_fences(&self, unit: usize) -> bool {
+        let effects = self.effects(unit);
+        self.only_persists(unit) && effects.fences && effects.flushes.is_empty()
+    }
+
     /// Whether the compiler moves no store across the statement.
     pub fn is_barrier(&self, unit: usize) -> bool {
         self.effects(unit).barrier
@@ -163,7 +168,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         if let Some(name) = self
             .declared_in(passed)
             .into_iter()
-            .find(|name| self.mentions(moved, name) || self.uses_macro(moved))
+            .find(|name| self.mentions(moved, name))
         {
             return Err(format!(
                 "{} declares `{name}`, which {} uses",
@@ -213,7 +218,8 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
                 return Err(format!("{} {what}", describe(unit)));
             }
         }
-        if self.analysis.conflict(ours, theirs) {
+        let function = self.code[moved].first().and_then(|at| at.function());
+        if self.analysis.conflict(ours, theirs, function) {
             return Err(format!(
                 "{} and {} may touch the same memory, and one of them writes it",
                 describe(moved),
@@ -226,7 +232,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
     /// Whether the statement may flush or wait for something that a path does which the recording need not show: what comes behind the statement
     /// would no longer be behind that.
     fn may_be_pending(&self, unit: usize) -> bool {
-        if !self.only_persists(unit) {
+        if !self.only_persists(unit) && self.branches(unit) {
             return self.effects(unit).fences;
         }
         // Up to the fence before it, which has waited for what was flushed earlier.
@@ -241,7 +247,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
                 false => self.branches(earlier),
             };
             let is_served = || self.analysis.may_flush_stores_of(self.effects(unit), effects, true);
-            effects.stores_anywhere || (branches && (effects.persists || is_served()))
+            effects.leaves_pending || (branches && (effects.persists || is_served()))
         })
     }
 
@@ -256,8 +262,16 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
 
     /// Whether it does not always do the same, for all that is seen of it here.
     fn branches(&self, unit: usize) -> bool {
-        let calls = |at: &Value<'m>| at.called_function().is_some_and(Value::has_body);
-        self.branches_itself(unit) || self.code[unit].iter().any(calls)
+        let called = self.code[unit].iter().flat_map(|at| {
+            let callbacks = at.is_call().then(|| at.arguments()).into_iter().flatten();
+            at.called_function()
+                .into_iter()
+                .chain(callbacks.filter(|argument| argument.is_function()))
+        });
+        self.branches_itself(unit)
+            || called
+                .filter(|function| function.has_body())
+                .any(|function| !self.analysis.is_steady(function))
     }
 
     /// Whether a flush or fence that comes before the statement would miss something that it does only now and then; what it always does, the recording shows.
@@ -326,21 +340,47 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
             .collect()
     }
 
+    /// Also by a macro that it uses.
     fn mentions(&self, unit: usize, name: &str) -> bool {
-        let file = &self.list.tree.file;
-        let tokens = file.tokens(self.list.units[unit].range.clone());
-        tokens
-            .into_iter()
-            .any(|token| token.kind == TokenKind::Word && file.token_text(token) == name)
+        let tree = &self.list.tree;
+        let unit = &self.list.units[unit];
+        let mut tokens = tree.file.tokens(unit.range.clone()).into_iter();
+        let mut refers = tree.descendants(unit.node);
+        tokens.any(|token| token.kind == TokenKind::Word && tree.file.token_text(token) == name)
+            || refers.any(|inner| tree.kind(inner) == EntityKind::DeclRefExpr && tree.name(inner) == name)
     }
 
-    /// Whether not all of the statement is spelled where it stands.
-    fn uses_macro(&self, unit: usize) -> bool {
-        let tree = &self.list.tree;
-        let range = &self.list.units[unit].range;
-        tree.macros
-            .iter()
-            .any(|(used, _)| used.start < range.end && range.start < used.end)
+    /// Whether a statement flushes a member by its name that the other stores.
+    fn flushes(&self, flush: usize, unit: usize) -> bool {
+        self.only_persists(flush)
+            && self.code[unit].iter().any(|store| {
+                let mut flushing = self.code[flush].iter();
+                flushing.any(|at| self.analysis.flushes_member(*store, *at))
+            })
+    }
+
+    fn has_flush(&self, unit: usize) -> bool {
+        (unit + 1..self.list.units.len()).any(|flush| self.flushes(flush, unit))
+    }
+
+    /// Whether a statement comes behind the flush of the very member that it stores, and no other flush of that follows: that it shares a line with what is flushed
+    /// later may be a matter of where the object lies.
+    pub fn loses_flush(&self, order: &[(usize, bool)]) -> bool {
+        order.iter().enumerate().any(|(index, &(unit, moved))| {
+            let mut later = order[index + 1..].iter();
+            moved && self.has_flush(unit) && !later.any(|&(flush, _)| self.flushes(flush, unit))
+        })
+    }
+
+    /// Whether what has to persist first has a flush of its own, and not in front of what comes second.
+    pub fn is_flushed_late(&self, order: &[(usize, bool)], before: &[usize], after: &[usize]) -> bool {
+        let place = |unit: &usize| order.iter().position(|(other, _)| other == unit);
+        let first = after.iter().filter_map(place).min().unwrap_or(order.len());
+        before.iter().any(|unit| {
+            let start = place(unit).map_or(first, |at| at.min(first));
+            let mut between = order[start..first].iter();
+            self.has_flush(*unit) && !between.any(|&(flush, _)| self.flushes(flush, *unit))
+        })
     }
 
     /// Checks a whole arrangement: every two units that change places, of which at least one is marked as moved.

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::instance::{Instance, Part, Piece, Strictness};
+use super::instance::{Instance, Part, Piece, Roles, Strictness};
 use super::moves::Movable;
 use crate::source::changes::Changes;
 use crate::source::refusal::Refusal;
@@ -17,6 +17,8 @@ pub struct Arrangement {
     pub pieces: Vec<Piece>,
     /// Each store that has to persist first is flushed where it is made, in the units themselves.
     pub inside: bool,
+    /// It holds only because what was recorded lay in one line.
+    pub by_line: bool,
     cost: Cost,
 }
 
@@ -31,6 +33,7 @@ impl Arrangement {
         Arrangement {
             pieces,
             inside: false,
+            by_line: false,
             cost: (0, 1, 0, 0),
         }
     }
@@ -47,6 +50,7 @@ impl Arrangement {
                 .chain(rest.map(unit(false)))
                 .collect(),
             inside: false,
+            by_line: false,
             cost: (0, 0, 0, persists),
         }
     }
@@ -80,8 +84,8 @@ impl Arrangement {
     }
 
     /// With a flush and a fence behind what comes second, if nothing made that durable.
-    fn with_durable_end(&self, typical: &Instance, orders: usize) -> Option<Arrangement> {
-        if typical.all_durable(&self.pieces, self.inside, Part::After) {
+    fn with_durable_end(&self, typical: &Instance, orders: usize, loses_flush: bool) -> Option<Arrangement> {
+        if !loses_flush && typical.all_durable(&self.pieces, self.inside, Part::After) {
             return None;
         }
         let after: Vec<usize> = (0..orders)
@@ -114,6 +118,8 @@ pub struct Possible {
     pub flush_inside: bool,
     /// A flush of what comes second can be put behind the statements of the list that store it.
     pub flush_after: bool,
+    /// All stores concerned are in one line, wherever their object lies.
+    pub in_line: bool,
 }
 
 /// The best arrangement; or why there is none.
@@ -126,14 +132,44 @@ pub fn best(
 ) -> Result<(Arrangement, Changes), String> {
     let units = movable.list.units.len();
     let broken = |strictness: Strictness| instances.iter().find(|instance| !instance.in_order(units, strictness));
-    // A crash test may take even the order within a line for none.
-    let found = [Strictness::Model, Strictness::Durable].into_iter();
-    let Some((typical, strictness)) = found.filter_map(|kind| Some((broken(kind)?, kind))).next() else {
-        return Err("in the recording the order holds in each execution of the statements".into());
+    let search = |typical: &Instance, strictness: Strictness| {
+        best_by(movable, (typical, instances), orders, possible, strictness, &write)
     };
+    match (broken(Strictness::Model), broken(Strictness::Durable)) {
+        // Whether members share a line may be a matter of where the object lies: then this must not count, if it can be helped.
+        (Some(typical), _) if !possible.in_line => search(typical, Strictness::Durable).or_else(|reason| {
+            let found = search(typical, Strictness::Model).map_err(|_| reason);
+            found.map(|(arrangement, changes)| {
+                (
+                    Arrangement {
+                        by_line: true,
+                        ..arrangement
+                    },
+                    changes,
+                )
+            })
+        }),
+        (Some(typical), _) => search(typical, Strictness::Model),
+        // A crash test may take even the order within a line for none.
+        (None, Some(typical)) => search(typical, Strictness::Durable),
+        (None, None) => Err("in the recording the order holds in each execution of the statements".into()),
+    }
+}
+
+fn best_by(
+    movable: &Movable,
+    (typical, instances): (&Instance, &[Instance]),
+    orders: usize,
+    possible: &Possible,
+    strictness: Strictness,
+    write: impl Fn(&Arrangement) -> Result<Changes, Refusal>,
+) -> Result<(Arrangement, Changes), String> {
+    let units = movable.list.units.len();
     let mut arrangements = arrangements(movable, typical, orders, possible);
     arrangements.sort_by_key(|arrangement| arrangement.cost);
     let mut reason = None;
+    // Of what would not help either.
+    let mut otherwise = None;
     for arrangement in arrangements {
         let is_right = |arrangement: &Arrangement| {
             let Arrangement { pieces, inside, .. } = arrangement;
@@ -143,6 +179,22 @@ pub fn best(
             })
         };
         if !is_right(&arrangement) {
+            otherwise = otherwise.or_else(|| movable.check_order(&arrangement.order()).err());
+            continue;
+        }
+        let units_of = |role: fn(&Roles) -> u32| -> Vec<usize> {
+            (0..orders).flat_map(|order| typical.units(role, order)).collect()
+        };
+        let flushes = arrangement.inside || arrangement.has(Piece::Flush(Part::Before));
+        if strictness == Strictness::Durable
+            && !possible.in_line
+            && !flushes
+            && movable.is_flushed_late(
+                &arrangement.order(),
+                &units_of(|roles| roles.before),
+                &units_of(|roles| roles.after),
+            )
+        {
             continue;
         }
         if let Err(why) = movable.check_order(&arrangement.order()) {
@@ -150,12 +202,17 @@ pub fn best(
             continue;
         }
         // What comes second is to be durable, too, where that is no matter of another statement.
+        let loses_flush =
+            strictness == Strictness::Durable && !possible.in_line && movable.loses_flush(&arrangement.order());
         let durable = arrangement
-            .with_durable_end(typical, orders)
-            .filter(|more| possible.flush_after && arrangement.has_moves() && is_right(more));
-        let written = durable
-            .and_then(|more| Some((write(&more).ok()?, more)))
-            .map_or_else(|| write(&arrangement).map(|changes| (changes, arrangement.clone())), Ok);
+            .with_durable_end(typical, orders, loses_flush)
+            .filter(|more| possible.flush_after && arrangement.has_moves() && is_right(more))
+            .and_then(|more| Some((write(&more).ok()?, more)));
+        let written = match durable {
+            Some(written) => Ok(written),
+            None if loses_flush => continue,
+            None => write(&arrangement).map(|changes| (changes, arrangement.clone())),
+        };
         match written {
             Ok((changes, arrangement)) => return Ok((arrangement, changes)),
             Err(refusal) => {
@@ -163,7 +220,9 @@ pub fn best(
             }
         }
     }
-    Err(reason.unwrap_or_else(|| "no move or insertion in this statement list puts it in order".into()))
+    Err(reason
+        .or(otherwise)
+        .unwrap_or_else(|| "no move or insertion in this statement list puts it in order".into()))
 }
 
 fn arrangements(movable: &Movable, typical: &Instance, orders: usize, possible: &Possible) -> Vec<Arrangement> {
@@ -187,6 +246,7 @@ fn arrangements(movable: &Movable, typical: &Instance, orders: usize, possible: 
             all.push(Arrangement {
                 pieces,
                 inside,
+                by_line: false,
                 cost: (stores_moved, fences, flushes, persists_moved + moved),
             });
         };
@@ -203,6 +263,13 @@ fn arrangements(movable: &Movable, typical: &Instance, orders: usize, possible: 
                 order.insert(after + index, (*unit, true));
             }
             add(pieces(&order), false, (0, 0, chosen.len()));
+            // In front of a fence that is there.
+            let fences = |&(unit, _): &(usize, bool)| movable.only_fences(unit);
+            if let Some(fence) = base[..after].iter().rposition(fences).filter(|fence| *fence > before) {
+                let mut order = order.clone();
+                order[fence..after + chosen.len()].rotate_right(chosen.len());
+                add(pieces(&order), false, (0, 0, chosen.len()));
+            }
             add(
                 with_fence(pieces(&order), after + chosen.len()),
                 false,

@@ -18,7 +18,7 @@ use crate::source::refusal::Refusal;
 use crate::source::text::SourceFile;
 use crate::source::tree::FunctionTree;
 use crate::source::units::Units;
-use crate::source::written::{Flushed, Write};
+use crate::source::written::{Flushed, Target, Write};
 
 /// Writes changes of one list.
 pub struct Writer<'w, 'a, 'c, 'u> {
@@ -40,6 +40,32 @@ impl<'a> Writer<'_, 'a, '_, '_> {
     /// The same for what comes second, in a list whose statements move.
     pub fn can_flush_later(&self) -> bool {
         self.are_statements(self.later) && self.flushed(self.later).is_ok()
+    }
+
+    /// Whether all stores concerned are to members of one struct that lie in one line wherever the struct is.
+    pub fn are_in_one_line(&self) -> bool {
+        const LINE: usize = 64;
+        let tree = &self.list.tree;
+        let range = |write: &Write| {
+            let Target::Lvalue(target) = write.target else {
+                return None;
+            };
+            let member = tree.strip(target);
+            let field = tree.nodes[member].entity.get_reference()?;
+            let is_member = tree.kind(member) == EntityKind::MemberRefExpr && field.get_kind() == EntityKind::FieldDecl;
+            let record = field.get_semantic_parent().filter(|_| is_member)?;
+            let block = record.get_type()?.get_alignof().ok()?.clamp(1, LINE);
+            let start = field.get_offset_of_field().ok()? / 8;
+            let end = start + tree.ty(member)?.get_sizeof().ok()?.max(1) - 1;
+            let base = tree.child(member, 0).map(|base| tree.text(base));
+            (start / block == end / block).then_some((record, base, start / block))
+        };
+        let places = [self.stores, self.later].concat();
+        let ranges = self
+            .writes(&places)
+            .map(|writes| writes.iter().map(range).collect::<Option<Vec<_>>>());
+        let is_one = |ranges: Vec<_>| !ranges.is_empty() && ranges.windows(2).all(|pair| pair[0] == pair[1]);
+        ranges.is_ok_and(|ranges| ranges.is_some_and(is_one))
     }
 
     fn are_statements(&self, places: &[Place]) -> bool {

@@ -5,6 +5,7 @@
 
 mod atomicity;
 mod harness;
+mod library;
 mod refusals;
 
 use harness::{left, ordered};
