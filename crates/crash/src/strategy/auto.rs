@@ -21,8 +21,8 @@ use crashproof_report as report;
 
 pub(crate) struct Auto {
     strategies: Vec<Box<dyn Strategy>>,
-    /// Of each strategy, in the first round.
-    share: Option<Duration>,
+    /// Of all of them.
+    time: Option<Duration>,
     /// Which strategy makes a pass, and which of its own passes that is.
     passes: RwLock<Passes>,
     /// The pass that is being made has no more parts: its strategy has used up its share.
@@ -53,7 +53,7 @@ struct Own {
 impl Auto {
     pub fn new(strategies: Vec<Box<dyn Strategy>>, time: Option<Duration>) -> Auto {
         Auto {
-            share: time.map(|time| time / strategies.len().max(1) as u32),
+            time,
             passes: RwLock::new(Passes {
                 made: Vec::new(),
                 own: vec![Own::default(); strategies.len()],
@@ -71,9 +71,19 @@ impl Auto {
         passes.made[pass as usize]
     }
 
+    /// What a strategy has in the first round. The first, which finds most bugs with its first states, has half of the time.
+    fn share(&self, strategy: usize) -> Option<Duration> {
+        let others = self.strategies.len().saturating_sub(1).max(1) as u32;
+        self.time.map(|time| match strategy {
+            0 => time / 2,
+            _ => time / 2 / others,
+        })
+    }
+
     /// Whether the strategy has used up its share.
     fn is_late(&self, passes: &Passes) -> bool {
-        !passes.shared && self.share.is_some_and(|share| passes.since.elapsed() >= share)
+        let share = self.share(passes.current);
+        !passes.shared && share.is_some_and(|share| passes.since.elapsed() >= share)
     }
 }
 
@@ -100,7 +110,8 @@ impl Strategy for Auto {
             if stays && !own.ended {
                 if self.strategies[current].has_pass(own.passes, own.last) {
                     // Looking at the trace may take long; half of the share is for testing.
-                    let half = self.share.and_then(|share| Instant::now().checked_sub(share / 2));
+                    let share = self.share(current);
+                    let half = share.and_then(|share| Instant::now().checked_sub(share / 2));
                     passes.since = passes
                         .since
                         .max(half.filter(|_| own.passes == 0).unwrap_or(passes.since));
