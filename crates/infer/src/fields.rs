@@ -31,6 +31,9 @@ pub struct Level {
     pub distance: u64,
 }
 
+/// The last store to some bytes of a word: which of them, its list, and where its piece begins.
+type LastStore = (u8, u32, u64);
+
 /// What all stores of a trace write, piece by piece (of a word).
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
@@ -40,8 +43,8 @@ pub struct Fields {
     list_numbers: FxHashMap<Vec<Level>, u32>,
     /// Event, where in the file its piece begins, list: in order.
     stores: Vec<(u64, u64, u32)>,
-    /// By word: the last store to some bytes of it: which, its list, and where its piece begins.
-    last: FxHashMap<(FileId, u64), Vec<(u8, u32, u64)>>,
+    /// By word.
+    last: FxHashMap<(FileId, u64), Vec<LastStore>>,
     pub warnings: Vec<String>,
 }
 
