@@ -119,8 +119,8 @@ impl<'m> Analysis<'m, '_> {
             accesses.any(|access| access.writes && access.pointer.base() == variable)
         };
         let are_apart = |ours: &Access<'m>, theirs: &Access<'m>| {
-            self.from_variable(ours.pointer).is_some_and(|(variable, from)| {
-                self.from_variable(theirs.pointer).is_some_and(|(other, to)| {
+            self.behind_variable(ours.pointer).is_some_and(|(variable, from)| {
+                self.behind_variable(theirs.pointer).is_some_and(|(other, to)| {
                     // In another invocation of the function the variable may hold something else.
                     variable == other
                         && variable.function() == function
@@ -139,7 +139,7 @@ impl<'m> Analysis<'m, '_> {
     }
 
     /// A pointer as so many bytes behind where a variable points to, which stays in its function.
-    fn from_variable(&self, pointer: Value<'m>) -> Option<(Value<'m>, u64)> {
+    fn behind_variable(&self, pointer: Value<'m>) -> Option<(Value<'m>, u64)> {
         let mut at = pointer;
         let mut offset = 0u64;
         while at.opcode() == Some(LLVMOpcode::LLVMGetElementPtr) {
