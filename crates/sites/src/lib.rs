@@ -7,8 +7,10 @@
 //!
 //! Architecture invariant: knows no LLVM, so that `check` and `crash` need none.
 
+mod dwarf;
 mod functions;
 pub mod layout;
+pub mod pointer;
 mod reader;
 pub mod section;
 mod table;

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use crashproof_sites::pointer::Pointer;
 use crashproof_sites::{Call, Location, Target, destination};
 use inkwell::module::Module;
 use llvm_sys::LLVMOpcode;
 
 use super::ir::{Node, Reading, Value};
-use super::pointer::Pointer;
 use super::types::Types;
 use super::walker::{Context, Walker};
 use super::{Exported, FrontEnd, Function, Position};
@@ -74,7 +74,7 @@ pub fn read(module: &Module, with_loads: bool) -> FrontEnd {
     types.link_pointers();
     FrontEnd {
         functions,
-        types: types.composites,
+        types: types.shapes.composites,
         calls,
         exported: RefCell::new(Exported::default()),
     }
@@ -176,7 +176,7 @@ impl<'m> Visitor<'_, 'm> {
             return None;
         }
         let pointer = self.walker.follow(address);
-        let target = pointer.target(size, self.name, self.walker.types);
+        let target = pointer.target(size, self.name, &self.walker.types.shapes);
         let object = self.object(base);
         Some(Access {
             position: (position.line, position.column),
@@ -229,7 +229,7 @@ impl<'m> Visitor<'_, 'm> {
             .filter_map(|index| {
                 let argument = call.operand(index).filter(|value| value.is_pointer())?;
                 let pointer: Pointer = self.walker.follow(argument);
-                let target = pointer.target(None, self.name, self.walker.types);
+                let target = pointer.target(None, self.name, &self.walker.types.shapes);
                 (!matches!(target, Target::Unknown | Target::NoStruct)).then_some((index, target))
             })
             .collect();

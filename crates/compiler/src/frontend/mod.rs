@@ -10,8 +10,8 @@
 //! decide, the type stays unknown rather than being guessed.
 
 mod accesses;
+mod casts;
 mod ir;
-mod pointer;
 mod types;
 mod walker;
 

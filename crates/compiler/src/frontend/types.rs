@@ -3,38 +3,15 @@
 
 use std::collections::HashMap;
 
+use crashproof_sites::pointer::{Shapes, Type, TypeId};
 use crashproof_sites::{Field, TypeIndex, TypeInfo};
 
 use super::ir::{Node, Reading, dwarf};
 
-/// Index in [`Types`].
-pub type TypeId = usize;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
-    /// Index of the struct, class or union.
-    Composite(TypeIndex),
-    Array {
-        element: TypeId,
-        /// Bytes; 0 if the array is open-ended.
-        size: u64,
-        /// Bytes of an element.
-        stride: u64,
-    },
-    Pointer,
-    /// Integers and all else that has no parts.
-    Scalar,
-    /// `void`, functions, structs that are declared only.
-    Opaque,
-}
-
 pub struct Types<'m> {
-    types: Vec<Type>,
+    pub shapes: Shapes,
     ids: HashMap<Node<'m>, TypeId>,
     pointees: HashMap<TypeId, Option<Node<'m>>>,
-    pub composites: Vec<TypeInfo>,
-    /// The types of the fields of each composite type.
-    field_types: Vec<Vec<TypeId>>,
     /// Of each composite type without qualification, as LLVM's own struct types are named.
     plain_names: Vec<String>,
     /// All composite types of the module by their names, found when first asked for.
@@ -49,11 +26,12 @@ pub struct Types<'m> {
 impl<'m> Types<'m> {
     pub fn new(module: &Reading<'m>) -> Types<'m> {
         Types {
-            types: vec![Type::Opaque],
+            shapes: Shapes {
+                types: vec![Type::Opaque],
+                ..Shapes::default()
+            },
             ids: HashMap::new(),
             pointees: HashMap::new(),
-            composites: Vec::new(),
-            field_types: Vec::new(),
             plain_names: Vec::new(),
             by_name: None,
             roots: module.compile_units(),
@@ -67,23 +45,11 @@ impl<'m> Types<'m> {
     }
 
     pub fn get(&self, id: TypeId) -> Type {
-        self.types[id]
-    }
-
-    pub fn size(&self, id: TypeId) -> Option<u64> {
-        match self.types[id] {
-            Type::Composite(index) => Some(self.composites[index as usize].size),
-            Type::Array { size, .. } => Some(size),
-            _ => None,
-        }
+        self.shapes.get(id)
     }
 
     pub fn plain_name(&self, composite: TypeIndex) -> &str {
         &self.plain_names[composite as usize]
-    }
-
-    pub fn field_type(&self, composite: TypeIndex, field: usize) -> TypeId {
-        self.field_types[composite as usize][field]
     }
 
     /// The type of what a pointer or reference points to.
@@ -128,9 +94,9 @@ impl<'m> Types<'m> {
     }
 
     fn add(&mut self, node: Node<'m>, ty: Type) -> TypeId {
-        self.types.push(ty);
-        self.ids.insert(node, self.types.len() - 1);
-        self.types.len() - 1
+        self.shapes.types.push(ty);
+        self.ids.insert(node, self.shapes.types.len() - 1);
+        self.shapes.types.len() - 1
     }
 
     /// An array of arrays is an array whose elements are arrays.
@@ -146,12 +112,12 @@ impl<'m> Types<'m> {
                 .unwrap_or(0);
             let stride = size;
             size = size.saturating_mul(count);
-            self.types.push(Type::Array {
+            self.shapes.types.push(Type::Array {
                 element: id,
                 size,
                 stride,
             });
-            id = self.types.len() - 1;
+            id = self.shapes.types.len() - 1;
         }
         self.ids.insert(node, id);
         id
@@ -167,16 +133,16 @@ impl<'m> Types<'m> {
             self.ids.insert(node, id);
             return id;
         }
-        let index = self.composites.len() as TypeIndex;
+        let index = self.shapes.composites.len() as TypeIndex;
         let id = self.add(node, Type::Composite(index));
-        self.composites.push(TypeInfo {
+        self.shapes.composites.push(TypeInfo {
             name: qualified_name(node, self.is_cplusplus),
             size: byte_size(node),
             is_union: node.tag() == dwarf::UNION,
             fields: Vec::new(),
         });
         self.plain_names.push(node.string(2).to_owned());
-        self.field_types.push(Vec::new());
+        self.shapes.field_types.push(Vec::new());
         // The fields come after the type is known: they may point to it.
         let mut fields = Vec::new();
         let mut field_types = Vec::new();
@@ -194,36 +160,36 @@ impl<'m> Types<'m> {
             fields.push(self.field(element, ty));
             field_types.push(ty);
         }
-        self.composites[index as usize].fields = fields;
-        self.field_types[index as usize] = field_types;
+        self.shapes.composites[index as usize].fields = fields;
+        self.shapes.field_types[index as usize] = field_types;
         id
     }
 
     fn field(&mut self, element: Node<'m>, ty: TypeId) -> Field {
         let (bits, size_in_bits) = (element.offset_in_bits(), element.size_in_bits());
         let size = match element.tag() {
-            dwarf::INHERITANCE => self.size(ty).unwrap_or(0),
+            dwarf::INHERITANCE => self.shapes.size(ty).unwrap_or(0),
             _ => (bits + size_in_bits).div_ceil(8) - bits / 8,
         };
         let name = match element.string(2) {
-            "" if element.tag() == dwarf::INHERITANCE => match self.types[ty] {
-                Type::Composite(base) => self.composites[base as usize].name.clone(),
+            "" if element.tag() == dwarf::INHERITANCE => match self.shapes.types[ty] {
+                Type::Composite(base) => self.shapes.composites[base as usize].name.clone(),
                 _ => String::new(),
             },
             name => name.to_owned(),
         };
         let mut innermost = ty;
         let mut is_array = false;
-        while let Type::Array { element, .. } = self.types[innermost] {
+        while let Type::Array { element, .. } = self.shapes.types[innermost] {
             innermost = element;
             is_array = true;
         }
-        let composite = match self.types[innermost] {
+        let composite = match self.shapes.types[innermost] {
             Type::Composite(index) => Some(index),
             _ => None,
         };
         let element_size = match composite {
-            Some(index) => self.composites[index as usize].size,
+            Some(index) => self.shapes.composites[index as usize].size,
             None => self.scalar_stride(ty).unwrap_or(0),
         };
         Field {
@@ -239,7 +205,7 @@ impl<'m> Types<'m> {
     /// Bytes of the innermost element of an array.
     fn scalar_stride(&self, mut ty: TypeId) -> Option<u64> {
         let mut found = None;
-        while let Type::Array { element, stride, .. } = self.types[ty] {
+        while let Type::Array { element, stride, .. } = self.shapes.types[ty] {
             (ty, found) = (element, Some(stride));
         }
         found
@@ -247,15 +213,15 @@ impl<'m> Types<'m> {
 
     /// Fills in what pointer fields point to, of the types that are known by now: the others concern nobody.
     pub fn link_pointers(&mut self) {
-        for index in 0..self.composites.len() {
-            for field in 0..self.composites[index].fields.len() {
-                let Some(&Some(node)) = self.pointees.get(&self.field_types[index][field]) else {
+        for index in 0..self.shapes.composites.len() {
+            for field in 0..self.shapes.composites[index].fields.len() {
+                let Some(&Some(node)) = self.pointees.get(&self.shapes.field_types[index][field]) else {
                     continue;
                 };
                 if let Some(&id) = self.ids.get(&strip(node))
-                    && let Type::Composite(pointee) = self.types[id]
+                    && let Type::Composite(pointee) = self.shapes.types[id]
                 {
-                    self.composites[index].fields[field].points_to = Some(pointee);
+                    self.shapes.composites[index].fields[field].points_to = Some(pointee);
                 }
             }
         }
@@ -263,12 +229,12 @@ impl<'m> Types<'m> {
 
     /// `typedef struct { … } node;`
     fn name_by_typedef(&mut self, id: TypeId, typedef: Node<'m>) {
-        if let Type::Composite(index) = self.types[id]
+        if let Type::Composite(index) = self.shapes.types[id]
             && self.plain_names[index as usize].is_empty()
         {
             let plain = typedef.string(2);
             self.plain_names[index as usize] = plain.to_owned();
-            self.composites[index as usize].name = qualify(typedef, plain);
+            self.shapes.composites[index as usize].name = qualify(typedef, plain);
         }
     }
 

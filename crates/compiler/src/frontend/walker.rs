@@ -7,11 +7,12 @@
 
 use std::collections::HashMap;
 
+use crashproof_sites::pointer::{Pointer, Type, TypeId};
 use llvm_sys::{LLVMOpcode, LLVMTypeKind};
 
 use super::ir::{Reading, Value};
-use super::pointer::{Pointer, part_at};
-use super::types::{Type, TypeId, Types};
+use super::casts::cast;
+use super::types::Types;
 
 /// Chains of pointers in real code are short; this bounds what a generated function can cost.
 const MAX_DEPTH: usize = 24;
@@ -147,7 +148,7 @@ impl<'a, 'm> Walker<'a, 'm> {
     fn element(&mut self, gep: Value<'m>) -> Pointer {
         let mut pointer = self.follow_operand(gep, 0);
         let mut ty = gep.source_element();
-        pointer = pointer.cast(ty, self.module, self.types);
+        pointer = cast(pointer, ty, self.module, self.types);
         for operand in 1..gep.operand_count() {
             let Some(index) = gep.operand(operand) else {
                 return Pointer::default();
@@ -156,7 +157,7 @@ impl<'a, 'm> Walker<'a, 'm> {
                 let member = index.constant().unwrap_or(0) as u32;
                 let is_struct = ty.kind() == LLVMTypeKind::LLVMStructTypeKind;
                 if is_struct {
-                    pointer = pointer.cast(ty, self.module, self.types);
+                    pointer = cast(pointer, ty, self.module, self.types);
                     pointer.advance(self.module.offset_of(ty, member) as i64);
                 }
                 let Some(part) = ty.element(member) else { return pointer };
@@ -168,7 +169,7 @@ impl<'a, 'm> Walker<'a, 'm> {
             let step = self.module.size_of(ty);
             match index.constant() {
                 Some(constant) => pointer.advance(constant.wrapping_mul(step as i64)),
-                None => pointer = pointer.vary(step, self.types),
+                None => pointer = pointer.vary(step, &self.types.shapes),
             }
         }
         pointer
@@ -186,7 +187,7 @@ impl<'a, 'm> Walker<'a, 'm> {
                     let mut pointer = self.follow_operand(current, 0);
                     match offset {
                         Some(offset) => pointer.advance(offset),
-                        None => pointer = pointer.vary(0, self.types),
+                        None => pointer = pointer.vary(0, &self.types.shapes),
                     }
                     return pointer;
                 }
@@ -218,7 +219,7 @@ impl<'a, 'm> Walker<'a, 'm> {
             Some(&variable) => self.types.pointee(variable),
             None => {
                 let holder = self.follow(address);
-                self.field_type(&holder).and_then(|ty| self.types.pointee(ty))
+                self.types.shapes.at(&holder).and_then(|ty| self.types.pointee(ty))
             }
         };
         let stored = match self.stored.get(&address) {
@@ -238,38 +239,13 @@ impl<'a, 'm> Walker<'a, 'm> {
         };
         match self.types.get(declared) {
             // What flows there is as declared, and says more: where that object lies.
-            Type::Composite(_) | Type::Array { .. } if self.is_at(&stored, declared) => stored,
+            Type::Composite(_) | Type::Array { .. } if self.types.shapes.is_at(&stored, declared) => stored,
             Type::Composite(_) | Type::Array { .. } => Pointer {
                 argument: stored.argument,
                 ..Pointer::to(declared)
             },
             _ if stored.is_known() => stored,
             _ => Pointer::to(declared),
-        }
-    }
-
-    /// The declared type of what lies at the address.
-    fn field_type(&self, pointer: &Pointer) -> Option<TypeId> {
-        let (mut ty, mut offset) = pointer.object.zip(u64::try_from(pointer.offset).ok())?;
-        while let Some((part, start)) = part_at(self.types, ty, offset) {
-            (ty, offset) = (part, offset - start);
-        }
-        (offset == 0).then_some(ty)
-    }
-
-    /// Whether an object of this type begins where the pointer points to.
-    fn is_at(&self, pointer: &Pointer, wanted: TypeId) -> bool {
-        let Some((mut ty, mut offset)) = pointer.object.zip(u64::try_from(pointer.offset).ok()) else {
-            return false;
-        };
-        loop {
-            if ty == wanted && offset == 0 {
-                return true;
-            }
-            match part_at(self.types, ty, offset) {
-                Some((part, start)) => (ty, offset) = (part, offset - start),
-                None => return false,
-            }
         }
     }
 
@@ -303,7 +279,7 @@ impl<'a, 'm> Walker<'a, 'm> {
             };
         }
         let met = met.unwrap_or_default();
-        if step == 0 { met } else { met.vary(step, self.types) }
+        if step == 0 { met } else { met.vary(step, &self.types.shapes) }
     }
 
     fn result(&mut self, call: Value<'m>) -> Pointer {

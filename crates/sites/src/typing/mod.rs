@@ -23,7 +23,7 @@ use rustc_hash::FxHashMap;
 
 use crate::layout;
 use crate::table::{Level, TypeIndex};
-use resolve::{Module, Resolved, Resolver};
+use resolve::{Resolved, Resolver, Source};
 
 /// A struct, class or union of the program; the same one in all its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -452,7 +452,7 @@ impl Typing {
 
 /// Where the fields of a type are found.
 struct Layout {
-    module: Rc<Module>,
+    module: Source,
     object: usize,
     ty: TypeIndex,
 }

@@ -5,6 +5,10 @@
 //! or PMDK, a call of it. If that says "what the argument points to", the call in the next frame outwards tells what
 //! it was given, and so on. Inlined functions are frames like others. Squint does the same for casts, which the front end's code makes
 //! unnecessary.
+//!
+//! Code without a site table is looked up in its debug info, which says the same things in the same way ([`crate::dwarf`]), but of machine code:
+//! frames are those of calls that were not inlined, and arguments are the registers that they are passed in. Where code of one kind calls
+//! code of the other, nothing is followed.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -13,6 +17,7 @@ use crashproof_stacks::{Stacks, file_name, is_c_runtime};
 use crashproof_trace::{Frame, ModuleId, StackId, Tables};
 use rustc_hash::FxHashMap;
 
+use crate::dwarf::{Callee, DebugInfo, FunctionName};
 use crate::functions::destination;
 use crate::layout;
 use crate::reader::ModuleSites;
@@ -22,15 +27,39 @@ use crate::table::{Argument, Call, Level, Place, Site, SiteKind, Target, TypeInf
 const MAX_FRAMES: usize = 64;
 
 /// What the stores with one stack write.
-#[derive(Debug)]
 pub struct Resolved {
-    pub module: Rc<Module>,
+    pub module: Source,
     /// Index of the object that knows the types; each level belongs to it.
     pub levels: Vec<(usize, Level)>,
     /// As [`Place::size`].
     pub size: Option<u64>,
     /// A copy or fill: the store may be a piece of it, and not the first.
     pub is_copy: bool,
+}
+
+/// Where types come from.
+#[derive(Clone)]
+pub enum Source {
+    Sites(Rc<Module>),
+    DebugInfo(Rc<DebugInfo>),
+}
+
+impl Source {
+    /// Of an object file, or of a compile unit.
+    pub fn types(&self, object: usize) -> &[TypeInfo] {
+        match self {
+            Source::Sites(module) => module.types(object),
+            Source::DebugInfo(module) => module.types(object),
+        }
+    }
+
+    fn is(&self, other: &Source) -> bool {
+        match (self, other) {
+            (Source::Sites(a), Source::Sites(b)) => Rc::ptr_eq(a, b),
+            (Source::DebugInfo(a), Source::DebugInfo(b)) => Rc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
 }
 
 /// A module's tables, indexed.
@@ -87,6 +116,8 @@ pub struct Resolver {
     modules: FxHashMap<ModuleId, Option<Rc<Module>>>,
     /// Modules at other addresses, or in other processes, are read once.
     files: FxHashMap<(String, Vec<u8>), Option<Rc<Module>>>,
+    /// Of modules without tables.
+    debug_info: FxHashMap<(String, Vec<u8>), Option<Rc<DebugInfo>>>,
     pub warnings: Vec<String>,
 }
 
@@ -97,7 +128,11 @@ impl Resolver {
             .iter()
             .take_while(|frame| writes_for_its_caller(frame, tables))
             .count();
-        let mut outwards = self.source_frames(*frames.get(skipped)?, skipped > 0, tables);
+        let innermost = *frames.get(skipped)?;
+        if self.module(innermost.module?, tables).is_none() {
+            return self.resolve_by_debug_info(frames, skipped, tables);
+        }
+        let mut outwards = self.source_frames(innermost, skipped > 0, tables);
         let module = outwards.first()?.module.clone()?;
         let (object, target, is_copy) = match skipped {
             0 => {
@@ -112,7 +147,7 @@ impl Resolver {
                 (object, argument(call, index)?, true)
             }
         };
-        let mut found = Found::new(module, object, target, is_copy)?;
+        let mut found = Found::new(Source::Sites(module), object, target, is_copy)?;
         // Outwards, as far as the type is the callers' affair.
         let mut next_frame = skipped + 1;
         for _ in 0..MAX_FRAMES {
@@ -140,11 +175,68 @@ impl Resolver {
             let Some(target) = argument(call, wanted.index) else {
                 break;
             };
-            if !found.add(&module, object, target, &wanted) {
+            if !found.add(&Source::Sites(module.clone()), object, target, &wanted) {
                 break;
             }
         }
         found.finish()
+    }
+
+    fn resolve_by_debug_info(&mut self, frames: &[Frame], skipped: usize, tables: &Tables) -> Option<Resolved> {
+        let module = self.debug_info(frames[skipped].module?, tables)?;
+        let address = frames[skipped].address;
+        let (unit, target, is_copy, mut function) = match skipped {
+            0 => {
+                let store = module.store(address)?;
+                (store.unit, store.target, store.is_copy, module.function(address)?)
+            }
+            _ => {
+                let Callee::External(name) = module.callee(address)? else {
+                    return None;
+                };
+                let (_, unit, target) = module.argument(address, destination(&name)?)?;
+                (unit, target, true, module.function(address.checked_sub(1)?)?)
+            }
+        };
+        let mut found = Found::new(Source::DebugInfo(module), unit, target, is_copy)?;
+        for frame in frames[skipped + 1..].iter().take(MAX_FRAMES) {
+            let Some(wanted) = found.argument.clone() else { break };
+            let passed = self.passed(*frame, &function, wanted.index, tables);
+            let Some((caller, unit, target, name)) = passed else { break };
+            if !found.add(&Source::DebugInfo(caller), unit, target, &wanted) {
+                break;
+            }
+            function = name;
+        }
+        found.finish()
+    }
+
+    /// What the caller gave the function as an argument, and which function that caller is.
+    fn passed(
+        &mut self,
+        caller: Frame,
+        function: &FunctionName,
+        index: u32,
+        tables: &Tables,
+    ) -> Option<(Rc<DebugInfo>, usize, Target, FunctionName)> {
+        let module = self.debug_info(caller.module?, tables)?;
+        let (callee, unit, target) = module.argument(caller.address, index)?;
+        let name = module.function(caller.address.checked_sub(1)?)?;
+        callee.is(function).then_some((module, unit, target, name))
+    }
+
+    /// Of a module that `crashproof cc` did not build.
+    fn debug_info(&mut self, id: ModuleId, tables: &Tables) -> Option<Rc<DebugInfo>> {
+        if self.module(id, tables).is_some() {
+            return None;
+        }
+        let module = tables.module(id)?;
+        let key = (module.path.clone(), module.build_id.clone());
+        let read = || {
+            let (code, debug) = crashproof_trace::symbols::files(module)?;
+            DebugInfo::read(&code, &debug).map(Rc::new)
+        };
+        self.debug_info.entry(key).or_insert_with(read).clone()
     }
 
     /// Whether the store was made by code that `crashproof cc` built, or by the C library for it. (PMDK stores on its own account, too.)
@@ -294,7 +386,7 @@ fn argument(call: &Call, index: u32) -> Option<Target> {
 
 /// What is known so far, going outwards.
 struct Found {
-    module: Rc<Module>,
+    module: Source,
     levels: Vec<(usize, Level)>,
     size: Option<u64>,
     is_copy: bool,
@@ -303,7 +395,7 @@ struct Found {
 }
 
 impl Found {
-    fn new(module: Rc<Module>, object: usize, target: Target, is_copy: bool) -> Option<Found> {
+    fn new(module: Source, object: usize, target: Target, is_copy: bool) -> Option<Found> {
         let mut found = Found {
             module,
             levels: Vec::new(),
@@ -323,7 +415,7 @@ impl Found {
     }
 
     /// Adds what the caller passed as the argument that was `wanted`. False: nothing more to learn.
-    fn add(&mut self, module: &Rc<Module>, object: usize, passed: Target, wanted: &Argument) -> bool {
+    fn add(&mut self, module: &Source, object: usize, passed: Target, wanted: &Argument) -> bool {
         self.argument = None;
         match passed {
             Target::Unknown | Target::NoStruct => return false,
@@ -337,7 +429,7 @@ impl Found {
                 });
             }
             Target::Place(place) => {
-                if !self.levels.is_empty() && !Rc::ptr_eq(module, &self.module) {
+                if !self.levels.is_empty() && !module.is(&self.module) {
                     // A struct of the program, a member of it written by a library: the member is told apart already.
                     return false;
                 }

@@ -37,7 +37,7 @@ impl ObjectInfo {
 }
 
 /// A path in a trace may name anything by now; opening a pipe would wait for ever.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+pub fn open_regular(path: &Path) -> io::Result<File> {
     if !path.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }

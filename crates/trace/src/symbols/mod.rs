@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use crate::event::Module;
 use crate::tracked;
 use debug_files::ObjectInfo;
-pub(crate) use debug_files::open_regular;
+pub use debug_files::open_regular;
 use merged::Merged;
 use symbol_table::SymbolTable;
 
@@ -310,6 +310,20 @@ fn nearest_line(loader: &Loader, start: u64, address: u64) -> Option<Position> {
 /// Identifies the innermost function at the address by where the debug info has it.
 fn innermost(loader: &Loader, address: u64) -> Option<usize> {
     Some(loader.find_frames(address).ok()?.next().ok()??.dw_die_offset?.0)
+}
+
+/// The files with the code and with the debug info of a module, which may be one; `None`: it has no debug info, or is not what was recorded.
+pub fn files(module: &Module) -> Option<(PathBuf, PathBuf)> {
+    if module.text().is_some() {
+        return None;
+    }
+    let path = PathBuf::from(&module.path);
+    let info = usable_module(&path, &module.build_id).ok()?;
+    let debug = match info.has_debug_info {
+        true => path.clone(),
+        false => debug_files::find(&path, &info, &["/usr/lib/debug".into()])?,
+    };
+    Some((path, debug))
 }
 
 /// What the module's file says, if it is the file that was recorded; else why not.

@@ -1,57 +1,152 @@
-//! An address as it is followed back through the front end's code: what object it is in, and where. [`walker`](super::walker) does the
-//! following.
+//! An address as it is followed through code: what object it is in, and where. Code is the front end's for `crashproof cc`, and machine code
+//! where only debug info is there ([`dwarf`](crate::dwarf)): what is known of a place has the same names in both.
 
 use std::rc::Rc;
 
-use crashproof_sites::{Argument, Level, Place, Target, TypeIndex, layout};
+use crate::layout;
+use crate::table::{Argument, Field, Level, Place, Target, TypeIndex, TypeInfo};
 
-use super::ir::{IrType, Reading};
-use super::types::{Type, TypeId, Types};
+/// Index of a type of [`Shapes`].
+pub type TypeId = usize;
+
+/// What a type is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// Index of the struct, class or union.
+    Composite(TypeIndex),
+    Array {
+        element: TypeId,
+        /// Bytes; 0 if the array is open-ended.
+        size: u64,
+        /// Bytes of an element.
+        stride: u64,
+    },
+    Pointer,
+    /// Integers and all else that has no parts.
+    Scalar,
+    /// `void`, functions, structs that are declared only.
+    Opaque,
+}
+
+/// The types of an object file.
+#[derive(Clone, Debug, Default)]
+pub struct Shapes {
+    pub types: Vec<Type>,
+    pub composites: Vec<TypeInfo>,
+    /// The types of the fields of each composite type.
+    pub field_types: Vec<Vec<TypeId>>,
+}
+
+impl Shapes {
+    pub fn get(&self, id: TypeId) -> Type {
+        self.types[id]
+    }
+
+    /// Of what has parts.
+    pub fn size(&self, id: TypeId) -> Option<u64> {
+        match self.types[id] {
+            Type::Composite(index) => Some(self.composites[index as usize].size),
+            Type::Array { size, .. } => Some(size),
+            _ => None,
+        }
+    }
+
+    pub fn field_type(&self, composite: TypeIndex, field: usize) -> TypeId {
+        self.field_types[composite as usize][field]
+    }
+
+    /// The field of a struct, or the element of an array, that holds the byte, and its offset. Unions have no one such field.
+    pub fn part_at(&self, ty: TypeId, offset: u64) -> Option<(TypeId, u64)> {
+        match self.get(ty) {
+            Type::Array { element, size, stride } if offset < size || size == 0 => {
+                Some((element, offset - offset.checked_rem(stride)?))
+            }
+            Type::Composite(composite) => {
+                let info = &self.composites[composite as usize];
+                if info.is_union && info.fields.len() != 1 {
+                    return None;
+                }
+                let holds = |field: &Field| {
+                    let open_end = field.size == 0 && field.elements.is_some();
+                    field.offset <= offset && (offset - field.offset < field.size || open_end)
+                };
+                let index = info.fields.iter().position(holds)?;
+                Some((self.field_type(composite, index), info.fields[index].offset))
+            }
+            _ => None,
+        }
+    }
+
+    /// The declared type of what lies at the address.
+    pub fn at(&self, pointer: &Pointer) -> Option<TypeId> {
+        let (mut ty, mut offset) = pointer.object.zip(u64::try_from(pointer.offset).ok())?;
+        while let Some((part, start)) = self.part_at(ty, offset) {
+            (ty, offset) = (part, offset - start);
+        }
+        (offset == 0).then_some(ty)
+    }
+
+    /// Whether an object of this type begins where the pointer points to.
+    pub fn is_at(&self, pointer: &Pointer, wanted: TypeId) -> bool {
+        let Some((mut ty, mut offset)) = pointer.object.zip(u64::try_from(pointer.offset).ok()) else {
+            return false;
+        };
+        loop {
+            if ty == wanted && offset == 0 {
+                return true;
+            }
+            match self.part_at(ty, offset) {
+                Some((part, start)) => (ty, offset) = (part, offset - start),
+                None => return false,
+            }
+        }
+    }
+}
 
 /// An address: some bytes into an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pointer {
     /// What the object is; `None`: not known.
-    pub(super) object: Option<TypeId>,
+    pub object: Option<TypeId>,
     /// From the object's start.
-    pub(super) offset: i64,
+    pub offset: i64,
     /// Where the object itself lies.
-    pub(super) outer: Option<Rc<Outer>>,
+    pub outer: Option<Rc<Outer>>,
     /// The parameter that the address comes from, and how far from it the address is.
-    pub(super) argument: Option<(u32, Option<i64>)>,
+    pub argument: Option<(u32, Option<i64>)>,
     /// The address is that of the value that is being followed, in a loop, and `offset` is the step.
-    pub(super) looped: bool,
+    pub looped: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Outer {
-    at: Pointer,
+pub struct Outer {
+    pub at: Pointer,
     /// If the object is an element of an array, at an index that is not a constant: the array's bytes (0: open-ended). `at` is where
     /// the array begins.
-    array: Option<u64>,
+    pub array: Option<u64>,
 }
 
 impl Pointer {
-    pub(super) fn to(object: TypeId) -> Pointer {
+    pub fn to(object: TypeId) -> Pointer {
         Pointer {
             object: Some(object),
             ..Pointer::default()
         }
     }
 
-    pub(super) fn loop_back() -> Pointer {
+    pub fn loop_back() -> Pointer {
         Pointer {
             looped: true,
             ..Pointer::default()
         }
     }
 
-    pub(super) fn is_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         self.object.is_some() || self.argument.is_some() || self.outer.is_some()
     }
 
     /// As it is for those who do not know the function's arguments.
-    pub(super) fn without_arguments(&self) -> Pointer {
+    pub fn without_arguments(&self) -> Pointer {
         let outer = self.outer.as_ref().map(|outer| {
             Rc::new(Outer {
                 at: outer.at.without_arguments(),
@@ -65,7 +160,7 @@ impl Pointer {
         }
     }
 
-    pub(super) fn advance(&mut self, bytes: i64) {
+    pub fn advance(&mut self, bytes: i64) {
         self.offset = self.offset.wrapping_add(bytes);
         if let Some((_, Some(offset))) = &mut self.argument {
             *offset = offset.wrapping_add(bytes);
@@ -73,7 +168,7 @@ impl Pointer {
     }
 
     /// Adds a number of steps that is not a constant.
-    pub(super) fn vary(self, step: u64, types: &Types) -> Pointer {
+    pub fn vary(self, step: u64, types: &Shapes) -> Pointer {
         if self.looped {
             return Pointer {
                 offset: step as i64,
@@ -101,7 +196,7 @@ impl Pointer {
                 }
                 _ => {}
             }
-            at = part_at(types, ty, within).map(|(part, offset)| (part, within - offset, base + offset));
+            at = types.part_at(ty, within).map(|(part, offset)| (part, within - offset, base + offset));
         }
         let Some((array, element, within)) = found else {
             return match types.get(object) {
@@ -146,60 +241,8 @@ impl Pointer {
         pointer
     }
 
-    /// What the source's cast, or its mere field access, says that the address is: the start of a struct.
-    pub(super) fn cast(self, structure: IrType, module: &Reading, types: &mut Types) -> Pointer {
-        let Some(name) = structure.struct_name().map(plain_struct_name) else {
-            return self;
-        };
-        if self.looped {
-            return self;
-        }
-        let size = module.size_of(structure);
-        if let Some(object) = self.object
-            && let Ok(offset) = u64::try_from(self.offset)
-        {
-            let is_it = |types: &Types, composite: TypeIndex| {
-                types.composites[composite as usize].size == size && same_name(types.plain_name(composite), name)
-            };
-            // Already seen as such, or a member of a union on the way.
-            let mut at = Some((object, offset));
-            while let Some((ty, within)) = at {
-                if let Type::Composite(composite) = types.get(ty) {
-                    if within == 0 && is_it(types, composite) {
-                        return self;
-                    }
-                    if types.composites[composite as usize].is_union
-                        && let Some((member, inside)) = union_member(types, composite, within, |c| is_it(types, c))
-                    {
-                        let mut pointer = Pointer::to(member);
-                        pointer.offset = inside as i64;
-                        pointer.outer = Some(Rc::new(Outer { at: self, array: None }));
-                        return pointer;
-                    }
-                }
-                at = part_at(types, ty, within).map(|(part, offset)| (part, within - offset));
-            }
-            // A base class without the tail padding that only whole objects have.
-            if name.ends_with(".base") {
-                return self;
-            }
-        }
-        let candidates = types.named_composites(name.trim_end_matches(".base"), size);
-        match candidates[..] {
-            [object] => Pointer {
-                argument: self.argument,
-                ..Pointer::to(object)
-            },
-            // Template instances are hard to tell apart; what the pointer was before is not it.
-            _ => Pointer {
-                argument: self.argument,
-                ..Pointer::default()
-            },
-        }
-    }
-
     /// What the bytes are: `size` of them, or a mere pointer.
-    pub fn target(&self, size: Option<u64>, function: &str, types: &Types) -> Target {
+    pub fn target(&self, size: Option<u64>, function: &str, types: &Shapes) -> Target {
         let argument = |(index, offset): (u32, Option<i64>)| Argument {
             function: function.to_owned(),
             index,
@@ -222,7 +265,7 @@ impl Pointer {
     }
 
     /// Innermost first; returns the outermost pointer.
-    fn levels(&self, size: Option<u64>, types: &Types, levels: &mut Vec<Level>) -> &Pointer {
+    fn levels(&self, size: Option<u64>, types: &Shapes, levels: &mut Vec<Level>) -> &Pointer {
         levels.extend(self.inside(size, types));
         let mut from = self;
         // Once an index is not constant, all that is further out is known up to the array.
@@ -257,7 +300,7 @@ impl Pointer {
     }
 
     /// The structs around the address within the object, innermost first.
-    fn inside(&self, size: Option<u64>, types: &Types) -> Vec<Level> {
+    fn inside(&self, size: Option<u64>, types: &Shapes) -> Vec<Level> {
         let Some((mut ty, mut offset)) = self.object.zip(u64::try_from(self.offset).ok()) else {
             return Vec::new();
         };
@@ -282,72 +325,4 @@ impl Pointer {
         let nested = layout::nest(&types.composites, composite, offset, size);
         nested.into_iter().rev().map(Level::from).collect()
     }
-}
-
-/// The field of a struct, or the element of an array, that holds the byte, and its offset. Unions have no one such field.
-pub(super) fn part_at(types: &Types, ty: TypeId, offset: u64) -> Option<(TypeId, u64)> {
-    match types.get(ty) {
-        Type::Array { element, size, stride } if offset < size || size == 0 => {
-            Some((element, offset - offset.checked_rem(stride)?))
-        }
-        Type::Composite(composite) => {
-            let info = &types.composites[composite as usize];
-            if info.is_union && info.fields.len() != 1 {
-                return None;
-            }
-            let holds = |field: &crashproof_sites::Field| {
-                let open_end = field.size == 0 && field.elements.is_some();
-                field.offset <= offset && (offset - field.offset < field.size || open_end)
-            };
-            let index = info.fields.iter().position(holds)?;
-            Some((types.field_type(composite, index), info.fields[index].offset))
-        }
-        _ => None,
-    }
-}
-
-/// A struct that the members of a union have at the address.
-fn union_member(
-    types: &Types,
-    union: TypeIndex,
-    offset: u64,
-    is_it: impl Fn(TypeIndex) -> bool,
-) -> Option<(TypeId, u64)> {
-    let fields = &types.composites[union as usize].fields;
-    (0..fields.len()).find_map(|index| {
-        let mut at = Some((
-            types.field_type(union, index),
-            offset.checked_sub(fields[index].offset)?,
-        ));
-        while let Some((ty, within)) = at {
-            if let Type::Composite(composite) = types.get(ty)
-                && within == 0
-                && is_it(composite)
-            {
-                return Some((ty, 0));
-            }
-            at = part_at(types, ty, within).map(|(part, start)| (part, within - start));
-        }
-        None
-    })
-}
-
-/// `struct.node.12` is `node`.
-fn plain_struct_name(name: &str) -> &str {
-    let name = ["struct.", "class.", "union."]
-        .iter()
-        .find_map(|prefix| name.strip_prefix(prefix))
-        .unwrap_or(name);
-    let name = match name.rsplit_once('.') {
-        Some((front, number)) if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => front,
-        _ => name,
-    };
-    // Nested in namespaces and classes; the debug info's own name is the last part.
-    name.rsplit("::").next().unwrap_or(name)
-}
-
-/// LLVM leaves out template arguments, and calls unnamed types `anon`.
-fn same_name(declared: &str, llvm: &str) -> bool {
-    let llvm = llvm.trim_end_matches(".base");
-    declared == llvm || llvm == "anon" || declared.split('<').next() == Some(llvm)
 }

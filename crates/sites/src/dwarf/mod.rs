@@ -1,0 +1,245 @@
+//! Types and fields of stores in code that `crashproof cc` did not build, from its debug info (Squint, section 4.4.2, takes all types
+//! from there).
+//!
+//! Debug info says where variables are, not through what a store goes. [`flow`] follows values through a function's machine code: from
+//! variables, parameters and globals of known types, through members that are pointers, additions of constants and multiples of an
+//! element's size, to the addresses of stores and the arguments of calls. Where paths meet, only what all agree on is kept, and
+//! where two sources disagree, nothing: a type that may be wrong is worse than none.
+//!
+//! What may be missed: whatever is computed in another way, or is read from memory whose type is not known. What is not told apart: a pointer
+//! that the source casts to another type in the very expression that stores, which leaves no trace in the code. Where source text is there, it
+//! decides ([`source`]).
+//!
+//! Damaged debug info, or none, is never an error: there are no types then.
+
+mod code;
+mod entries;
+mod flow;
+mod functions;
+mod types;
+mod value;
+
+use std::cell::{OnceCell, RefCell};
+use std::ops::Range;
+use std::path::Path;
+use std::rc::Rc;
+
+use gimli::{DebugInfoOffset, DwarfSections, EndianSlice, LittleEndian};
+use object::{Object, ObjectSection, ReadCache};
+use rustc_hash::FxHashMap;
+
+use crate::table::{Target, TypeInfo};
+use code::Code;
+use entries::Entries;
+use functions::{Function, Global};
+use types::Types;
+
+/// Debug info beyond this is not read.
+const LARGEST: u64 = 256 << 20;
+/// Calls within calls that are followed for what they return.
+const MAX_CALLS: usize = 6;
+
+/// The debug info of a module, read as far as it was asked for.
+pub struct DebugInfo {
+    sections: DwarfSections<Vec<u8>>,
+    code: Code,
+    /// Where the code of each unit is, sorted; index of the unit.
+    ranges: Vec<(Range<u64>, usize)>,
+    units: Vec<(DebugInfoOffset, OnceCell<UnitInfo>)>,
+    /// By unit and number.
+    followed: RefCell<FxHashMap<(usize, usize), Rc<flow::Followed>>>,
+    /// Those that are being followed: a function, those that it calls, and so on.
+    open: RefCell<Vec<(usize, usize)>>,
+}
+
+/// A compile unit.
+#[derive(Default)]
+struct UnitInfo {
+    types: Types,
+    functions: Vec<Function>,
+    globals: Vec<Global>,
+}
+
+/// What an instruction stores to.
+pub struct StoreSite {
+    /// The unit whose types it refers to.
+    pub unit: usize,
+    pub target: Target,
+    /// A string instruction, which stores piece by piece.
+    pub is_copy: bool,
+}
+
+/// A function of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionName {
+    pub entry: u64,
+    pub name: String,
+}
+
+/// Who is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Callee {
+    /// Code of the module at that address.
+    Function(u64),
+    /// Of another module, or of this one through the table that the loader fills.
+    External(String),
+    /// Through a pointer.
+    Unknown,
+}
+
+impl Callee {
+    /// Whether the function was entered by this call, and not by another that ended with it.
+    pub fn is(&self, function: &FunctionName) -> bool {
+        match self {
+            Callee::Function(address) => *address == function.entry,
+            Callee::External(name) => *name == function.name,
+            Callee::Unknown => false,
+        }
+    }
+}
+
+impl DebugInfo {
+    /// `module` has the code, `debug` the debug info; they may be the same. `None`: cannot be read, or there is none.
+    pub fn read(module: &Path, debug: &Path) -> Option<DebugInfo> {
+        let code = Code::read(module)?;
+        let cache = ReadCache::new(crashproof_trace::symbols::open_regular(debug).ok()?);
+        let object = object::File::parse(&cache).ok()?;
+        if object.section_by_name(".debug_info")?.size() > LARGEST {
+            return None;
+        }
+        let sections = DwarfSections::load(|id| {
+            let section = object.section_by_name(id.name());
+            let data = section.and_then(|section| section.uncompressed_data().ok());
+            Ok::<_, gimli::Error>(data.unwrap_or_default().into_owned())
+        })
+        .ok()?;
+        let (mut ranges, mut units) = (Vec::new(), Vec::new());
+        let dwarf = sections.borrow(|data| EndianSlice::new(data, LittleEndian));
+        let mut headers = dwarf.units();
+        while let Ok(Some(header)) = headers.next() {
+            let Some(offset) = header.offset().as_debug_info_offset() else {
+                continue;
+            };
+            let Ok(unit) = dwarf.unit(header) else { continue };
+            let Ok(mut of_unit) = dwarf.unit_ranges(&unit) else {
+                continue;
+            };
+            while let Ok(Some(range)) = of_unit.next() {
+                if range.begin < range.end {
+                    ranges.push((range.begin..range.end, units.len()));
+                }
+            }
+            units.push((offset, OnceCell::new()));
+        }
+        ranges.sort_unstable_by_key(|(range, _)| range.start);
+        Some(DebugInfo {
+            sections,
+            code,
+            ranges,
+            units,
+            followed: RefCell::default(),
+            open: RefCell::default(),
+        })
+    }
+
+    pub fn types(&self, unit: usize) -> &[TypeInfo] {
+        &self.unit(unit).types.shapes.composites
+    }
+
+    /// What the instruction at an address stores to.
+    pub fn store(&self, address: u64) -> Option<StoreSite> {
+        let (unit, followed) = self.followed(address)?;
+        let store = followed.stores.get(&address)?;
+        Some(StoreSite {
+            unit,
+            target: store.target.clone(),
+            is_copy: store.is_copy,
+        })
+    }
+
+    /// The call that returns to an address: who is called, and what the argument in the n-th register points to. The unit with it.
+    pub fn argument(&self, return_address: u64, index: u32) -> Option<(Callee, usize, Target)> {
+        let (unit, followed) = self.followed(return_address.checked_sub(1)?)?;
+        let call = followed.calls.get(&return_address)?;
+        let target = call.arguments.get(index as usize)?.clone();
+        Some((call.callee.clone(), unit, target))
+    }
+
+    /// The call that returns to an address.
+    pub fn callee(&self, return_address: u64) -> Option<Callee> {
+        let (_, followed) = self.followed(return_address.checked_sub(1)?)?;
+        Some(followed.calls.get(&return_address)?.callee.clone())
+    }
+
+    /// The function that has the address.
+    pub fn function(&self, address: u64) -> Option<FunctionName> {
+        let (unit, number) = self.find(address)?;
+        let function = &self.unit(unit).functions[number];
+        Some(FunctionName {
+            entry: function.entry,
+            name: function.name.clone(),
+        })
+    }
+
+    fn followed(&self, address: u64) -> Option<(usize, Rc<flow::Followed>)> {
+        let key = self.find(address)?;
+        if let Some(known) = self.followed.borrow().get(&key) {
+            return Some((key.0, known.clone()));
+        }
+        let unit = self.unit(key.0);
+        self.open.borrow_mut().push(key);
+        let followed = Rc::new(flow::follow(self, unit, &unit.functions[key.1]));
+        self.open.borrow_mut().pop();
+        self.followed.borrow_mut().insert(key, followed.clone());
+        Some((key.0, followed))
+    }
+
+    /// Unit and number of the function that has the address.
+    fn find(&self, address: u64) -> Option<(usize, usize)> {
+        let before = self.ranges.partition_point(|(range, _)| range.start <= address);
+        let (_, unit) = *self.ranges[..before].iter().rev().find(|(range, _)| range.contains(&address))?;
+        let has_it = |function: &Function| function.ranges.iter().any(|range| range.contains(&address));
+        Some((unit, self.unit(unit).functions.iter().position(has_it)?))
+    }
+
+    /// What a function returns, as its code has it; `None`: not known, or not of the unit, whose types are its own.
+    fn returned(&self, unit: &UnitInfo, entry: u64) -> Option<value::Address> {
+        let key = self.find(entry)?;
+        let is_of_unit = std::ptr::eq(self.unit(key.0), unit) && unit.functions[key.1].entry == entry;
+        // A recursion returns what its end returns, which is not known yet.
+        if !is_of_unit || self.open.borrow().len() >= MAX_CALLS || self.open.borrow().contains(&key) {
+            return None;
+        }
+        self.followed(entry)?.1.returned.clone()
+    }
+
+    /// What a function is declared to return: the composite type that it is a pointer to.
+    fn declared_return(&self, entry: u64) -> Option<&TypeInfo> {
+        let (unit, number) = self.find(entry)?;
+        let unit = self.unit(unit);
+        let function = &unit.functions[number];
+        let pointee = unit.types.pointee(function.returns.filter(|_| function.entry == entry)?)?;
+        match unit.types.shapes.get(pointee) {
+            crate::pointer::Type::Composite(index) => unit.types.shapes.composites.get(index as usize),
+            _ => None,
+        }
+    }
+
+    fn unit(&self, index: usize) -> &UnitInfo {
+        let (offset, unit) = &self.units[index];
+        unit.get_or_init(|| self.read_unit(*offset).unwrap_or_default())
+    }
+
+    fn read_unit(&self, offset: DebugInfoOffset) -> Option<UnitInfo> {
+        let dwarf = self.sections.borrow(|data| EndianSlice::new(data, LittleEndian));
+        let unit = dwarf.unit(dwarf.debug_info.header_from_offset(offset).ok()?).ok()?;
+        let entries = Entries::read(&dwarf, &unit);
+        let types = Types::read(&entries);
+        let (functions, globals) = functions::read(&entries, &types);
+        Some(UnitInfo {
+            types,
+            functions,
+            globals,
+        })
+    }
+}
