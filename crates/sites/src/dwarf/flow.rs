@@ -427,6 +427,9 @@ impl Flow<'_> {
         let Value::Pointer(address) = value else {
             return Target::Unknown;
         };
+        if address.is_some_byte() && size != Some(1) {
+            return Target::Unknown;
+        }
         let pointer = address.resolve(self.shapes());
         let target = pointer.target(size, &self.function.name, self.shapes());
         match (target, size) {

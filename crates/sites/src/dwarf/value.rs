@@ -66,6 +66,11 @@ impl Address {
         pointer
     }
 
+    /// Whether it is some byte of an array of bytes: what the source keeps there is as likely of another type.
+    pub fn is_some_byte(&self) -> bool {
+        self.steps.contains(&1)
+    }
+
     fn is_known(&self) -> bool {
         self.base.object.is_some() || self.base.argument.is_some()
     }
@@ -286,12 +291,22 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
 
 /// Adds a multiple of `step`. Where elements of the array are within elements of another, whose size is a multiple of the step as well, one number may be
 /// both indices: the element then is in some element of the outer one.
+///
+/// An index less or more than a constant moves the offset, maybe out of the array that it is for: `next[i - 1]` begins in what lies before `next`. Where that is an
+/// array with elements of the same size, nobody knows which of the two is meant.
 fn vary(pointer: Pointer, step: u64, shapes: &Shapes) -> Pointer {
     let start = pointer.object.zip(u64::try_from(pointer.offset).ok());
     let mut at = start.map(|(ty, within)| (ty, within, 0));
     let mut around: Option<(u64, u64)> = None;
     while let Some((ty, within, base)) = at {
         if let Type::Array { element, size, stride } = shapes.get(ty) {
+            let follows = Pointer {
+                offset: (base + size) as i64,
+                ..pointer.clone()
+            };
+            if stride == step && within >= step && array_at(&follows, step, shapes).is_some() {
+                return Pointer::default();
+            }
             if stride == step
                 && let Some((base, size)) = around
             {
@@ -320,15 +335,18 @@ fn vary(pointer: Pointer, step: u64, shapes: &Shapes) -> Pointer {
 
 /// Whether both may be elements of one array, `step` bytes apart, or lead to it by an offset that is added later.
 fn is_one_array(a: &Pointer, b: &Pointer, step: u64, shapes: &Shapes) -> bool {
-    let array = |pointer: &Pointer| {
-        let mut at = pointer.object.zip(u64::try_from(pointer.offset).ok()).map(|(ty, within)| (ty, within, 0));
-        while let Some((ty, within, base)) = at {
-            if matches!(shapes.get(ty), Type::Array { stride, .. } if stride == step) {
-                return Some(base);
-            }
-            at = shapes.part_at(ty, within).map(|(part, start)| (part, within - start, base + start));
+    array_at(a, step, shapes) == array_at(b, step, shapes)
+}
+
+/// Where the array begins that has elements of that size at the address.
+fn array_at(pointer: &Pointer, step: u64, shapes: &Shapes) -> Option<u64> {
+    let (ty, within) = pointer.object.zip(u64::try_from(pointer.offset).ok())?;
+    let mut at = Some((ty, within, 0));
+    while let Some((ty, within, base)) = at {
+        if matches!(shapes.get(ty), Type::Array { stride, .. } if stride == step) {
+            return Some(base);
         }
-        None
-    };
-    array(a) == array(b)
+        at = shapes.part_at(ty, within).map(|(part, start)| (part, within - start, base + start));
+    }
+    None
 }
