@@ -196,7 +196,9 @@ impl Pointer {
                 }
                 _ => {}
             }
-            at = types.part_at(ty, within).map(|(part, offset)| (part, within - offset, base + offset));
+            at = types
+                .part_at(ty, within)
+                .map(|(part, offset)| (part, within - offset, base + offset));
         }
         let Some((array, element, within)) = found else {
             return match types.get(object) {

@@ -9,12 +9,12 @@ use crashproof_report::Report;
 use crate::structure::{Expectation, Structure};
 use crate::support;
 
-const SEED: &str = "7";
+pub const SEED: &str = "7";
 
 /// How a structure is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compiler {
-    /// Call paths stand in for types.
+    /// Types are from debug info, and call paths stand in where it has none.
     Gcc,
     /// `crashproof cc`: every store has its type and field.
     Crashproof,

@@ -1,5 +1,6 @@
 //! The structures of `corpus/structures`, each with its seeded bugs: `representative` must find each, unless `dpor` does not find
-//! it within its budget either; without a bug, every strategy must be silent.
+//! it within its budget either; without a bug, every strategy must be silent. What debug info says of its stores must be what
+//! `crashproof cc` notes of them.
 //!
 //! Each structure and each bug is a test of its own: `cargo test --test structures -- level.c` runs those of one structure.
 //! The runs are short (`make bench` has the long ones).
@@ -10,6 +11,7 @@ mod crash;
 mod structure;
 #[path = "../support/mod.rs"]
 mod support;
+mod types;
 
 use crash::{Compiler, Crashed, build, crash};
 use structure::{Expectation, Structure};
@@ -41,6 +43,10 @@ fn main() -> std::process::ExitCode {
                 move || fixed(&of, compiler).map_err(Failed::from),
             ));
         }
+        let of = structure.clone();
+        trials.push(Trial::test(format!("{} types", of.name), move || {
+            types::compare(&of, OPERATIONS).map_err(Failed::from)
+        }));
         for (bug, expectations) in &structure.bugs {
             let (of, bug, expectations) = (structure.clone(), bug.clone(), expectations.clone());
             trials.push(Trial::test(format!("{} {bug}", of.name), move || {

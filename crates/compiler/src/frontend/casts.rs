@@ -35,12 +35,18 @@ pub(super) fn cast(pointer: Pointer, structure: IrType, module: &Reading, types:
                 {
                     return Pointer {
                         offset: inside as i64,
-                        outer: Some(Rc::new(Outer { at: pointer, array: None })),
+                        outer: Some(Rc::new(Outer {
+                            at: pointer,
+                            array: None,
+                        })),
                         ..Pointer::to(member)
                     };
                 }
             }
-            at = types.shapes.part_at(ty, within).map(|(part, offset)| (part, within - offset));
+            at = types
+                .shapes
+                .part_at(ty, within)
+                .map(|(part, offset)| (part, within - offset));
         }
         // A base class without the tail padding that only whole objects have.
         if name.ends_with(".base") {

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use crashproof_sites::pointer::{Pointer, Type, TypeId};
 use llvm_sys::{LLVMOpcode, LLVMTypeKind};
 
-use super::ir::{Reading, Value};
 use super::casts::cast;
+use super::ir::{Reading, Value};
 use super::types::Types;
 
 /// Chains of pointers in real code are short; this bounds what a generated function can cost.
@@ -279,7 +279,11 @@ impl<'a, 'm> Walker<'a, 'm> {
             };
         }
         let met = met.unwrap_or_default();
-        if step == 0 { met } else { met.vary(step, &self.types.shapes) }
+        if step == 0 {
+            met
+        } else {
+            met.vary(step, &self.types.shapes)
+        }
     }
 
     fn result(&mut self, call: Value<'m>) -> Pointer {

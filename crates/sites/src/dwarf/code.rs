@@ -25,12 +25,16 @@ impl Code {
             return None;
         }
         let mut sections = Vec::new();
-        let mut size = 0;
+        let mut size: u64 = 0;
         for section in object.sections() {
             let is_code = section.kind() == SectionKind::Text;
-            let is_read = is_code || matches!(section.kind(), SectionKind::ReadOnlyData | SectionKind::ReadOnlyDataWithRel);
+            let is_read = is_code
+                || matches!(
+                    section.kind(),
+                    SectionKind::ReadOnlyData | SectionKind::ReadOnlyDataWithRel
+                );
             if is_read && section.address() != 0 {
-                size += section.size();
+                size = section.size().saturating_add(size);
                 if size > LARGEST {
                     return None;
                 }
@@ -114,8 +118,8 @@ impl Code {
     }
 
     pub fn is_data(&self, address: u64) -> bool {
-        self.sections
-            .iter()
-            .any(|(start, data, is_code)| !is_code && (*start..start + data.len() as u64).contains(&address))
+        self.sections.iter().any(|(start, data, is_code)| {
+            !is_code && (*start..start.saturating_add(data.len() as u64)).contains(&address)
+        })
     }
 }

@@ -17,9 +17,15 @@ pub type EntryId = usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// It is what the register holds, plus a constant.
-    Register { register: u16, add: i64 },
+    Register {
+        register: u16,
+        add: i64,
+    },
     /// In memory, at the register plus a constant.
-    At { register: u16, offset: i64 },
+    At {
+        register: u16,
+        offset: i64,
+    },
     /// In memory, at the function's frame base plus a constant.
     Frame(i64),
     Static(u64),
@@ -86,7 +92,7 @@ impl Entries {
         while let Ok(Some((delta, entry))) = cursor.next_dfs() {
             depth += delta;
             let id = entries.all.len();
-            while open.len() as isize > depth {
+            while open.len() as isize > depth.max(0) {
                 if let Some(done) = open.pop() {
                     entries.all[done].end = id;
                 }
@@ -248,7 +254,9 @@ impl<'a> Reader<'_, 'a> {
 
     fn locations(&self, value: Attribute<'a>, entry: &mut Entry) {
         if let AttributeValue::Exprloc(expression) = value {
-            entry.locations.extend(self.location(expression).map(|location| (None, location)));
+            entry
+                .locations
+                .extend(self.location(expression).map(|location| (None, location)));
         } else if let Ok(Some(mut list)) = self.dwarf.attr_locations(self.unit, value) {
             while let Ok(Some(item)) = list.next() {
                 if let Some(location) = self.location(item.data) {

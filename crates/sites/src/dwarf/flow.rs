@@ -7,9 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
-};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::entries::{FrameBase, Location};
@@ -20,8 +18,9 @@ use crate::layout;
 use crate::pointer::{Pointer, Shapes, Type, TypeId};
 use crate::table::{Field, Target, TypeIndex};
 
-/// Larger functions are not followed.
-const MAX_INSTRUCTIONS: usize = 50_000;
+/// Functions with more instructions times variables are not followed.
+const MAX_WORK: usize = 20_000_000;
+const MIN_VARIABLES: usize = 400;
 /// How often a state may change before it is given up.
 const MAX_CHANGES: u32 = 40;
 
@@ -96,7 +95,11 @@ pub fn follow(module: &DebugInfo, unit: &UnitInfo, function: &Function) -> Follo
         .iter()
         .flat_map(|range| module.code.instructions(range))
         .collect();
-    if instructions.len() > MAX_INSTRUCTIONS {
+    if instructions
+        .len()
+        .saturating_mul(function.variables.len().max(MIN_VARIABLES))
+        > MAX_WORK
+    {
         return Followed::default();
     }
     let mut flow = Flow {
@@ -139,7 +142,11 @@ impl Graph {
             if is_branch(instruction) {
                 leaders.extend(by_address.get(&instruction.near_branch_target()));
             }
-            if index == 0 || !falls_through(&instructions[index - 1]) || is_branch(&instructions[index - 1]) {
+            let before = index.checked_sub(1).map(|before| &instructions[before]);
+            let goes_on = |before: &Instruction| {
+                falls_through(before) && !is_branch(before) && before.next_ip() == instruction.ip()
+            };
+            if !before.is_some_and(goes_on) {
                 leaders.insert(index);
             }
             if has_indirect && instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
@@ -418,7 +425,9 @@ impl Flow<'_> {
     fn string_size(&self, instruction: &Instruction, written: &UsedMemory, state: &State) -> Option<u64> {
         let element = written.memory_size().size() as u64;
         match instruction.has_rep_prefix() {
-            true => u64::try_from(state.get(Register::RCX).as_constant()?).ok()?.checked_mul(element),
+            true => u64::try_from(state.get(Register::RCX).as_constant()?)
+                .ok()?
+                .checked_mul(element),
             false => Some(element),
         }
     }
@@ -470,7 +479,11 @@ impl Flow<'_> {
             }
             // What is wider than an element of bytes is as likely an object of another type there.
             let of_bytes = element == 1 && to - from > 1;
-            field.elements.is_some() && element > 0 && !of_bytes && from % element == 0 && to % element == 0
+            field.elements.is_some()
+                && element > 0
+                && !of_bytes
+                && from.is_multiple_of(element)
+                && to.is_multiple_of(element)
         };
         match info.is_union {
             true => fields.any(is_whole),
@@ -607,7 +620,7 @@ impl Flow<'_> {
                 };
                 let top = state.get(Register::RSP).clone().add(Value::constant(-8));
                 if let Value::Frame(at) = top {
-                    state.forget_frame(at - 7, at + 8);
+                    state.forget_frame(at.saturating_sub(7), at.saturating_add(8));
                     state.frame.insert(at, value);
                 }
                 state.set(Register::RSP, top);
@@ -754,7 +767,10 @@ impl Flow<'_> {
                 continue;
             };
             let size = self.shapes().size(variable.ty).unwrap_or(8);
-            let Some(offset) = word.checked_sub(start).filter(|offset| (0..size as i64).contains(offset)) else {
+            let Some(offset) = word
+                .checked_sub(start)
+                .filter(|offset| (0..size as i64).contains(offset))
+            else {
                 continue;
             };
             let mut holder = Pointer::to(variable.ty);
@@ -891,7 +907,10 @@ impl Flow<'_> {
 
     fn written(&mut self, instruction: &Instruction) -> Option<UsedMemory> {
         let info = self.info.info(instruction);
-        info.used_memory().iter().find(|memory| is_write(memory.access())).copied()
+        info.used_memory()
+            .iter()
+            .find(|memory| is_write(memory.access()))
+            .copied()
     }
 }
 

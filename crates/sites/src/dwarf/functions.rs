@@ -6,6 +6,9 @@ use super::entries::{Entries, EntryId, FrameBase, Location};
 use super::types::Types;
 use crate::pointer::TypeId;
 
+/// No scopes nest deeper; debug info may be damaged.
+const MAX_DEPTH: usize = 256;
+
 #[derive(Debug)]
 pub struct Function {
     /// As the linker knows it.
@@ -68,11 +71,14 @@ fn function(entries: &Entries, types: &Types, id: EntryId) -> Function {
         variables: Vec::new(),
         returns: entries.type_of(id).map(|ty| types.of(Some(ty))),
     };
-    add_variables(entries, types, id, &mut function);
+    add_variables(entries, types, id, &mut function, 0);
     function
 }
 
-fn add_variables(entries: &Entries, types: &Types, scope: EntryId, function: &mut Function) {
+fn add_variables(entries: &Entries, types: &Types, scope: EntryId, function: &mut Function, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
     for child in entries.children(scope) {
         let entry = &entries.all[child];
         match entry.tag {
@@ -93,7 +99,7 @@ fn add_variables(entries: &Entries, types: &Types, scope: EntryId, function: &mu
                 }
             }
             gimli::DW_TAG_lexical_block | gimli::DW_TAG_inlined_subroutine => {
-                add_variables(entries, types, child, function);
+                add_variables(entries, types, child, function, depth + 1);
             }
             _ => {}
         }

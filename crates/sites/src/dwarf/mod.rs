@@ -7,8 +7,7 @@
 //! where two sources disagree, nothing: a type that may be wrong is worse than none.
 //!
 //! What may be missed: whatever is computed in another way, or is read from memory whose type is not known. What is not told apart: a pointer
-//! that the source casts to another type in the very expression that stores, which leaves no trace in the code. Where source text is there, it
-//! decides ([`source`]).
+//! that the source casts to another type in the very expression that stores, which leaves no trace in the code unless the fields do not fit.
 //!
 //! Damaged debug info, or none, is never an error: there are no types then.
 
@@ -16,6 +15,8 @@ mod code;
 mod entries;
 mod flow;
 mod functions;
+#[cfg(test)]
+mod tests;
 mod types;
 mod value;
 
@@ -57,6 +58,8 @@ pub struct DebugInfo {
 struct UnitInfo {
     types: Types,
     functions: Vec<Function>,
+    /// Where the code of each function is, sorted; index of the function.
+    ranges: Vec<(Range<u64>, usize)>,
     globals: Vec<Global>,
 }
 
@@ -196,10 +199,8 @@ impl DebugInfo {
 
     /// Unit and number of the function that has the address.
     fn find(&self, address: u64) -> Option<(usize, usize)> {
-        let before = self.ranges.partition_point(|(range, _)| range.start <= address);
-        let (_, unit) = *self.ranges[..before].iter().rev().find(|(range, _)| range.contains(&address))?;
-        let has_it = |function: &Function| function.ranges.iter().any(|range| range.contains(&address));
-        Some((unit, self.unit(unit).functions.iter().position(has_it)?))
+        let unit = lookup(&self.ranges, address)?;
+        Some((unit, lookup(&self.unit(unit).ranges, address)?))
     }
 
     /// What a function returns, as its code has it; `None`: not known, or not of the unit, whose types are its own.
@@ -218,7 +219,9 @@ impl DebugInfo {
         let (unit, number) = self.find(entry)?;
         let unit = self.unit(unit);
         let function = &unit.functions[number];
-        let pointee = unit.types.pointee(function.returns.filter(|_| function.entry == entry)?)?;
+        let pointee = unit
+            .types
+            .pointee(function.returns.filter(|_| function.entry == entry)?)?;
         match unit.types.shapes.get(pointee) {
             crate::pointer::Type::Composite(index) => unit.types.shapes.composites.get(index as usize),
             _ => None,
@@ -236,10 +239,24 @@ impl DebugInfo {
         let entries = Entries::read(&dwarf, &unit);
         let types = Types::read(&entries);
         let (functions, globals) = functions::read(&entries, &types);
+        let of_function = |(index, function): (usize, &Function)| {
+            let ranges = function.ranges.clone().into_iter();
+            ranges.map(move |range| (range, index)).collect::<Vec<_>>()
+        };
+        let mut ranges: Vec<(Range<u64>, usize)> = functions.iter().enumerate().flat_map(of_function).collect();
+        ranges.sort_unstable_by_key(|(range, _)| range.start);
         Some(UnitInfo {
             types,
             functions,
+            ranges,
             globals,
         })
     }
+}
+
+/// Which of the ranges has the address; they do not overlap.
+fn lookup(ranges: &[(Range<u64>, usize)], address: u64) -> Option<usize> {
+    let before = ranges.partition_point(|(range, _)| range.start <= address);
+    let (range, index) = ranges[..before].last()?;
+    range.contains(&address).then_some(*index)
 }

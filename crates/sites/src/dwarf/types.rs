@@ -41,6 +41,7 @@ impl Types {
             entries,
             names: &names,
             types: &mut types,
+            open: Vec::new(),
         };
         for id in 0..entries.all.len() {
             if is_type(entries.all[id].tag) {
@@ -167,6 +168,8 @@ struct Reader<'r> {
     entries: &'r Entries,
     names: &'r Names,
     types: &'r mut Types,
+    /// Composite types that are being read.
+    open: Vec<EntryId>,
 }
 
 impl Reader<'_> {
@@ -175,7 +178,8 @@ impl Reader<'_> {
             return OPAQUE;
         };
         if let Some(&known) = self.types.ids.get(&id) {
-            return known;
+            // Pointers are not followed here: a type that is being read and comes up again holds itself.
+            return if self.open.contains(&id) { OPAQUE } else { known };
         }
         let entry = &self.entries.all[id];
         match entry.tag {
@@ -204,16 +208,18 @@ impl Reader<'_> {
     }
 
     fn byte_size(&self, mut id: EntryId) -> u64 {
+        let mut elements: u64 = 1;
         for _ in 0..MAX_DEPTH {
             let entry = &self.entries.all[id];
             if let Some(size) = entry.unsigned(gimli::DW_AT_byte_size) {
-                return size;
+                return size.saturating_mul(elements);
             }
             match (entry.tag, entry.ty) {
-                (tag, _) if is_pointer(tag) => return 8,
+                (tag, _) if is_pointer(tag) => return elements.saturating_mul(8),
                 (gimli::DW_TAG_array_type, Some(element)) => {
-                    let elements: u64 = self.dimensions(id).iter().fold(1, |all, &count| all.saturating_mul(count));
-                    return self.byte_size(element).saturating_mul(elements);
+                    let dimensions = self.dimensions(id).into_iter();
+                    elements = dimensions.fold(elements, u64::saturating_mul);
+                    id = element;
                 }
                 (tag, Some(aliased)) if is_alias(tag) => id = aliased,
                 _ => return 0,
@@ -274,7 +280,7 @@ impl Reader<'_> {
             fields: Vec::new(),
         });
         self.types.shapes.field_types.push(Vec::new());
-        // The fields come after the type is known: they may point to it.
+        self.open.push(id);
         let (mut fields, mut field_types) = (Vec::new(), Vec::new());
         for child in self.entries.children(id) {
             let member = &self.entries.all[child];
@@ -289,6 +295,7 @@ impl Reader<'_> {
                 field_types.push(ty);
             }
         }
+        self.open.pop();
         self.types.shapes.composites[index as usize].fields = fields;
         self.types.shapes.field_types[index as usize] = field_types;
         ty
@@ -298,8 +305,13 @@ impl Reader<'_> {
         let shapes = &self.types.shapes;
         let member = &self.entries.all[id];
         let bytes = member.ty.map_or(0, |ty| self.byte_size(ty));
-        let bits = member.unsigned(gimli::DW_AT_bit_size).unwrap_or(bytes.saturating_mul(8));
-        let start = member.unsigned(gimli::DW_AT_data_member_location).unwrap_or(0).saturating_mul(8);
+        let bits = member
+            .unsigned(gimli::DW_AT_bit_size)
+            .unwrap_or(bytes.saturating_mul(8));
+        let start = member
+            .unsigned(gimli::DW_AT_data_member_location)
+            .unwrap_or(0)
+            .saturating_mul(8);
         let first = match (
             member.unsigned(gimli::DW_AT_data_bit_offset),
             member.unsigned(gimli::DW_AT_bit_offset),
@@ -307,7 +319,10 @@ impl Reader<'_> {
             (Some(bit), _) => bit,
             // DWARF 3 counts from the most significant bit of the unit that holds it.
             (None, Some(from_top)) => {
-                let unit = member.unsigned(gimli::DW_AT_byte_size).unwrap_or(bytes).saturating_mul(8);
+                let unit = member
+                    .unsigned(gimli::DW_AT_byte_size)
+                    .unwrap_or(bytes)
+                    .saturating_mul(8);
                 start.saturating_add(unit.saturating_sub(from_top).saturating_sub(bits))
             }
             (None, None) => start,

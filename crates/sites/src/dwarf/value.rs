@@ -7,7 +7,11 @@ use crate::pointer::{Outer, Pointer, Shapes, Type};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// `scale * n + add`. Values with the same symbol have the same n: it was made by the instruction at that address.
-    Integer { symbol: Option<u64>, scale: u64, add: i64 },
+    Integer {
+        symbol: Option<u64>,
+        scale: u64,
+        add: i64,
+    },
     /// So far from what the stack pointer was before the call.
     Frame(i64),
     Pointer(Address),
@@ -163,9 +167,7 @@ impl Value {
                 None => Value::UNKNOWN,
             },
             (Value::Pointer(address), Integer { scale, add, .. })
-            | (Integer { scale, add, .. }, Value::Pointer(address)) => {
-                Value::known(address.advance(add).vary(scale))
-            }
+            | (Integer { scale, add, .. }, Value::Pointer(address)) => Value::known(address.advance(add).vary(scale)),
             (Value::Pointer(_), Value::Pointer(_)) => Value::UNKNOWN,
             (
                 Integer { symbol, scale, add },
@@ -261,7 +263,10 @@ impl Value {
                 },
             ) => {
                 let scale = gcd(gcd(*scale, *other_scale), add.abs_diff(*other_add));
-                let add = i64::try_from(scale).ok().filter(|&scale| scale > 0).map_or(0, |scale| add.rem_euclid(scale));
+                let add = i64::try_from(scale)
+                    .ok()
+                    .filter(|&scale| scale > 0)
+                    .map_or(0, |scale| add.rem_euclid(scale));
                 Integer {
                     symbol: None,
                     scale,
@@ -328,7 +333,9 @@ fn vary(pointer: Pointer, step: u64, shapes: &Shapes) -> Pointer {
                 around = Some((base, size));
             }
         }
-        at = shapes.part_at(ty, within).map(|(part, start)| (part, within - start, base + start));
+        at = shapes
+            .part_at(ty, within)
+            .map(|(part, start)| (part, within - start, base + start));
     }
     pointer.vary(step, shapes)
 }
@@ -346,7 +353,9 @@ fn array_at(pointer: &Pointer, step: u64, shapes: &Shapes) -> Option<u64> {
         if matches!(shapes.get(ty), Type::Array { stride, .. } if stride == step) {
             return Some(base);
         }
-        at = shapes.part_at(ty, within).map(|(part, start)| (part, within - start, base + start));
+        at = shapes
+            .part_at(ty, within)
+            .map(|(part, start)| (part, within - start, base + start));
     }
     None
 }

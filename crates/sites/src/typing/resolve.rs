@@ -202,7 +202,9 @@ impl Resolver {
         for frame in frames[skipped + 1..].iter().take(MAX_FRAMES) {
             let Some(wanted) = found.argument.clone() else { break };
             let passed = self.passed(*frame, &function, wanted.index, tables);
-            let Some((caller, unit, target, name)) = passed else { break };
+            let Some((caller, unit, target, name)) = passed else {
+                break;
+            };
             if !found.add(&Source::DebugInfo(caller), unit, target, &wanted) {
                 break;
             }

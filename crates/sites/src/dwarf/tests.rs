@@ -1,0 +1,236 @@
+//! Values on their own; [`flow`](super::flow) as a whole is compared with what `crashproof cc` notes, on the structures of the corpus
+//! (`cargo test -p crashproof --test structures types`).
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::DebugInfo;
+use super::value::Value;
+use crate::pointer::{Pointer, Shapes, Type};
+use crate::table::{Field, TypeInfo};
+
+/// `struct node { u64 key; u64 padding[5]; node *next[4]; }` in `struct root { u64 count; node nodes[8]; }`.
+fn shapes() -> Shapes {
+    const NUMBER: usize = 0;
+    let field = |name: &str, offset, size, ty, elements| Field {
+        name: name.to_owned(),
+        offset,
+        size,
+        ty,
+        elements,
+        points_to: None,
+    };
+    let info = |name: &str, size, fields| TypeInfo {
+        name: name.to_owned(),
+        size,
+        is_union: false,
+        fields,
+    };
+    let array = |element, size, stride| Type::Array { element, size, stride };
+    Shapes {
+        types: vec![
+            Type::Scalar,
+            array(NUMBER, 40, 8),
+            array(NUMBER, 32, 8),
+            Type::Composite(0),
+            array(3, 640, 80),
+            Type::Composite(1),
+        ],
+        composites: vec![
+            info(
+                "node",
+                80,
+                vec![
+                    field("key", 0, 8, None, None),
+                    field("padding", 8, 40, None, Some(5)),
+                    field("next", 48, 32, None, Some(4)),
+                ],
+            ),
+            info(
+                "root",
+                648,
+                vec![
+                    field("count", 0, 8, None, None),
+                    field("nodes", 8, 640, Some(0), Some(8)),
+                ],
+            ),
+        ],
+        field_types: vec![vec![NUMBER, 1, 2], vec![NUMBER, 4]],
+    }
+}
+
+const ROOT: usize = 5;
+const NODE: usize = 3;
+
+fn times(scale: u64) -> Value {
+    Value::made_at(1).multiply(scale)
+}
+
+fn resolved(value: &Value) -> Option<Pointer> {
+    match value {
+        Value::Pointer(address) => Some(address.resolve(&shapes())).filter(|pointer| pointer.object.is_some()),
+        _ => None,
+    }
+}
+
+/// Whatever the order in which indices and offsets are added.
+#[test]
+fn elements_of_elements() {
+    let parts = [times(80), times(8), Value::constant(8 + 48)];
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let root = Value::to(Pointer::to(ROOT));
+        let sum = order.iter().fold(root, |sum, &part| sum.add(parts[part].clone()));
+        let pointer = resolved(&sum).unwrap();
+        assert_eq!((pointer.object, pointer.offset), (Some(0), 0));
+        let array = pointer.outer.unwrap();
+        assert_eq!(
+            (array.at.object, array.at.offset, array.array),
+            (Some(NODE), 48, Some(32))
+        );
+    }
+}
+
+/// `next[i - 1]` begins in what lies before `next`.
+#[test]
+fn an_index_less_one_is_in_doubt() {
+    let sum = Value::to(Pointer::to(NODE)).add(times(8)).add(Value::constant(40));
+    assert_eq!(resolved(&sum), None);
+}
+
+#[test]
+fn a_loop_is_over_elements() {
+    let shapes = shapes();
+    let first = Value::to(Pointer::to(ROOT)).add(Value::constant(8));
+    let met = first.join(&first.clone().add(Value::constant(80)), &shapes);
+    assert_eq!(
+        resolved(&met).map(|pointer| (pointer.object, pointer.offset)),
+        Some((Some(NODE), 0))
+    );
+    assert_eq!(met.join(&met.clone().add(Value::constant(80)), &shapes), met);
+}
+
+/// An array that may end before the second, or another member.
+#[test]
+fn different_members_have_nothing_in_common() {
+    let node = Value::to(Pointer::to(NODE));
+    let (key, padding) = (node.clone(), node.add(Value::constant(8)));
+    assert_eq!(resolved(&key.join(&padding, &shapes())), None);
+}
+
+/// An instance of what a value stands for: symbols have these values, and the numbers that are not known are multiples by `free`.
+fn instance(value: &Value, symbol: i64, free: i64) -> Option<i64> {
+    match value {
+        Value::Integer {
+            symbol: made,
+            scale,
+            add,
+        } => {
+            let number = if made.is_some() { symbol } else { free };
+            Some((*scale as i64).wrapping_mul(number).wrapping_add(*add))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the number is one that the value stands for.
+fn stands_for(value: &Value, number: i64) -> bool {
+    match *value {
+        Value::Integer { scale: 0, add, .. } => number == add,
+        Value::Integer { scale, add, .. } => number.wrapping_sub(add) % scale as i64 == 0,
+        _ => false,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(usize),
+    Subtract(usize),
+    Multiply(u64),
+    Join(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (0..4usize).prop_map(Step::Add),
+        (0..4usize).prop_map(Step::Subtract),
+        (1..20u64).prop_map(Step::Multiply),
+        (0..4usize).prop_map(Step::Join),
+    ];
+    proptest::collection::vec(step, 0..8)
+}
+
+proptest! {
+    /// Integers, against what is computed with numbers.
+    #[test]
+    fn integers_stand_for_what_is_computed(steps in steps(), symbol in -50i64..50, constants in [-20i64..20, -20i64..20]) {
+        let shapes = Shapes::default();
+        let mut known = vec![
+            (Value::made_at(1), symbol),
+            (Value::constant(constants[0]), constants[0]),
+            (Value::constant(constants[1]), constants[1]),
+            (Value::UNKNOWN, symbol ^ 5),
+        ];
+        for step in steps {
+            let (value, number) = known[0].clone();
+            known[0] = match step {
+                Step::Add(other) => (value.add(known[other].0.clone()), number + known[other].1),
+                Step::Subtract(other) => (value.subtract(known[other].0.clone()), number - known[other].1),
+                Step::Multiply(factor) => (value.multiply(factor), number * factor as i64),
+                // Either path may have been taken.
+                Step::Join(other) => {
+                    let met = value.join(&known[other].0, &shapes);
+                    prop_assert!(stands_for(&met, number) && stands_for(&met, known[other].1));
+                    (met, number)
+                }
+            };
+            prop_assert!(stands_for(&known[0].0, known[0].1), "{known:?}");
+            if let Value::Integer { symbol: Some(_), .. } = known[0].0 {
+                prop_assert_eq!(instance(&known[0].0, symbol, 0), Some(known[0].1));
+            }
+        }
+    }
+}
+
+/// No damage to debug info or code is an error, or more.
+#[test]
+fn damaged_files_have_no_types() {
+    let program = std::env::current_exe().unwrap();
+    assert!(DebugInfo::read(Path::new("/nowhere"), &program).is_none());
+    let folder = tempfile::tempdir().unwrap();
+    let (source, object) = (folder.path().join("a.c"), folder.path().join("a.so"));
+    let text = "struct n { long k, v[4]; struct n *next; union { int a; char b; } u; };\n\
+                void set(struct n *n, int i) { n->next->v[i] = 3; n->u.a = 1; }\n";
+    std::fs::write(&source, text).unwrap();
+    let mut compile = std::process::Command::new("gcc");
+    compile
+        .args(["-g", "-O1", "-shared", "-fPIC", "-o"])
+        .arg(&object)
+        .arg(&source);
+    assert!(compile.status().unwrap().success());
+    let whole = std::fs::read(&object).unwrap();
+    let damaged = folder.path().join("damaged.so");
+    let known = |path: &Path| {
+        let info = DebugInfo::read(path, path)?;
+        let ranges: Vec<u64> = info
+            .ranges
+            .iter()
+            .flat_map(|(range, _)| range.start..range.end.min(range.start + 256))
+            .collect();
+        Some(ranges.into_iter().filter_map(|address| info.store(address)).count())
+    };
+    assert_eq!(known(&object), Some(2));
+    let mut state = 1u64;
+    for _ in 0..300 {
+        let mut bytes = whole.clone();
+        for _ in 0..8 {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let at = (state >> 33) as usize % bytes.len();
+            bytes[at] = (state >> 20) as u8;
+        }
+        std::fs::write(&damaged, bytes).unwrap();
+        let _ = known(&damaged);
+    }
+}
