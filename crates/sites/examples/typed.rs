@@ -4,17 +4,8 @@ use std::collections::HashMap;
 use std::error::Error;
 
 use crashproof_sites::{ModuleSites, Store, Typing};
-use crashproof_stacks::{Stacks, file_name, is_c_runtime};
-use crashproof_trace::{EventKind, Frame, Item, ModuleId, Tables, TraceReader};
-
-/// Of the C library or PMDK, which stores for others.
-fn is_library(frame: &Frame, tables: &Tables) -> bool {
-    let module = frame.module.and_then(|id| tables.module(id));
-    module.is_some_and(|module| {
-        let name = file_name(&module.path);
-        is_c_runtime(name) || name.starts_with("libpmem")
-    })
-}
+use crashproof_stacks::Stacks;
+use crashproof_trace::{EventKind, Item, ModuleId, TraceReader};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -55,13 +46,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let own: Vec<usize> = (0..stores.len()).filter(|&index| is_built(&stores[index])).collect();
     let typed = own.iter().filter(|&&index| !types.of(index).is_empty()).count();
     println!("{typed} of the {} by code that crashproof cc built", own.len());
-    let mut sites: HashMap<_, bool> = HashMap::new();
-    for (index, store) in stores.iter().enumerate() {
-        let site = tables.frames(store.stack).iter().find(|frame| !is_library(frame, tables));
-        *sites.entry(site).or_default() |= !types.of(index).is_empty();
-    }
-    let typed = sites.values().filter(|&&typed| typed).count();
-    println!("{typed} of the {} places in the code that store, or call who does", sites.len());
     if summary {
         return Ok(());
     }
