@@ -65,18 +65,13 @@ pub fn compare(structure: &Structure, operations: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Some type is one that was noted there, and all that were have the same fields.
+/// Some type is one that was noted there, with the same field. (Not each: a copy is made in other pieces, of which each is in other members.)
 fn agrees(fields: &[Field], noted: &BTreeSet<&Field>) -> bool {
     let same_type = |field: &Field, noted: &Field| (&field.0, field.1) == (&noted.0, noted.1);
-    let mut known = fields
-        .iter()
-        .filter(|field| noted.iter().any(|noted| same_type(field, noted)))
-        .peekable();
-    known.peek().is_some()
-        && known.all(|field| {
-            let mut of_type = noted.iter().filter(|noted| same_type(field, noted));
-            of_type.any(|noted| share_a_member(&field.2, &noted.2))
-        })
+    fields.iter().any(|field| {
+        let mut of_type = noted.iter().filter(|noted| same_type(field, noted));
+        of_type.any(|noted| share_a_member(&field.2, &noted.2))
+    })
 }
 
 /// Instructions of different widths write a different number of the same fields.

@@ -413,7 +413,7 @@ impl Flow<'_> {
         };
         let address = self.address_of(instruction, &written, state);
         let mut target = self.target(&address, size, is_copy);
-        if let (Target::Place(place), None) = (&mut target, size) {
+        if let (Target::Place(place), true) = (&mut target, is_copy) {
             // It may be more than the members that it begins with.
             let outermost = place.levels.iter().rposition(|level| level.array.is_none());
             place.levels.drain(..outermost.unwrap_or(0));
