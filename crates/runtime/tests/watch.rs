@@ -188,6 +188,12 @@ fn system_calls_use_closed_pages() {
 }
 
 #[test]
+fn system_calls_use_pages_that_were_opened_later() {
+    expect(written("opened-later"), [2], vec![]);
+    expect(touched("opened-later", &[]), [2], pages([2, 4]));
+}
+
+#[test]
 fn reads_by_descriptor_are_noted() {
     expect(written("descriptor"), [], vec![]);
     expect(touched("descriptor", &[]), [], pages([2, 5, 8, 11, 12, 20]));

@@ -92,8 +92,8 @@ pub struct Investigator {
     words: Words,
     known: Vec<Known>,
     clusters: Clusters,
-    /// Made for the first finding, where conditions are known.
-    relied: Option<Relied>,
+    /// Made for the first finding, where conditions are known; `None` within: it could not be made.
+    relied: Option<Option<Relied>>,
     /// The causes of states in which the program's prefix fails, so that those alike need no run.
     explained: FxHashMap<Signature, Vec<usize>>,
     /// States that failed in the campaign and not here.
@@ -329,9 +329,9 @@ impl Investigator {
         if self.relied.is_none() {
             let relied = Relied::new(&self.lab, self.lab.conditions()?);
             let relied = relied.map_err(|error| self.undone.push(format!("a finding names no condition: {error}")));
-            self.relied = Some(relied.ok()?);
+            self.relied = Some(relied.ok());
         }
-        self.relied.as_mut()?.violated(cause, &self.lab)
+        self.relied.as_mut()?.as_mut()?.violated(cause, &self.lab)
     }
 
     /// One finding for the states that are left and that no known cause explains by its source lines; as it was found, because

@@ -295,7 +295,8 @@ fn passes(
 ) {
     let mut end = PassEnd::default();
     for pass in 0.. {
-        if !shared.strategy.has_pass(pass, end) || shared.is_over() || shared.cut_short.load(Ordering::Relaxed) {
+        // To ask for a pass may take long.
+        if shared.is_over() || shared.cut_short.load(Ordering::Relaxed) || !shared.strategy.has_pass(pass, end) {
             break;
         }
         let before = shared.tested.load(Ordering::Relaxed);

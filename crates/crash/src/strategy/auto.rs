@@ -11,7 +11,7 @@
 //! strategy looks at before its first state is looked at in its own share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::{EARLY_PASSES, PassEnd, Step, Strategy, Work, early_parts, early_work};
@@ -26,7 +26,7 @@ pub(crate) struct Auto {
     /// Which strategy makes a pass, and which of its own passes that is.
     passes: RwLock<Passes>,
     /// The pass that is being made has no more parts: its strategy has used up its share.
-    left: AtomicBool,
+    left: Arc<AtomicBool>,
 }
 
 struct Passes {
@@ -48,6 +48,9 @@ struct Own {
     ended: bool,
     /// How the last of them ended.
     last: PassEnd,
+    /// The round that it was in, and what that had left unfinished when others had their turn.
+    round: u32,
+    unfinished: u64,
 }
 
 impl Auto {
@@ -61,7 +64,7 @@ impl Auto {
                 since: Instant::now(),
                 shared: strategies.len() < 2,
             }),
-            left: AtomicBool::new(false),
+            left: Arc::default(),
             strategies,
         }
     }
@@ -80,10 +83,14 @@ impl Auto {
         })
     }
 
-    /// Whether the strategy has used up its share.
+    /// When the strategy has used up its share.
+    fn turn_ends(&self, passes: &Passes) -> Option<Instant> {
+        let share = self.share(passes.current).filter(|_| !passes.shared)?;
+        passes.since.checked_add(share)
+    }
+
     fn is_late(&self, passes: &Passes) -> bool {
-        let share = self.share(passes.current);
-        !passes.shared && share.is_some_and(|share| passes.since.elapsed() >= share)
+        self.turn_ends(passes).is_some_and(|end| Instant::now() >= end)
     }
 }
 
@@ -94,9 +101,17 @@ impl Strategy for Auto {
             return true;
         }
         let left = self.left.swap(false, Ordering::Relaxed);
-        if let Some(&(before, _)) = passes.made.last() {
-            passes.own[before].again = left;
-            passes.own[before].last = last;
+        if let Some(&(before, number)) = passes.made.last() {
+            let round = self.strategies[before].round(number);
+            let own = &mut passes.own[before];
+            if own.round != round {
+                (own.round, own.unfinished) = (round, 0);
+            }
+            own.again = left;
+            own.last = PassEnd {
+                unfinished: own.unfinished + last.unfinished,
+                ..last
+            };
         }
         let mut stays = !left && !self.is_late(&passes);
         for _ in 0..=2 * self.strategies.len() {
@@ -121,6 +136,7 @@ impl Strategy for Auto {
                 }
                 passes.own[current].ended = true;
             }
+            passes.own[current].unfinished = own.last.unfinished;
             passes.current = (current + 1) % self.strategies.len();
             passes.shared |= passes.current == 0;
             passes.since = Instant::now();
@@ -152,8 +168,24 @@ impl Strategy for Auto {
     }
 
     fn work<'p>(&self, pass: u32, point: &'p CrashPoint, part: u64) -> Work<'p> {
-        let (strategy, own) = self.made(pass);
-        self.strategies[strategy].work(own, point, part)
+        let (strategy, own, end) = {
+            let passes = self.passes.read().unwrap_or_else(PoisonError::into_inner);
+            let (strategy, own) = passes.made[pass as usize];
+            (strategy, own, self.turn_ends(&passes))
+        };
+        match (self.strategies[strategy].work(own, point, part), end) {
+            // A point may have thousands of states.
+            (Work::States(states), Some(end)) => {
+                let left = Arc::clone(&self.left);
+                let in_time = move |_: &_| {
+                    let is_late = Instant::now() >= end;
+                    left.fetch_or(is_late, Ordering::Relaxed);
+                    !is_late
+                };
+                Work::States(Box::new(states.take_while(in_time)))
+            }
+            (work, _) => work,
+        }
     }
 
     /// What is not planned ahead is not known.

@@ -179,7 +179,8 @@ pub fn mmap(
     (region.start, region.end) = (mapped, mapped + page_up(len));
     pm::remove(region.start, region.end, |_| {});
     pm::insert(region);
-    if closed != protection {
+    // Also what is not closed yet: `mprotect` may open it for writing, which is what is watched.
+    if recovery.track != wire::TRACK_NOTHING {
         super::calls::watch_range(region.start, region.end);
     }
     Ok(mapped)

@@ -66,6 +66,20 @@ static int calls(void) {
     return 0;
 }
 
+// A mapping at an address of the program's choice, closed until mprotect opens it; then the kernel writes to page 2 and reads page 4.
+static int opened_later(void) {
+    int first[] = {PROT_NONE, PROT_READ};
+    for (int i = 0; i < 2; i++) {
+        char *at = (char *)0x10000000000 + i * 0x10000000;
+        CHECK(mmap(at, 8 * PAGE, first[i], MAP_SHARED | MAP_FIXED, fd, 0) == at);
+        CHECK(mprotect(at, 8 * PAGE, PROT_READ | PROT_WRITE) == 0);
+        int zero = open("/dev/zero", O_RDONLY), sink = open("/dev/null", O_WRONLY);
+        CHECK(read(zero, at + 2 * PAGE, 100) == 100);
+        CHECK(write(sink, at + 4 * PAGE, 100) == 100);
+    }
+    return 0;
+}
+
 // Reads the file by its descriptor: page 2, lines 3 and 4 of page 5, page 8, all of pages 11 to 12, line 0 of page 20.
 static int descriptor(void) {
     char buffer[3 * PAGE];
@@ -323,6 +337,7 @@ static const struct {
     {"private", private_mapping},
     {"read-only", read_only},
     {"calls", calls},
+    {"opened-later", opened_later},
     {"descriptor", descriptor},
     {"forks", forks},
     {"own-handler", own_handler},
