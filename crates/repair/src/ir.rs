@@ -282,6 +282,21 @@ impl<'m> Value<'m> {
         std::iter::successors(first, next).filter(|instruction| !instruction.is_debug_intrinsic())
     }
 
+    /// Whether it is a null pointer.
+    pub fn is_null(self) -> bool {
+        // SAFETY: see above.
+        unsafe { LLVMIsNull(self.0) != 0 }
+    }
+
+    /// Whether it goes on at one of several places.
+    pub fn is_branch(self) -> bool {
+        match self.opcode() {
+            Some(LLVMOpcode::LLVMBr) => self.operand(1).is_some(),
+            Some(LLVMOpcode::LLVMSwitch | LLVMOpcode::LLVMInvoke | LLVMOpcode::LLVMIndirectBr) => true,
+            _ => false,
+        }
+    }
+
     pub fn is_return(self) -> bool {
         matches!(
             self.opcode(),

@@ -29,7 +29,7 @@ impl<'m> Analysis<'m, '_> {
             let name = name_of(callee);
             effects.ends.get_or_insert_with(|| format!("a call of {name}"));
         }
-        if callee.source_name().is_some_and(|name| OWN.contains(&name)) {
+        if is_own(callee) {
             self.add_persisting(call, effects);
             return;
         }
@@ -63,6 +63,9 @@ impl<'m> Analysis<'m, '_> {
             return;
         }
         if computes(template, constraints) {
+            effects.clock |= template.contains("rdtsc");
+            let only_waits = |word: &str| ["pause", "nop"].contains(&word);
+            effects.waits |= constraints.contains("~{memory}") || words(template).any(only_waits);
             return;
         }
         if template.starts_with("movnt") && !template.contains([';', '\n']) {
@@ -101,6 +104,14 @@ impl<'m> Analysis<'m, '_> {
             effects
                 .flushes
                 .extend(destination.map(|to| self.access(*to, size, false)));
+            // They may tell it not to wait, or not to flush.
+            let flags = arguments.get(copy.size + 1).filter(|_| copy.has_flags);
+            if flags.is_some_and(|flags| flags.constant_integer().is_none()) {
+                effects.leaves_pending = true;
+                effects
+                    .fixed
+                    .get_or_insert_with(|| format!("calls {name} with flags that are not constant"));
+            }
             effects.persists = true;
             effects.fences |= copy.fences;
             effects.barrier = true;
@@ -172,7 +183,7 @@ impl<'m> Analysis<'m, '_> {
             _ => {
                 let is_known = keeps_to_itself(name) && !name.starts_with("pmem");
                 effects.stores_anywhere |= !is_known;
-                effects.leaves_pending |= !is_known && !library::settles(name);
+                effects.leaves_pending |= !is_known && !settles(name, &arguments);
                 // It may call what it is given.
                 for callback in arguments
                     .iter()
@@ -190,6 +201,11 @@ impl<'m> Analysis<'m, '_> {
     }
 }
 
+/// Of the functions of the header that a repair adds.
+pub(super) fn is_own(function: Value) -> bool {
+    function.source_name().is_some_and(|name| OWN.contains(&name))
+}
+
 /// Of PMDK's functions that make an address of an object's id.
 pub(super) fn is_pointing(function: Value) -> bool {
     POINTING.contains(&function.source_name().unwrap_or(function.name()))
@@ -204,7 +220,18 @@ fn name_of(function: Value) -> String {
     function.source_name().unwrap_or(function.name()).to_owned()
 }
 
-/// Assembly that only computes in registers.
+/// Whether a call of libpmemobj leaves nothing that waits for a fence.
+fn settles(name: &str, arguments: &[Value]) -> bool {
+    let is_known = |constructor: &Value| constructor.is_null() || (constructor.is_function() && constructor.has_body());
+    library::SETTLING.contains(&name)
+        || (library::CONSTRUCTING.contains(&name) && arguments.iter().rev().nth(1).is_some_and(is_known))
+}
+
+fn words(template: &str) -> impl Iterator<Item = &str> {
+    template.split(|at: char| at == ';' || at.is_whitespace())
+}
+
+/// Assembly that only computes in registers, or waits.
 fn computes(template: &str, constraints: &str) -> bool {
     let statements = template.split([';', '\n']).map(str::trim);
     let mut mnemonics = statements.filter_map(|statement| {

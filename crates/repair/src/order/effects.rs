@@ -19,7 +19,7 @@ use llvm_sys::prelude::LLVMTypeRef;
 use llvm_sys::target::{LLVMGetModuleDataLayout, LLVMTargetDataRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::calls::is_pointing;
+use super::calls::is_own;
 use crate::ir::{Block, Persistence, Value};
 
 /// What some code does.
@@ -44,6 +44,10 @@ pub struct Effects<'m> {
     pub barrier: bool,
     /// It draws from the state of a library (`rand`).
     pub draws: bool,
+    /// It reads the processor's clock.
+    pub clock: bool,
+    /// It may wait for what another thread does, or hand over to one.
+    pub waits: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -72,6 +76,8 @@ impl<'m> Effects<'m> {
         self.leaves_pending |= inner.leaves_pending;
         self.barrier |= inner.barrier;
         self.draws |= inner.draws;
+        self.clock |= inner.clock;
+        self.waits |= inner.waits;
         if self.ends.is_none() {
             self.ends.clone_from(&inner.ends);
         }
@@ -80,18 +86,21 @@ impl<'m> Effects<'m> {
         }
     }
 
-    /// It stores or flushes, or may.
-    fn acts(&self) -> bool {
-        self.stores_anywhere
-            || self.leaves_pending
-            || !self.flushes.is_empty()
-            || self.accesses.iter().any(|access| access.writes)
-    }
-
-    /// Without accesses to variables that stay in their function.
-    fn accesses_of_others(mut self, analysis: &Analysis<'m, '_>) -> Effects<'m> {
-        self.accesses.retain(|access| !analysis.is_own(access.pointer));
-        self
+    /// What waits or reads the clock stays where it is, unless that is the delay of a flush.
+    fn settle_waits(&mut self) {
+        let is_delay = self.clock && self.only_persists();
+        if is_delay {
+            return;
+        }
+        if self.clock {
+            self.fixed.get_or_insert_with(|| "reads the clock".into());
+        }
+        if self.waits {
+            self.stores_anywhere = true;
+            self.leaves_pending = true;
+            self.fixed
+                .get_or_insert_with(|| "has assembly of its own, which may wait for another thread".into());
+        }
     }
 
     /// Flushes and fences, and changes nothing.
@@ -109,8 +118,6 @@ pub struct Analysis<'m, 'c> {
     pub(super) module: &'m Module<'c>,
     pub(super) points_to: OnceCell<PointsTo<'m>>,
     summaries: RefCell<FxHashMap<Value<'m>, Rc<Effects<'m>>>>,
-    /// Functions that do the same whenever they are called; `false` while it is being found out.
-    steady: RefCell<FxHashMap<Value<'m>, bool>>,
     pub(super) private: RefCell<FxHashMap<Value<'m>, bool>>,
     pub(super) layout: LLVMTargetDataRef,
 }
@@ -121,7 +128,6 @@ impl<'m, 'c> Analysis<'m, 'c> {
             module,
             points_to: OnceCell::new(),
             summaries: RefCell::default(),
-            steady: RefCell::default(),
             private: RefCell::default(),
             // SAFETY: the module lives as long as the analysis borrows it.
             layout: unsafe { LLVMGetModuleDataLayout(module.as_mut_ptr()) },
@@ -135,13 +141,17 @@ impl<'m, 'c> Analysis<'m, 'c> {
         for instruction in &instructions {
             self.add(*instruction, &mut effects, &mut open);
         }
-        let code: FxHashSet<Value<'m>> = instructions.into_iter().collect();
-        // What only this code uses, as copies of arguments, is of no concern to others.
-        let is_temporary = |pointer: Value<'m>| {
-            let base = pointer.base();
-            self.is_own(base) && base.users().all(|user| code.contains(&user))
-        };
-        effects.accesses.retain(|access| !is_temporary(access.pointer));
+        // How often a loop flushes, and what, is a matter of its counter.
+        if !instructions.iter().any(|at| at.is_branch()) {
+            let code: FxHashSet<Value<'m>> = instructions.into_iter().collect();
+            // What only this code uses, as copies of arguments, is of no concern to others.
+            let is_temporary = |pointer: Value<'m>| {
+                let base = pointer.base();
+                self.is_own(base) && base.users().all(|user| code.contains(&user))
+            };
+            effects.accesses.retain(|access| !is_temporary(access.pointer));
+        }
+        effects.settle_waits();
         effects
     }
 
@@ -224,42 +234,24 @@ impl<'m, 'c> Analysis<'m, 'c> {
         effects
     }
 
-    /// Whether a function stores and flushes the same, as far as the places in its code go, whenever it is called: what branches there is decides about other
-    /// things only, or about fences.
-    pub fn is_steady(&self, function: Value<'m>) -> bool {
-        if let Some(known) = self.steady.borrow().get(&function) {
-            return *known;
-        }
-        if is_pointing(function) {
-            return true;
-        }
-        self.steady.borrow_mut().insert(function, false);
-        let summary = self.summary(function, &mut Vec::new());
-        // What flushes and does nothing else flushes what it is given, however that is written.
-        let is_steady = !summary.acts() || summary.only_persists() || {
-            let mut blocks = function.blocks();
-            let entry = blocks.next();
-            entry.is_some_and(|entry| {
-                std::iter::once(entry)
-                    .chain(blocks)
-                    .all(|block| self.is_steady_block(entry, block))
-            })
-        };
-        self.steady.borrow_mut().insert(function, is_steady);
-        is_steady
+    /// Whether an instruction fences; of a call of a function with a body, whatever way is taken through that.
+    pub fn always_fences(&self, instruction: Value<'m>) -> bool {
+        const DEPTH: u32 = 8;
+        self.fences_within(instruction, DEPTH)
     }
 
-    fn is_steady_block(&self, entry: Block<'m>, block: Block<'m>) -> bool {
-        let acts = |at: &Value<'m>| self.of([*at]).accesses_of_others(self).acts();
-        let mut acting = block.instructions().filter(acts).peekable();
-        if acting.peek().is_none() {
-            return true;
-        }
-        let calls_steady = |at: Value<'m>| match at.called_function().filter(|callee| callee.has_body()) {
-            Some(callee) => self.is_steady(callee),
-            None => !at.is_indirect_call(),
+    fn fences_within(&self, instruction: Value<'m>, depth: u32) -> bool {
+        let called = instruction.called_function().filter(|callee| callee.has_body());
+        let Some(callee) = called.filter(|callee| !is_own(*callee)) else {
+            return self.of([instruction]).fences;
         };
-        is_unavoidable(entry, block) && acting.all(calls_steady)
+        let mut blocks = callee.blocks();
+        blocks.next().filter(|_| depth > 0).is_some_and(|entry| {
+            let fences = |at: Value<'m>| self.fences_within(at, depth - 1);
+            let fencing = |block: &Block<'m>| block.instructions().any(fences);
+            let mut fencing = std::iter::once(entry).chain(blocks).filter(fencing);
+            fencing.any(|block| is_unavoidable(entry, block))
+        })
     }
 
     pub(super) fn is_recursive(&self, function: Value<'m>) -> bool {

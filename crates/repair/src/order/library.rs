@@ -22,6 +22,8 @@ pub struct Copying {
     pub size: usize,
     /// It waits for what was flushed, or may.
     pub fences: bool,
+    /// Flags that say how follow the size.
+    pub has_flags: bool,
 }
 
 /// Of PMDK's functions that write a range and flush it: `pmem_memcpy_persist`, `pmemobj_memset` and their like.
@@ -36,14 +38,26 @@ pub fn copying(name: &str) -> Option<Copying> {
         destination,
         size: destination + 2,
         fences: rest != "_nodrain",
+        has_flags: rest.is_empty(),
     })
 }
 
-/// Functions of libpmemobj outside of transactions leave nothing that waits for a fence, whatever they do: their updates are persistent when they return
-/// ("fail-safe atomic", libpmemobj's manual). Those that flush and do not wait are not asked.
-pub fn settles(name: &str) -> bool {
-    name.starts_with("pmemobj_") && !name.starts_with("pmemobj_tx_") && !name.starts_with("pmemobj_x")
-}
+/// Functions of libpmemobj that leave nothing that waits for a fence: what they update is persistent when they return ("fail-safe atomic", libpmemobj's manual).
+pub const SETTLING: [&str; 10] = [
+    "pmemobj_zalloc",
+    "pmemobj_realloc",
+    "pmemobj_zrealloc",
+    "pmemobj_strdup",
+    "pmemobj_wcsdup",
+    "pmemobj_free",
+    "pmemobj_list_insert",
+    "pmemobj_list_remove",
+    "pmemobj_list_move",
+    "pmemobj_type_num",
+];
+
+/// The same of those that call a constructor, their last argument but one, which may be null.
+pub const CONSTRUCTING: [&str; 2] = ["pmemobj_alloc", "pmemobj_list_insert_new"];
 
 /// Instructions that compute in registers, or wait, when they have no operand in memory.
 pub const REGISTERS: [&str; 16] = [

@@ -197,7 +197,8 @@ impl<'m> Analysis<'m, '_> {
         let mut stores = storing.accesses.iter().filter(|access| access.writes);
         stores.any(|store| {
             flushing.flushes.iter().any(|flush| {
-                let shows = !branches && has_constant_offset(store.pointer) && {
+                let is_constant = has_constant_offset(store.pointer) && has_constant_offset(flush.pointer);
+                let shows = !branches && is_constant && {
                     let record = |access: &Access<'m>| self.field(access.pointer, Some(1)).map(|field| field.record);
                     origin(store.pointer) == origin(flush.pointer)
                         || record(store).is_none()

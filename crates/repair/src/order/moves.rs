@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use clang::{EntityKind, TypeKind};
 use inkwell::module::Module;
-use llvm_sys::LLVMOpcode;
 
+use super::calls::is_pointing;
 use super::effects::{Analysis, Effects};
 use super::list::List;
 use crate::ir::{self, Value};
@@ -121,8 +121,12 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
     }
 
     pub fn only_fences(&self, unit: usize) -> bool {
-        let effects = self.effects(unit);
-        self.only_persists(unit) && effects.fences && effects.flushes.is_empty()
+        self.only_persists(unit) && self.always_fences(unit) && self.effects(unit).flushes.is_empty()
+    }
+
+    /// A statement that fences whatever way is taken through it.
+    fn always_fences(&self, unit: usize) -> bool {
+        !self.branches_itself(unit) && self.code[unit].iter().any(|at| self.analysis.always_fences(*at))
     }
 
     /// Whether the compiler moves no store across the statement.
@@ -163,6 +167,13 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
                 "a preprocessor directive lies between {} and {}",
                 describe(moved),
                 describe(passed)
+            ));
+        }
+        if self.declares_by_name(passed) && self.uses_macro(moved) {
+            return Err(format!(
+                "{} declares what a macro in {} may use",
+                describe(passed),
+                describe(moved)
             ));
         }
         if let Some(name) = self
@@ -236,9 +247,9 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
             return self.effects(unit).fences;
         }
         // Up to the fence before it, which has waited for what was flushed earlier.
-        let unfenced = (0..unit).rev().take_while(|&earlier| {
-            !(self.only_persists(earlier) && self.effects(earlier).fences && !self.branches_itself(earlier))
-        });
+        let unfenced = (0..unit)
+            .rev()
+            .take_while(|&earlier| !(self.only_persists(earlier) && self.always_fences(earlier)));
         unfenced.into_iter().any(|earlier| {
             let effects = self.effects(earlier);
             // What flushes and does nothing else flushes what it is given, however that is written.
@@ -247,17 +258,15 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
                 false => self.branches(earlier),
             };
             let is_served = || self.analysis.may_flush_stores_of(self.effects(unit), effects, true);
-            effects.leaves_pending || (branches && (effects.persists || is_served()))
+            // What stores and flushes at once may be given another place next time.
+            effects.leaves_pending
+                || (branches && effects.persists)
+                || ((branches || !self.only_persists(unit)) && is_served())
         })
     }
 
     fn branches_itself(&self, unit: usize) -> bool {
-        use LLVMOpcode::*;
-        self.code[unit].iter().any(|at| match at.opcode() {
-            Some(LLVMBr) => at.operand(1).is_some(),
-            Some(LLVMSwitch | LLVMInvoke | LLVMIndirectBr) => true,
-            _ => false,
-        })
+        self.code[unit].iter().any(|at| at.is_branch())
     }
 
     /// Whether it does not always do the same, for all that is seen of it here.
@@ -271,7 +280,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         self.branches_itself(unit)
             || called
                 .filter(|function| function.has_body())
-                .any(|function| !self.analysis.is_steady(function))
+                .any(|function| !is_pointing(function))
     }
 
     /// Whether a flush or fence that comes before the statement would miss something that it does only now and then; what it always does, the recording shows.
@@ -334,10 +343,32 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
             return Vec::new();
         }
         let children = tree.nodes[node].children.iter();
+        let constants = tree
+            .descendants(node)
+            .filter(|inner| tree.kind(*inner) == EntityKind::EnumConstantDecl);
         children
-            .map(|child| tree.name(*child))
+            .copied()
+            .chain(constants)
+            .map(|child| tree.name(child))
             .filter(|name| !name.is_empty())
             .collect()
+    }
+
+    /// Whether a statement declares something else than variables: a type, its constants.
+    fn declares_by_name(&self, unit: usize) -> bool {
+        let tree = &self.list.tree;
+        let node = self.list.units[unit].node;
+        let mut children = tree.nodes[node].children.iter();
+        tree.kind(node) == EntityKind::DeclStmt && children.any(|child| tree.kind(*child) != EntityKind::VarDecl)
+    }
+
+    /// Whether not all of the statement is spelled where it stands.
+    fn uses_macro(&self, unit: usize) -> bool {
+        let tree = &self.list.tree;
+        let range = &self.list.units[unit].range;
+        tree.macros
+            .iter()
+            .any(|(used, _)| used.start < range.end && range.start < used.end)
     }
 
     /// Also by a macro that it uses.
@@ -347,7 +378,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         let mut tokens = tree.file.tokens(unit.range.clone()).into_iter();
         let mut refers = tree.descendants(unit.node);
         tokens.any(|token| token.kind == TokenKind::Word && tree.file.token_text(token) == name)
-            || refers.any(|inner| tree.kind(inner) == EntityKind::DeclRefExpr && tree.name(inner) == name)
+            || refers.any(|inner| tree.name(inner).split_whitespace().last() == Some(name))
     }
 
     /// Whether a statement flushes a member by its name that the other stores.

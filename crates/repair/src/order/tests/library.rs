@@ -12,7 +12,7 @@ int pmemobj_alloc(pool *, uint64_t *, size_t, uint64_t, constructor, void *);
 int allocate(pool *, uint64_t *);
 ";
 
-/// A flush with a delay, an element that is stored and fenced at once.
+/// A flush with a delay.
 const OWN: &str = "static unsigned long delay;
 static inline unsigned long cycles(void) {
     unsigned low, high;
@@ -26,23 +26,6 @@ static void persist(void *p, unsigned long size) {
         while (cycles() < until)
             __asm__ volatile(\"pause\" : : : \"memory\");
     }
-    SFENCE();
-}
-__attribute__((unused)) static void put(uint64_t *p, uint64_t value, int front) {
-    if (front)
-        SFENCE();
-    *p = value;
-    CLWB(p);
-    SFENCE();
-}
-static uint64_t *last;
-__attribute__((unused)) static void put_and_log(uint64_t *p, uint64_t value, int log) {
-    if (log) {
-        *last = value;
-        CLWB(last);
-    }
-    *p = value;
-    CLWB(p);
     SFENCE();
 }
 ";
@@ -146,30 +129,6 @@ void f(struct counted *r) {{
     persist(&r->dirty, 8);
 ",
     );
-}
-
-#[test]
-fn a_function_that_always_stores_the_same_is_passed() {
-    let text = |call: &str| {
-        format!(
-            "{OWN}static struct record first;
-void f(int n) {{
-    {call}; //~ after; store 128 8; flush 128; fence
-    first.value = 7; //~ before; store 0 8
-    persist(&first.value, 8); //~ flush 0; fence
-}}
-"
-        )
-    };
-    becomes(
-        &text("put(&first.valid, 1, n)"),
-        "    first.value = 7;
-    persist(&first.value, 8);
-    put(&first.valid, 1, n);
-",
-    );
-    let reason = reason(&text("put_and_log(&first.valid, 1, n)"));
-    assert!(reason.contains("must not come later"), "{reason}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod atomicity;
 mod harness;
 mod library;
 mod refusals;
+mod unseen;
 
 use harness::{left, ordered};
 
