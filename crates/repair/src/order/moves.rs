@@ -414,6 +414,18 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         })
     }
 
+    /// Whether what lies between the statement that has to persist first and the other one fences only in a branch.
+    pub fn is_fenced_by_chance(&self, order: &[(usize, bool)], before: &[usize], after: &[usize]) -> bool {
+        let place = |unit: &usize| order.iter().position(|(other, _)| other == unit);
+        let first = after.iter().filter_map(place).min().unwrap_or(order.len());
+        let last = before.iter().filter_map(place).filter(|at| *at < first).max();
+        let Some(between) = last.map(|last| &order[last + 1..first]) else {
+            return false;
+        };
+        between.iter().any(|(unit, _)| self.effects(*unit).fences)
+            && !between.iter().any(|(unit, _)| self.always_fences(*unit))
+    }
+
     /// Checks a whole arrangement: every two units that change places, of which at least one is marked as moved.
     pub fn check_order(&self, order: &[(usize, bool)]) -> Result<(), String> {
         for (index, &(first, first_moved)) in order.iter().enumerate() {

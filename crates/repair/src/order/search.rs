@@ -185,6 +185,16 @@ fn best_by(
         let units_of = |role: fn(&Roles) -> u32| -> Vec<usize> {
             (0..orders).flat_map(|order| typical.units(role, order)).collect()
         };
+        if !possible.in_line
+            && !arrangement.has(Piece::Fence)
+            && movable.is_fenced_by_chance(
+                &arrangement.order(),
+                &units_of(|roles| roles.before),
+                &units_of(|roles| roles.after),
+            )
+        {
+            continue;
+        }
         let flushes = arrangement.inside || arrangement.has(Piece::Flush(Part::Before));
         if strictness == Strictness::Durable
             && !possible.in_line

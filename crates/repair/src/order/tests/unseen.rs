@@ -193,12 +193,17 @@ fn flags_may_say_not_to_wait() {
 
 #[test]
 fn a_macro_names_what_is_declared_in_between() {
-    let text = |declaration: &str| with_between(declaration).replace("r->valid = 1;", "SET(r->valid, n);");
-    refused(&text("typedef uint8_t word;\n    r->other = (word)n;"), "may use");
-    refused(
-        &text("uint64_t word = n;\n    r->other = word;"),
-        "which `SET(r->valid, n);`",
-    );
+    for (declaration, first) in [
+        (
+            "typedef uint8_t word;\n    r->other = (word)n;",
+            "typedef uint8_t word;",
+        ),
+        ("uint64_t word = n;\n    r->other = word;", "uint64_t word = n;"),
+        ("enum { word = 3 };\n    r->other = word;", "enum { word = 3 };"),
+    ] {
+        let body = with_between(declaration).replace("r->valid = 1;", "SET(r->valid, n);");
+        keeps(&body, "SET(r->valid, n);", first);
+    }
 }
 
 #[test]
