@@ -24,6 +24,9 @@ const MIN_VARIABLES: usize = 400;
 /// How often a state may change before it is given up.
 const MAX_CHANGES: u32 = 40;
 
+/// Where a function that has a frame pointer keeps its caller's, and what its own points to.
+const SAVED_FRAME_POINTER: i64 = -16;
+
 /// The registers that integer arguments are passed in.
 const ARGUMENTS: [Register; 6] = [
     Register::RDI,
@@ -572,10 +575,8 @@ impl Flow<'_> {
             }
             Mnemonic::Lea if is_register => {
                 let value = self.address(instruction, state);
-                if let Value::Frame(at) = value
-                    && !matches!(destination, Register::RSP | Register::RBP)
-                {
-                    self.escaped = self.escaped.min(at);
+                if self.is_somewhere_in_frame(instruction, &value, state) {
+                    self.escaped = i64::MIN;
                 }
                 self.assign(destination, value, address, state);
             }
@@ -585,10 +586,8 @@ impl Flow<'_> {
                     Mnemonic::Add => left.add(right),
                     _ => left.subtract(right),
                 };
-                if let Value::Frame(at) = value
-                    && destination != Register::RSP
-                {
-                    self.escaped = self.escaped.min(at);
+                if destination != Register::RSP {
+                    self.escape_operands(instruction, state);
                 }
                 self.assign(destination, value, address, state);
             }
@@ -618,6 +617,9 @@ impl Flow<'_> {
                     OpKind::Register => state.get(destination).clone(),
                     _ => Value::UNKNOWN,
                 };
+                if let Value::Frame(at) = value {
+                    self.escaped = self.escaped.min(at);
+                }
                 let top = state.get(Register::RSP).clone().add(Value::constant(-8));
                 if let Value::Frame(at) = top {
                     state.forget_frame(at.saturating_sub(7), at.saturating_add(8));
@@ -633,8 +635,9 @@ impl Flow<'_> {
                 };
                 let value = value.unwrap_or_else(|| state.make(address));
                 state.set(Register::RSP, top.add(Value::constant(8)));
-                if is_register {
-                    state.set(destination, value);
+                match is_register {
+                    true => self.assign(destination, value, address, state),
+                    false => state.forget_frame(i64::MIN, i64::MAX),
                 }
             }
             Mnemonic::Leave => {
@@ -649,6 +652,7 @@ impl Flow<'_> {
             Mnemonic::Call => self.call(instruction, state),
             Mnemonic::Ret => {}
             mnemonic if is_conditional_move(mnemonic) && is_register => {
+                self.escape_operands(instruction, state);
                 let moved = self.operand(instruction, 1, state);
                 let value = state.get(destination).join(&moved, self.shapes());
                 self.assign(destination, value, address, state);
@@ -657,8 +661,14 @@ impl Flow<'_> {
         }
     }
 
-    /// A result in a register.
-    fn assign(&self, register: Register, value: Value, address: u64, state: &mut State) {
+    /// A result in a register. An address in the frame may go anywhere from there, unless it is what the frame is addressed by: the
+    /// stack pointer, or the frame pointer, which points to the caller's.
+    fn assign(&mut self, register: Register, value: Value, address: u64, state: &mut State) {
+        if let &Value::Frame(at) = &value
+            && !addresses_frame(register, &value)
+        {
+            self.escaped = self.escaped.min(at);
+        }
         let value = match register.size() {
             8 => Some(value),
             4 => integer(value),
@@ -669,6 +679,28 @@ impl Flow<'_> {
             _ => state.make(address),
         };
         state.set(register, value);
+    }
+
+    /// Addresses in the frame that an instruction computes with or stores.
+    fn escape_operands(&mut self, instruction: &Instruction, state: &State) {
+        let is_exchange = matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd);
+        let first = if is_exchange { 0 } else { 1 };
+        for operand in first..instruction.op_count() {
+            if instruction.op_kind(operand) == OpKind::Register
+                && let Value::Frame(at) = *state.get(instruction.op_register(operand))
+            {
+                self.escaped = self.escaped.min(at);
+            }
+        }
+    }
+
+    /// Whether the address is one of the frame at an index that is not known, so that it may be in any array there.
+    fn is_somewhere_in_frame(&self, instruction: &Instruction, address: &Value, state: &State) -> bool {
+        let registers = [instruction.memory_base(), instruction.memory_index()];
+        !matches!(address, Value::Frame(_))
+            && registers
+                .iter()
+                .any(|&register| addresses_frame(register, state.get(register)))
     }
 
     fn operand(&mut self, instruction: &Instruction, operand: u32, state: &State) -> Value {
@@ -850,8 +882,12 @@ impl Flow<'_> {
 
     /// Any other instruction: what it writes is new.
     fn other(&mut self, instruction: &Instruction, state: &mut State) {
+        self.escape_operands(instruction, state);
         if let Some(written) = self.written(instruction) {
             let address = self.address_of(instruction, &written, state);
+            if self.is_somewhere_in_frame(instruction, &address, state) {
+                self.escaped = i64::MIN;
+            }
             match address {
                 Value::Frame(at) => {
                     let size = match instruction.is_string_instruction() {
@@ -919,6 +955,15 @@ fn is_write(access: OpAccess) -> bool {
         access,
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
     )
+}
+
+/// Whether a register has the value of a stack or frame pointer.
+fn addresses_frame(register: Register, value: &Value) -> bool {
+    match (register, value) {
+        (Register::RSP, Value::Frame(_)) => true,
+        (Register::RBP, Value::Frame(at)) => *at == SAVED_FRAME_POINTER,
+        _ => false,
+    }
 }
 
 /// Only as an integer, so that its upper half does not matter.

@@ -1,14 +1,15 @@
 //! Values on their own; [`flow`](super::flow) as a whole is compared with what `crashproof cc` notes, on the structures of the corpus
 //! (`cargo test -p crashproof --test structures types`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
 use super::DebugInfo;
 use super::value::Value;
+use crate::layout;
 use crate::pointer::{Pointer, Shapes, Type};
-use crate::table::{Field, TypeInfo};
+use crate::table::{Field, Target, TypeInfo};
 
 /// `struct node { u64 key; u64 padding[5]; node *next[4]; }` in `struct root { u64 count; node nodes[8]; }`.
 fn shapes() -> Shapes {
@@ -190,6 +191,76 @@ proptest! {
             }
         }
     }
+}
+
+/// A library from C source, optimised.
+fn compile(folder: &Path, text: &str) -> PathBuf {
+    let (source, object) = (folder.join("a.c"), folder.join("a.so"));
+    std::fs::write(&source, text).unwrap();
+    let mut compile = std::process::Command::new("gcc");
+    compile
+        .args(["-g", "-O2", "-fcf-protection=none", "-shared", "-fPIC", "-o"])
+        .arg(&object)
+        .arg(&source);
+    assert!(compile.status().unwrap().success());
+    object
+}
+
+/// What the stores of each function are to: struct and field of the innermost, and all around it.
+fn stores(text: &str) -> Vec<(String, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let object = compile(folder.path(), text);
+    let info = DebugInfo::read(&object, &object).unwrap();
+    let mut found = Vec::new();
+    for address in info.ranges.iter().flat_map(|(range, _)| range.clone()) {
+        let Some(store) = info.store(address) else { continue };
+        let types = info.types(store.unit);
+        let target = match store.target {
+            Target::Place(place) => {
+                let levels = place.levels.iter().map(|level| {
+                    let field = layout::field_name(types, level.ty, level.offset, place.size.unwrap_or(1));
+                    match level.array {
+                        Some(_) => format!("{}: array", types[level.ty as usize].name),
+                        None => format!("{}: {field}", types[level.ty as usize].name),
+                    }
+                });
+                levels.collect::<Vec<_>>().join(" in ")
+            }
+            other => format!("{other:?}"),
+        };
+        found.push((info.function(address).unwrap().name, target));
+    }
+    found
+}
+
+/// Those of one function that have a type.
+fn typed<'s>(stores: &'s [(String, String)], function: &str) -> Vec<&'s str> {
+    let of_function = stores
+        .iter()
+        .filter(|(name, target)| name == function && target.contains(": "));
+    of_function.map(|(_, target)| target.as_str()).collect()
+}
+
+/// What a call, or a store at an index, may have written to the frame is not what was there before.
+#[test]
+fn frame_words_whose_address_is_taken_are_forgotten() {
+    let stores = stores(
+        "struct A { long a0, a1; }; struct B { long b0, b1; };\n\
+         void look(void **p);\n\
+         void first(struct A *x) { void *p[2]; p[0] = x; look(p); ((struct B *)p[0])->b1 = 7; }\n\
+         void again(struct A *x, long n) {\n\
+             void *p[2]; p[0] = x;\n\
+             for (long i = 0; i < n; i++) look(p);\n\
+             ((struct B *)p[0])->b1 = 7; }\n\
+         void at_index(struct A *x, void *y, long i) {\n\
+             void *volatile p[2]; p[0] = x; p[i] = y; ((struct B *)p[0])->b1 = 7; }\n\
+         void kept(struct A *x, long n) {\n\
+             void *p[2]; look(p); x->a0 = n; look(p); x->a1 = (long)p[0]; }\n",
+    );
+    for function in ["first", "again", "at_index"] {
+        assert_eq!(typed(&stores, function), [] as [&str; 0], "{function}");
+    }
+    assert_eq!(typed(&stores, "kept"), ["struct A: a0", "struct A: a1"]);
 }
 
 /// No damage to debug info or code is an error, or more.
