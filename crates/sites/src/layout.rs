@@ -29,6 +29,11 @@ pub fn nest(types: &[TypeInfo], ty: TypeIndex, offset: u64, size: Option<u64>) -
     found
 }
 
+/// Whether it ends with an array of which the type does not say how long it is.
+pub fn is_open_ended(info: &TypeInfo) -> bool {
+    info.fields.last().is_some_and(|field| field.elements == Some(0))
+}
+
 /// The fields that share a byte with the range.
 pub fn overlapping(info: &TypeInfo, offset: u64, size: u64) -> impl Iterator<Item = &Field> {
     let end = offset.saturating_add(size.max(1));

@@ -443,6 +443,11 @@ impl Flow<'_> {
             return Target::Unknown;
         }
         let pointer = address.resolve(self.shapes());
+        // How many pieces a copy has, or what a pointer is for, is not known.
+        let bytes = size.filter(|_| !is_copy).unwrap_or(1);
+        if self.is_beyond(&pointer, bytes) {
+            return Target::Unknown;
+        }
         let target = pointer.target(size, &self.function.name, self.shapes());
         match (target, size) {
             (Target::Place(place), Some(size)) if !is_copy => match place.levels.first() {
@@ -451,6 +456,21 @@ impl Flow<'_> {
             },
             (target, _) => target,
         }
+    }
+
+    /// Whether the bytes are not of the object that the address is in: it is a part of another, such as the base of a class or the header of a
+    /// record, or the next element of an array unseen.
+    fn is_beyond(&self, pointer: &Pointer, bytes: u64) -> bool {
+        let Some((object, offset)) = pointer.object.zip(u64::try_from(pointer.offset).ok()) else {
+            return false;
+        };
+        let is_open = match self.shapes().get(object) {
+            Type::Composite(index) => layout::is_open_ended(&self.shapes().composites[index as usize]),
+            Type::Array { size, .. } => size == 0,
+            _ => return false,
+        };
+        let end = offset.saturating_add(bytes);
+        !is_open && self.shapes().size(object).is_some_and(|size| end > size)
     }
 
     /// Whether the bytes are whole fields: anything else speaks for another type.
@@ -868,7 +888,9 @@ impl Flow<'_> {
                 && let Value::Pointer(passed) = state.get(register)
                 && (passed.base.object.is_some() || summary.base.object.is_none())
             {
-                return Some(Value::Pointer(passed.clone().advance(offset)));
+                let start = passed.clone().advance(offset);
+                let varied = summary.steps.iter().try_fold(start, |at, &step| at.vary(step));
+                return varied.map(Value::Pointer);
             }
             if summary.base.object.is_some() {
                 let base = summary.base.without_arguments();

@@ -263,6 +263,39 @@ fn frame_words_whose_address_is_taken_are_forgotten() {
     assert_eq!(typed(&stores, "kept"), ["struct A: a0", "struct A: a1"]);
 }
 
+/// A struct that is a part of another which the source casts to: a store behind its end is not one to its start.
+#[test]
+fn behind_the_end_is_no_field() {
+    let stores = stores(
+        "struct base { long a, b; }; struct derived { struct base h; long c, d; }; struct open { long n; long of[]; };\n\
+         void down(struct base *b) { ((struct derived *)b)->c = 5; }\n\
+         void next(struct base *b) { b[1].b = 5; }\n\
+         void whole(struct derived *d) { d->d = 5; }\n\
+         void last(struct open *o) { o->of[2] = 5; }\n",
+    );
+    assert_eq!(typed(&stores, "down"), [] as [&str; 0]);
+    assert_eq!(typed(&stores, "next"), [] as [&str; 0]);
+    assert_eq!(typed(&stores, "whole"), ["struct derived: d"]);
+    assert_eq!(typed(&stores, "last"), ["struct open: of[]"]);
+}
+
+/// Some element is not the first.
+#[test]
+fn what_a_function_returns_is_at_its_index() {
+    let stores = stores(
+        "struct entry { long key, val; }; struct node { long used, pad; struct entry entries[8]; };\n\
+         static __attribute__((noipa)) struct entry *slot(struct node *n, int i) { return &n->entries[i]; }\n\
+         static __attribute__((noipa)) struct entry *second(struct node *n) { return &n->entries[1]; }\n\
+         void put(struct node *n, int i, long v) { slot(n, i)->val = v; }\n\
+         void put_second(struct node *n, long v) { second(n)->val = v; }\n",
+    );
+    assert_eq!(typed(&stores, "put"), ["struct entry: val in struct node: array"]);
+    assert_eq!(
+        typed(&stores, "put_second"),
+        ["struct entry: val in struct node: entries[].val"]
+    );
+}
+
 /// No damage to debug info or code is an error, or more.
 #[test]
 fn damaged_files_have_no_types() {

@@ -49,7 +49,7 @@ impl Address {
     }
 
     /// `None`: too many to be followed.
-    fn vary(mut self, step: u64) -> Option<Address> {
+    pub fn vary(mut self, step: u64) -> Option<Address> {
         if step > 0 && !self.steps.contains(&step) {
             self.steps.push(step);
             self.steps.sort_unstable_by(|a, b| b.cmp(a));

@@ -442,6 +442,8 @@ impl Found {
                     &place,
                     wanted.offset,
                     self.size.filter(|_| !self.is_copy || !self.levels.is_empty()),
+                    // Debug info does not tell that from a cast to what the object is a part of.
+                    matches!(module, Source::Sites(_)),
                 );
                 for level in moved {
                     let is_known = self.levels.iter().any(|(known_object, known)| {
@@ -475,8 +477,8 @@ impl Found {
     }
 }
 
-/// The levels of what lies `offset` bytes behind a place.
-fn moved(types: &[TypeInfo], place: &Place, offset: Option<i64>, size: Option<u64>) -> Vec<Level> {
+/// The levels of what lies `offset` bytes behind a place. `has_elements`: what is beyond an object is a later element of its array.
+fn moved(types: &[TypeInfo], place: &Place, offset: Option<i64>, size: Option<u64>, has_elements: bool) -> Vec<Level> {
     let Some(offset) = offset else {
         // Somewhere behind it: in the array that it points into, or else anywhere.
         return place
@@ -492,7 +494,7 @@ fn moved(types: &[TypeInfo], place: &Place, offset: Option<i64>, size: Option<u6
         let info = &types[level.ty as usize];
         u64::try_from((level.offset as i64).wrapping_add(offset))
             .ok()
-            .filter(|&at| at.saturating_add(size.unwrap_or(1)) <= info.size || is_open_ended(info))
+            .filter(|&at| at.saturating_add(size.unwrap_or(1)) <= info.size || layout::is_open_ended(info))
     };
     let mut levels: Vec<Level> = Vec::new();
     for level in &place.levels {
@@ -507,21 +509,17 @@ fn moved(types: &[TypeInfo], place: &Place, offset: Option<i64>, size: Option<u6
             }
         }
     }
-    if levels.is_empty()
+    if has_elements
+        && levels.is_empty()
         && let Some(level) = place.levels.first().filter(|level| level.array.is_none())
         && let whole = types[level.ty as usize].size
         && whole > 0
     {
-        // Beyond the object: a later element of an array.
         let at = (level.offset as i64).wrapping_add(offset).rem_euclid(whole as i64) as u64;
         let nested = layout::nest(types, level.ty, at, size);
         levels.extend(nested.into_iter().rev().map(Level::from));
     }
     levels
-}
-
-fn is_open_ended(info: &TypeInfo) -> bool {
-    info.fields.last().is_some_and(|field| field.elements == Some(0))
 }
 
 /// Bytes from the place to the end of the array that it is in; 0 if there is none.
