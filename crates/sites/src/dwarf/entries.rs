@@ -10,6 +10,9 @@ pub type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
 type Attribute<'a> = AttributeValue<Slice<'a>>;
 
+/// No code is in more pieces; debug info may be damaged.
+const MAX_RANGES: usize = 4096;
+
 /// Index of an entry of [`Entries`].
 pub type EntryId = usize;
 
@@ -126,8 +129,13 @@ impl Entries {
                 && let Ok(mut ranges) = dwarf.die_ranges(unit, entry)
             {
                 while let Ok(Some(range)) = ranges.next() {
-                    if range.begin < range.end {
+                    // What begins at 0 was left out by the linker.
+                    if range.begin != 0 && range.begin < range.end {
                         read.ranges.push(range.begin..range.end);
+                    }
+                    if read.ranges.len() > MAX_RANGES {
+                        read.ranges.clear();
+                        break;
                     }
                 }
             }

@@ -6,6 +6,7 @@
 //! taken are forgotten whenever somebody else may have written to them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -21,6 +22,8 @@ use crate::table::{Field, Target, TypeIndex};
 /// Functions with more instructions times variables are not followed.
 const MAX_WORK: usize = 20_000_000;
 const MIN_VARIABLES: usize = 400;
+/// Bytes.
+const LONGEST_INSTRUCTION: usize = 15;
 /// How often a state may change before it is given up.
 const MAX_CHANGES: u32 = 40;
 
@@ -92,7 +95,13 @@ pub struct Call {
     pub arguments: Vec<Target>,
 }
 
-pub fn follow(module: &DebugInfo, unit: &UnitInfo, function: &Function) -> Followed {
+pub fn follow(module: &DebugInfo, unit_index: usize, function: &Function) -> Followed {
+    // Damaged debug info may claim any range, any number of times.
+    let length = |range: &Range<u64>| range.end.saturating_sub(range.start);
+    let bytes = function.ranges.iter().map(length).fold(0, u64::saturating_add);
+    if bytes > (MAX_WORK / MIN_VARIABLES * LONGEST_INSTRUCTION) as u64 {
+        return Followed::default();
+    }
     let instructions: Vec<Instruction> = function
         .ranges
         .iter()
@@ -107,7 +116,8 @@ pub fn follow(module: &DebugInfo, unit: &UnitInfo, function: &Function) -> Follo
     }
     let mut flow = Flow {
         module,
-        unit,
+        unit: module.unit(unit_index),
+        unit_index,
         function,
         graph: Graph::new(module, &instructions),
         instructions: &instructions,
@@ -293,6 +303,7 @@ fn index(register: Register) -> usize {
 struct Flow<'f> {
     module: &'f DebugInfo,
     unit: &'f UnitInfo,
+    unit_index: usize,
     function: &'f Function,
     instructions: &'f [Instruction],
     graph: Graph,
@@ -881,7 +892,7 @@ impl Flow<'_> {
         let Callee::Function(entry) = self.callee(call) else {
             return None;
         };
-        let summary = self.module.returned(self.unit, entry);
+        let summary = self.module.returned(self.unit_index, entry);
         if let Some(summary) = summary {
             if let Some((argument, Some(offset))) = summary.base.argument
                 && let Some(&register) = ARGUMENTS.get(argument as usize)

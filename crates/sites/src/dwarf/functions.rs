@@ -48,6 +48,8 @@ pub fn read(entries: &Entries, types: &Types) -> (Vec<Function>, Vec<Global>) {
         }
         if entry.tag == gimli::DW_TAG_variable
             && let &[(None, Location::Static(address))] = &entry.locations[..]
+            // The linker left it out.
+            && address != 0
         {
             globals.push(Global {
                 address,

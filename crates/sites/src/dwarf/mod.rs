@@ -21,6 +21,7 @@ mod types;
 mod value;
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
@@ -37,6 +38,8 @@ use types::Types;
 
 /// Debug info beyond this is not read.
 const LARGEST: u64 = 256 << 20;
+/// A compile unit beyond this is not read: it takes a multiple of that in memory.
+const LARGEST_UNIT: usize = 32 << 20;
 /// Calls within calls that are followed for what they return.
 const MAX_CALLS: usize = 6;
 
@@ -128,17 +131,17 @@ impl DebugInfo {
                 continue;
             };
             while let Ok(Some(range)) = of_unit.next() {
-                if range.begin < range.end {
+                // What begins at 0 was left out by the linker.
+                if range.begin != 0 && range.begin < range.end {
                     ranges.push((range.begin..range.end, units.len()));
                 }
             }
             units.push((offset, OnceCell::new()));
         }
-        ranges.sort_unstable_by_key(|(range, _)| range.start);
         Some(DebugInfo {
             sections,
             code,
-            ranges,
+            ranges: disjoint(&ranges),
             units,
             followed: RefCell::default(),
             open: RefCell::default(),
@@ -189,9 +192,9 @@ impl DebugInfo {
         if let Some(known) = self.followed.borrow().get(&key) {
             return Some((key.0, known.clone()));
         }
-        let unit = self.unit(key.0);
         self.open.borrow_mut().push(key);
-        let followed = Rc::new(flow::follow(self, unit, &unit.functions[key.1]));
+        let function = &self.unit(key.0).functions[key.1];
+        let followed = Rc::new(flow::follow(self, key.0, function));
         self.open.borrow_mut().pop();
         self.followed.borrow_mut().insert(key, followed.clone());
         Some((key.0, followed))
@@ -204,11 +207,14 @@ impl DebugInfo {
     }
 
     /// What a function returns, as its code has it; `None`: not known, or not of the unit, whose types are its own.
-    fn returned(&self, unit: &UnitInfo, entry: u64) -> Option<value::Address> {
+    fn returned(&self, unit: usize, entry: u64) -> Option<value::Address> {
+        if lookup(&self.ranges, entry) != Some(unit) {
+            return None;
+        }
         let key = self.find(entry)?;
-        let is_of_unit = std::ptr::eq(self.unit(key.0), unit) && unit.functions[key.1].entry == entry;
+        let is_start = self.unit(unit).functions[key.1].entry == entry;
         // A recursion returns what its end returns, which is not known yet.
-        if !is_of_unit || self.open.borrow().len() >= MAX_CALLS || self.open.borrow().contains(&key) {
+        if !is_start || self.open.borrow().len() >= MAX_CALLS || self.open.borrow().contains(&key) {
             return None;
         }
         self.followed(entry)?.1.returned.clone()
@@ -235,7 +241,11 @@ impl DebugInfo {
 
     fn read_unit(&self, offset: DebugInfoOffset) -> Option<UnitInfo> {
         let dwarf = self.sections.borrow(|data| EndianSlice::new(data, LittleEndian));
-        let unit = dwarf.unit(dwarf.debug_info.header_from_offset(offset).ok()?).ok()?;
+        let header = dwarf.debug_info.header_from_offset(offset).ok()?;
+        if header.length_including_self() > LARGEST_UNIT {
+            return None;
+        }
+        let unit = dwarf.unit(header).ok()?;
         let entries = Entries::read(&dwarf, &unit);
         let types = Types::read(&entries);
         let (functions, globals) = functions::read(&entries, &types);
@@ -243,15 +253,39 @@ impl DebugInfo {
             let ranges = function.ranges.clone().into_iter();
             ranges.map(move |range| (range, index)).collect::<Vec<_>>()
         };
-        let mut ranges: Vec<(Range<u64>, usize)> = functions.iter().enumerate().flat_map(of_function).collect();
-        ranges.sort_unstable_by_key(|(range, _)| range.start);
+        let ranges: Vec<(Range<u64>, usize)> = functions.iter().enumerate().flat_map(of_function).collect();
         Some(UnitInfo {
             types,
             functions,
-            ranges,
+            ranges: disjoint(&ranges),
             globals,
         })
     }
+}
+
+/// Sorted, without what several have: functions of the same code that the linker made one. Which of them is meant is not known.
+fn disjoint(ranges: &[(Range<u64>, usize)]) -> Vec<(Range<u64>, usize)> {
+    let starts = ranges.iter().map(|(range, index)| (range.start, *index, true));
+    let ends = ranges.iter().map(|(range, index)| (range.end, *index, false));
+    let mut bounds: Vec<(u64, usize, bool)> = starts.chain(ends).collect();
+    bounds.sort_unstable();
+    let mut found = Vec::new();
+    // How many ranges of each index the code is in.
+    let mut open: BTreeMap<usize, i64> = BTreeMap::new();
+    let mut from = 0;
+    for (at, index, is_start) in bounds {
+        let mut owners = open.keys();
+        if let (Some(&owner), None, true) = (owners.next(), owners.next(), from < at) {
+            found.push((from..at, owner));
+        }
+        from = at;
+        let count = open.entry(index).or_default();
+        *count += if is_start { 1 } else { -1 };
+        if *count == 0 {
+            open.remove(&index);
+        }
+    }
+    found
 }
 
 /// Which of the ranges has the address; they do not overlap.

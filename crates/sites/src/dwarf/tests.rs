@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::DebugInfo;
 use super::value::Value;
+use super::{DebugInfo, disjoint, lookup};
 use crate::layout;
 use crate::pointer::{Pointer, Shapes, Type};
 use crate::table::{Field, Target, TypeInfo};
@@ -293,6 +293,30 @@ fn what_a_function_returns_is_at_its_index() {
     assert_eq!(
         typed(&stores, "put_second"),
         ["struct entry: val in struct node: entries[].val"]
+    );
+}
+
+/// Functions that the linker made one, and one function in pieces.
+#[test]
+fn code_of_several_is_of_none() {
+    let ranges = [
+        (10..20, 0),
+        (10..20, 1),
+        (15..30, 2),
+        (40..50, 3),
+        (50..60, 3),
+        (45..48, 3),
+        (60..70, 4),
+    ];
+    let disjoint = disjoint(&ranges);
+    let owner = |address| lookup(&disjoint, address);
+    assert_eq!(
+        [5, 10, 17, 20, 29, 30].map(owner),
+        [None, None, None, Some(2), Some(2), None]
+    );
+    assert_eq!(
+        [40, 46, 50, 59, 60, 70].map(owner),
+        [Some(3), Some(3), Some(3), Some(3), Some(4), None]
     );
 }
 

@@ -17,6 +17,8 @@ pub struct Types {
     pub shapes: Shapes,
     ids: FxHashMap<EntryId, TypeId>,
     pointees: FxHashMap<TypeId, Option<EntryId>>,
+    /// Composite types.
+    names: FxHashMap<String, Vec<TypeId>>,
 }
 
 impl Default for Types {
@@ -28,6 +30,7 @@ impl Default for Types {
             },
             ids: FxHashMap::default(),
             pointees: FxHashMap::default(),
+            names: FxHashMap::default(),
         }
     }
 }
@@ -48,6 +51,12 @@ impl Types {
                 reader.of(Some(id), 0);
             }
         }
+        for (id, ty) in types.shapes.types.iter().enumerate() {
+            if let Type::Composite(index) = ty {
+                let name = types.shapes.composites[*index as usize].name.clone();
+                types.names.entry(name).or_default().push(id);
+            }
+        }
         types
     }
 
@@ -64,14 +73,8 @@ impl Types {
 
     /// The type of this name and size, which another unit may have, too.
     pub fn named(&self, name: &str, size: u64) -> Option<TypeId> {
-        let is_it = |ty: &Type| match ty {
-            Type::Composite(index) => {
-                let info = &self.shapes.composites[*index as usize];
-                info.name == name && info.size == size
-            }
-            _ => false,
-        };
-        self.shapes.types.iter().position(is_it)
+        let of_name = self.names.get(name)?;
+        of_name.iter().copied().find(|&ty| self.shapes.size(ty) == Some(size))
     }
 }
 

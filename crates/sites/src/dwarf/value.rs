@@ -301,12 +301,12 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
 /// array with elements of the same size, nobody knows which of the two is meant.
 fn vary(pointer: Pointer, step: u64, shapes: &Shapes) -> Pointer {
     let start = pointer.object.zip(u64::try_from(pointer.offset).ok());
-    let mut at = start.map(|(ty, within)| (ty, within, 0));
+    let mut at = start.map(|(ty, within)| (ty, within, 0u64));
     let mut around: Option<(u64, u64)> = None;
     while let Some((ty, within, base)) = at {
         if let Type::Array { element, size, stride } = shapes.get(ty) {
             let follows = Pointer {
-                offset: (base + size) as i64,
+                offset: base.checked_add(size).and_then(|end| end.try_into().ok()).unwrap_or(-1),
                 ..pointer.clone()
             };
             if stride == step && within >= step && array_at(&follows, step, shapes).is_some() {
