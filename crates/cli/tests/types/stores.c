@@ -71,6 +71,8 @@ int main(int argc, char **argv) {
         copy(node->name, "hello, this is a longer text", 20 + argc);
         set_key(node, i, 9);
     }
+    root->nodes[6].key = 6; //~ struct node.key in struct root.nodes[].key
+    set_key(&root->nodes[6], 3, 9);
     fill(root, argc, argv[0]);
     uint64_t *target;
     root->log[0] = (uintptr_t)&root->count; //~ struct root.log[]

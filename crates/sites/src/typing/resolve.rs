@@ -445,7 +445,13 @@ impl Found {
                     // Debug info does not tell that from a cast to what the object is a part of.
                     matches!(module, Source::Sites(_)),
                 );
+                // Of an element at an index that is not known, all that is further out is known up to the array.
+                let array = self.levels.last().and_then(|(_, level)| level.array);
                 for level in moved {
+                    let level = Level {
+                        array: level.array.or(array),
+                        ..level
+                    };
                     let is_known = self.levels.iter().any(|(known_object, known)| {
                         let known_type = &module.types(*known_object)[known.ty as usize];
                         let ty = &types[level.ty as usize];
