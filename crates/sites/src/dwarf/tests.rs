@@ -199,7 +199,8 @@ fn compile(folder: &Path, text: &str) -> PathBuf {
     std::fs::write(&source, text).unwrap();
     let mut compile = std::process::Command::new("gcc");
     compile
-        .args(["-g", "-O2", "-fcf-protection=none", "-shared", "-fPIC", "-o"])
+        .args(["-g", "-O2", "-fcf-protection=none", "-shared", "-fPIC"])
+        .args(["-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", "-o"])
         .arg(&object)
         .arg(&source);
     assert!(compile.status().unwrap().success());
@@ -294,6 +295,18 @@ fn what_a_function_returns_is_at_its_index() {
         typed(&stores, "put_second"),
         ["struct entry: val in struct node: entries[].val"]
     );
+}
+
+/// Debug info has the address 0 for a variable that the linker left out.
+#[test]
+fn what_was_left_out_is_not_at_address_0() {
+    let stores = stores(
+        "struct table { struct table *entries[100]; };\n\
+         #define HIDDEN __attribute__((visibility(\"hidden\")))\n\
+         HIDDEN struct table gone; HIDDEN void unused(void) { gone.entries[3] = &gone; }\n\
+         void put(long *index) { *(long *)(*index * 8) = 4; }\n",
+    );
+    assert_eq!(stores, [("put".to_owned(), "Unknown".to_owned())]);
 }
 
 /// Functions that the linker made one, and one function in pieces.
