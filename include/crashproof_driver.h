@@ -375,6 +375,12 @@ static void crashproof_do_(size_t number) {
     CRASHPROOF_REQUEST_(2, line->operation->name, strlen(line->operation->name), 0, 0);
 }
 
+static void crashproof_probe_(const struct crashproof_driver *driver) {
+    crashproof_print("probe\n");
+    driver->probe();
+    crashproof_write_();
+}
+
 /* 0: that is no command line of a driver. */
 static int crashproof_parse_(int argc, char **argv, struct crashproof_arguments_ *given) {
     memset(given, 0, sizeof *given);
@@ -383,7 +389,7 @@ static int crashproof_parse_(int argc, char **argv, struct crashproof_arguments_
         unsigned long *number = NULL;
         char *end = NULL;
         if (strcmp(argv[i], "--probe") == 0) {
-            given->probe = 1;
+            given->probe++;
             continue;
         }
         if (strncmp(argv[i], "--", 2) != 0) {
@@ -479,14 +485,14 @@ crashproof_drive(const struct crashproof_driver *driver, void (*leak)(void), int
         driver->recover();
     if (leak && getenv("CRASHPROOF_LEAK"))
         leak();
-    for (size_t number = given.from; number < given.to && number < crashproof_state_.count; number++)
+    for (size_t number = given.from; number < given.to && number < crashproof_state_.count; number++) {
         if (number != given.skip)
             crashproof_do_(number);
-    if (given.probe) {
-        crashproof_print("probe\n");
-        driver->probe();
-        crashproof_write_();
+        if (given.probe > 1)
+            crashproof_probe_(driver);
     }
+    if (given.probe)
+        crashproof_probe_(driver);
     return 0;
 }
 

@@ -3,11 +3,13 @@
 //! printed a digest is kept, since a probe of a large structure is long; a report has it printed once more.
 
 use std::collections::hash_map::Entry;
+use std::ffi::OsString;
 use std::path::Path;
 
 use crashproof_trace::{Boundaries, Item, Operations, TraceReader};
 use rustc_hash::FxHashMap;
 
+use super::driver::Recorded;
 use super::{OracleOptions, PROBE};
 use crate::campaign::CampaignOptions;
 use crate::error::CrashError;
@@ -17,6 +19,8 @@ use crate::hash::Fold;
 
 /// Changes that are kept before the snapshot at hand: workers, and explanations, are a little apart.
 const MARGIN: usize = 1 << 17;
+/// Operations after each of which one run probes.
+const BLOCK: u64 = 32;
 
 pub(super) type Digest = u128;
 
@@ -33,6 +37,10 @@ pub(super) struct Reference {
     boundaries: Vec<u64>,
     /// By how many operations were done.
     probes: FxHashMap<u64, Digest>,
+    /// The same, printed on the way of a run that went on.
+    on_the_way: FxHashMap<u64, Digest>,
+    /// The driver can probe after each operation.
+    probes_each: bool,
     /// By the snapshot and the operations done on it. None: the driver fails there.
     printed: FxHashMap<(u64, u64, u64), Option<Digest>>,
 }
@@ -60,6 +68,8 @@ impl Reference {
             options: options.clone(),
             boundaries: boundaries(trace)?,
             probes: FxHashMap::default(),
+            on_the_way: FxHashMap::default(),
+            probes_each: true,
             printed: FxHashMap::default(),
         })
     }
@@ -72,6 +82,27 @@ impl Reference {
         let digest = digest(&self.probe_text(done)?);
         self.probes.insert(done, digest);
         Ok(digest)
+    }
+
+    /// The same, from a run that probes after each of some operations, which is one run for all of them. None: the driver does not do that, or
+    /// a run that begins there prints something else than the recorded one.
+    pub fn probe_on_the_way(&mut self, done: u64, recorded: &Recorded) -> Result<Option<Digest>, CrashError> {
+        let known = self.on_the_way.get(&done).copied();
+        if known.is_some() || !self.probes_each || done == 0 {
+            return Ok(known);
+        }
+        let from = (done - 1) / BLOCK * BLOCK;
+        let to = (from + BLOCK).min(self.options.count());
+        let mut arguments = self.options.arguments(from, to, true);
+        arguments.push("--probe".into());
+        let stdout = self.run_with(from, &arguments)?.unwrap_or_default();
+        let lines: Vec<&[u8]> = (from..to).map(|at| recorded.printed(at, at + 1)).collect();
+        let Some(probes) = probes(&stdout, &lines) else {
+            self.probes_each = false;
+            return Ok(None);
+        };
+        self.on_the_way.extend((from + 1..).zip(probes.into_iter().map(digest)));
+        Ok(self.on_the_way.get(&done).copied())
     }
 
     pub fn probe_text(&mut self, done: u64) -> Result<Vec<u8>, CrashError> {
@@ -105,13 +136,31 @@ impl Reference {
 
     /// None: the driver fails.
     pub fn run(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Vec<u8>>, CrashError> {
-        let arguments = self.options.arguments(from, to, true);
+        self.run_with(done, &self.options.arguments(from, to, true))
+    }
+
+    fn run_with(&mut self, done: u64, arguments: &[OsString]) -> Result<Option<Vec<u8>>, CrashError> {
         let last = self.boundaries.len() - 1;
         let event = self.boundaries[(done as usize).min(last)];
         let point = self.lab.open(event, event)?;
-        let run = self.lab.run_with(&self.lab.prefix(point), &arguments)?;
+        let run = self.lab.run_with(&self.lab.prefix(point), arguments)?;
         Ok(run.recovery.succeeded().then_some(run.recovery.stdout))
     }
+}
+
+/// The probes, each with the line that announces it, that were printed after each of these lines. None: something else was printed.
+fn probes<'a>(stdout: &'a [u8], lines: &[&[u8]]) -> Option<Vec<&'a [u8]>> {
+    let mut rest = stdout.strip_prefix(*lines.first()?)?;
+    let mut probes = Vec::new();
+    for next in lines[1..].iter().copied().chain([&b""[..]]) {
+        // A probe lasts until the next line before the next one, or at the end until the last one, which repeats it.
+        rest.strip_prefix(PROBE)?;
+        let after = &rest[PROBE.len() - 1..];
+        let end = PROBE.len() + after.windows(PROBE.len() + 1).position(|bytes| bytes == b"\nprobe\n")?;
+        probes.push(rest[..end].strip_suffix(next)?);
+        rest = &rest[end..];
+    }
+    (probes.last() == Some(&rest)).then_some(probes)
 }
 
 /// The event after the end of each operation; the first is the beginning, before anything.
@@ -127,4 +176,32 @@ fn boundaries(trace: &Path) -> Result<Vec<u64>, CrashError> {
         }
     }
     Ok(boundaries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_on_the_way() {
+        let lines: [&[u8]; 3] = [b"ok\n", b"7\n", b"7\n"];
+        let printed = |text: &'static str| probes(text.as_bytes(), &lines);
+        let found = printed("ok\nprobe\n1: 7\n7\nprobe\n7\n7\nprobe\n1: 8\nprobe\n1: 8\n");
+        assert_eq!(
+            found,
+            Some(vec![&b"probe\n1: 7\n"[..], b"probe\n7\n", b"probe\n1: 8\n"])
+        );
+        // An empty structure.
+        let empty = printed("ok\nprobe\n7\nprobe\n7\nprobe\nprobe\n");
+        assert_eq!(empty, Some(vec![PROBE; 3]));
+        for other in [
+            "",
+            "ok\n7\n7\nprobe\n1: 8\n",
+            "ok\nprobe\n1: 7\n8\nprobe\n1: 7\n7\nprobe\n1: 8\nprobe\n1: 8\n",
+            "ok\nprobe\n1: 7\n7\nprobe\n1: 7\n7\nprobe\n1: 8\nprobe\n1: 9\n",
+            "ok\nprobe\nprobe\n7\nprobe\nprobe\n7\nprobe\nprobe\nprobe\nprobe\n",
+        ] {
+            assert_eq!(printed(other), None, "{other}");
+        }
+    }
 }
