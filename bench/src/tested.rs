@@ -77,7 +77,11 @@ pub fn run(tool: &Path, folder: &Path, words: &[&str]) -> Measured {
         .current_dir(folder)
         .stdin(Stdio::null())
         .stderr(file);
-    once(command).unwrap_or_else(|error| panic!("{error}:\n{}", std::fs::read_to_string(&said).unwrap_or_default()))
+    once(command).unwrap_or_else(|error| {
+        let said = std::fs::read_to_string(&said).unwrap_or_default();
+        eprint!("{error}:\n{said}");
+        std::process::exit(2)
+    })
 }
 
 pub fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> T {

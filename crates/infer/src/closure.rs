@@ -6,6 +6,8 @@
 //! The bound keeps a walk over a list of n nodes from giving n² conditions; four reach from a value over its key and token to the pointer that leads to
 //! the bucket.
 
+use std::collections::VecDeque;
+
 use crashproof_trace::{Dependence, StackId, ThreadId};
 use rustc_hash::FxHashMap;
 
@@ -19,31 +21,38 @@ const MOST_LOADS: usize = 1 << 20;
 /// A load, as the accesses after it see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
-    pub thread: ThreadId,
+    node: u64,
+    thread: ThreadId,
     pub stack: StackId,
     pub locations: Vec<LocationId>,
-    depends: Vec<Dependence>,
+    depends: Box<[Link]>,
+    /// The last walk that came here, and the last that came here by a control dependence.
+    visited: [u64; 2],
 }
 
-/// A load that another access reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Reached {
-    pub node: u64,
-    /// Some dependence on the way is control.
-    pub control: bool,
+/// The number of a load among all that there were, and whether it decides by control.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    load: u64,
+    control: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Loads {
-    loads: FxHashMap<u64, Load>,
-    /// Of a walk.
-    seen: FxHashMap<Reached, ()>,
-    front: Vec<Reached>,
+    /// From number `first` on. Those of operations that ended are left until no other is before them.
+    loads: VecDeque<Load>,
+    first: u64,
+    /// By node, of operations that go on.
+    numbers: FxHashMap<u64, u64>,
+    walk: u64,
+    front: Vec<Link>,
+    next: Vec<Link>,
 }
 
 impl Loads {
     pub fn get(&self, node: u64) -> Option<&Load> {
-        self.loads.get(&node)
+        let number = self.numbers.get(&node)?;
+        self.loads.get((number - self.first) as usize)
     }
 
     pub fn add(
@@ -52,54 +61,95 @@ impl Loads {
         thread: ThreadId,
         stack: StackId,
         locations: Vec<LocationId>,
-        depends: Vec<Dependence>,
+        depends: &[Dependence],
     ) {
         if self.loads.len() >= MOST_LOADS {
-            self.loads.retain(|old, _| *old + (MOST_LOADS as u64 / 2) > node);
+            for _ in 0..MOST_LOADS / 2 {
+                self.forget_first();
+            }
         }
-        self.loads.insert(
+        let load = Load {
             node,
-            Load {
-                thread,
-                stack,
-                locations,
-                depends,
-            },
-        );
+            thread,
+            stack,
+            locations,
+            depends: self.links(depends).collect(),
+            visited: [0; 2],
+        };
+        self.numbers.insert(node, self.first + self.loads.len() as u64);
+        self.loads.push_back(load);
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(load) = self.loads.pop_front() {
+            if self.numbers.get(&load.node) == Some(&self.first) {
+                self.numbers.remove(&load.node);
+            }
+            self.first += 1;
+        }
+    }
+
+    fn links(&self, depends: &[Dependence]) -> impl Iterator<Item = Link> {
+        depends.iter().filter_map(|on| {
+            let load = *self.numbers.get(&on.node)?;
+            let control = on.control;
+            Some(Link { load, control })
+        })
     }
 
     /// An operation of the thread ended: nothing depends on its loads any more.
     pub fn end_operation(&mut self, thread: ThreadId) {
-        self.loads.retain(|_, load| load.thread != thread);
+        let first = self.first;
+        self.numbers.retain(|_, number| {
+            let load = &mut self.loads[(*number - first) as usize];
+            if load.thread == thread {
+                // It is not gone on from there either.
+                load.depends = Box::default();
+            }
+            load.thread != thread
+        });
+        while let Some(load) = self.loads.front()
+            && self.numbers.get(&load.node) != Some(&self.first)
+        {
+            self.forget_first();
+        }
     }
 
     /// All loads that these dependences lead to, in chains of at least one control dependence.
     pub fn guards(&mut self, depends: &[Dependence], out: &mut Vec<u64>) {
-        self.seen.clear();
-        self.front.clear();
-        self.front.extend(depends.iter().map(|on| Reached {
-            node: on.node,
-            control: on.control,
-        }));
+        self.walk += 1;
+        let mut front = std::mem::take(&mut self.front);
+        let mut next = std::mem::take(&mut self.next);
+        front.clear();
+        front.extend(self.links(depends));
         let first = out.len();
         for depth in 1..=DEPTH {
-            for reached in std::mem::take(&mut self.front) {
-                if self.seen.insert(reached, ()).is_some() {
+            for &Link { load, control } in &front {
+                let Some(at) = load.checked_sub(self.first) else {
+                    continue;
+                };
+                let load = &mut self.loads[at as usize];
+                // Who was here by control has gone on from here to all that can be reached without.
+                if load.visited[1] == self.walk || (!control && load.visited[0] == self.walk) {
                     continue;
                 }
-                if reached.control {
-                    out.push(reached.node);
+                load.visited[usize::from(control)] = self.walk;
+                if control {
+                    out.push(load.node);
                 }
-                if depth < DEPTH
-                    && let Some(load) = self.loads.get(&reached.node)
-                {
-                    self.front.extend(load.depends.iter().map(|on| Reached {
-                        node: on.node,
-                        control: reached.control || on.control,
-                    }));
+                if depth < DEPTH {
+                    let links = load.depends.iter().map(|on| Link {
+                        load: on.load,
+                        control: control || on.control,
+                    });
+                    // The last step counts only if the chain has its control dependence.
+                    next.extend(links.filter(|on| on.control || depth + 1 < DEPTH));
                 }
             }
+            std::mem::swap(&mut front, &mut next);
+            next.clear();
         }
+        (self.front, self.next) = (front, next);
         out[first..].sort_unstable();
     }
 }

@@ -240,13 +240,8 @@ impl Finder {
             self.hint(Rule::Po3, &locations, access.stack, node);
         }
         self.guards = guards;
-        self.loads.add(
-            access.node,
-            access.thread,
-            access.stack,
-            locations,
-            access.depends.to_vec(),
-        );
+        self.loads
+            .add(access.node, access.thread, access.stack, locations, access.depends);
     }
 
     /// An access to these locations depends on that load.
