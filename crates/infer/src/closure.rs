@@ -26,8 +26,6 @@ pub(crate) struct Load {
     pub stack: StackId,
     pub locations: Vec<LocationId>,
     depends: Box<[Link]>,
-    /// The last walk that came here, and the last that came here by a control dependence.
-    visited: [u64; 2],
 }
 
 /// The number of a load among all that there were, and whether it decides by control.
@@ -42,6 +40,8 @@ pub(crate) struct Loads {
     /// From number `first` on. Those of operations that ended are left until no other is before them.
     loads: VecDeque<Load>,
     first: u64,
+    /// By load: the last walk that came there, twice its number, and one more if by a control dependence.
+    visited: VecDeque<u64>,
     /// By node, of operations that go on.
     numbers: FxHashMap<u64, u64>,
     walk: u64,
@@ -74,10 +74,10 @@ impl Loads {
             stack,
             locations,
             depends: self.links(depends).collect(),
-            visited: [0; 2],
         };
         self.numbers.insert(node, self.first + self.loads.len() as u64);
         self.loads.push_back(load);
+        self.visited.push_back(0);
     }
 
     fn forget_first(&mut self) {
@@ -85,6 +85,7 @@ impl Loads {
             if self.numbers.get(&load.node) == Some(&self.first) {
                 self.numbers.remove(&load.node);
             }
+            self.visited.pop_front();
             self.first += 1;
         }
     }
@@ -120,36 +121,46 @@ impl Loads {
         self.walk += 1;
         let mut front = std::mem::take(&mut self.front);
         let mut next = std::mem::take(&mut self.next);
+        let (first, by_control) = (self.first, 2 * self.walk + 1);
+        // Whether it has not been visited: by control, everything behind it has been reached by control, too.
+        let visit = |visited: &mut [u64], on: Link| {
+            let Some(at) = on.load.checked_sub(first) else {
+                return false;
+            };
+            let known = &mut visited[at as usize];
+            let mark = by_control - u64::from(!on.control);
+            *known < mark && {
+                *known = mark;
+                true
+            }
+        };
         front.clear();
         front.extend(self.links(depends));
-        let first = out.len();
+        let visited = self.visited.make_contiguous();
+        front.retain(|&on| visit(visited, on));
+        let begin = out.len();
         for depth in 1..=DEPTH {
+            next.clear();
             for &Link { load, control } in &front {
-                let Some(at) = load.checked_sub(self.first) else {
-                    continue;
-                };
-                let load = &mut self.loads[at as usize];
-                // Who was here by control has gone on from here to all that can be reached without.
-                if load.visited[1] == self.walk || (!control && load.visited[0] == self.walk) {
-                    continue;
-                }
-                load.visited[usize::from(control)] = self.walk;
+                let load = &self.loads[(load - first) as usize];
                 if control {
                     out.push(load.node);
                 }
-                if depth < DEPTH {
-                    let links = load.depends.iter().map(|on| Link {
-                        load: on.load,
-                        control: control || on.control,
-                    });
+                if depth == DEPTH {
+                    continue;
+                }
+                for on in &load.depends {
+                    let control = control || on.control;
+                    let on = Link { control, ..*on };
                     // The last step counts only if the chain has its control dependence.
-                    next.extend(links.filter(|on| on.control || depth + 1 < DEPTH));
+                    if (control || depth + 1 < DEPTH) && visit(visited, on) {
+                        next.push(on);
+                    }
                 }
             }
             std::mem::swap(&mut front, &mut next);
-            next.clear();
         }
         (self.front, self.next) = (front, next);
-        out[first..].sort_unstable();
+        out[begin..].sort_unstable();
     }
 }
