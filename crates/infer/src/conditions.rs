@@ -304,9 +304,10 @@ impl Finder {
     }
 
     pub fn finish(self) -> Conditions {
-        let mut orders = Vec::new();
-        for (rule, seen) in Rule::ALL.into_iter().zip(&self.orders) {
-            orders.extend(seen.iter().map(|(&(before, after), seen)| Order {
+        // There may be tens of millions: each map is gone before the next is taken.
+        let mut orders = Vec::with_capacity(self.orders.iter().map(FxHashMap::len).sum());
+        for (rule, seen) in Rule::ALL.into_iter().zip(self.orders) {
+            orders.extend(seen.into_iter().map(|((before, after), seen)| Order {
                 rule,
                 before,
                 after,
