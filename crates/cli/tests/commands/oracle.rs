@@ -111,6 +111,15 @@ fn a_right_driver_is_clean() {
     assert!(!place.path().join("pool").exists(), "it was not there before");
 }
 
+/// Probing after each operation is an offer that a driver need not take.
+#[test]
+fn a_driver_that_refuses_a_second_probe_is_judged_all_the_same() {
+    let place = Place::new("once", SETS);
+    let (report, _) = place.crash(0, &["--strategy", "exhaustive"]);
+    assert_eq!(report["findings"], serde_json::json!([]));
+    assert!(report["stats"]["states_tested"].as_u64().unwrap() >= 3, "{report:#}");
+}
+
 #[test]
 fn a_wrong_order_is_found_with_the_operation_and_both_oracles() {
     let place = Place::new("order", SETS);

@@ -124,9 +124,10 @@ int main(int argc, char **argv) {
     int from = 0, to = 1 << 30, probe = 0;
     wrong = getenv("WRONG") ? getenv("WRONG") : "";
     for (int i = 2; i < argc; i++) {
-        if (strcmp(argv[i], "--probe") == 0)
-            probe = 1;
-        else if (strcmp(argv[i], "--ops") == 0)
+        if (strcmp(argv[i], "--probe") == 0) {
+            if (probe++ && is("once"))
+                return 2;
+        } else if (strcmp(argv[i], "--ops") == 0)
             file = argv[++i];
         else if (strcmp(argv[i], "--from") == 0)
             from = atoi(argv[++i]);
