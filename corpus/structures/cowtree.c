@@ -158,6 +158,7 @@ static void commit(uint64_t top, uint64_t entries) {
 #endif
     to->version = meta.version; //~[BUG_META_SAME] crash-order|crash-atomicity
     to->top = meta.top; //~[BUG_META_SAME] crash-order|crash-atomicity
+    //~^[BUG_NO_CHECKSUM] crash-order|crash-atomicity
     to->entries = meta.entries; //~[BUG_META_SAME] crash-order|crash-atomicity
     to->checksum = checksum(&meta); //~[BUG_META_SAME] crash-order|crash-atomicity
     //~^[BUG_NO_CHECKSUM] crash-order|crash-atomicity
