@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crashproof_report::Frame;
+use crashproof_report::{Address, Frame};
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -15,18 +15,16 @@ use crate::names::Names;
 const BUSIEST: usize = 10;
 
 /// A location, by what it is and who writes it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Side {
     /// The last store to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
     pub frame: Option<Frame>,
     /// `type.field`, where the site tables know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// An example: file and offset.
-    pub file: String,
-    pub offset: u64,
-    pub length: u64,
+    /// An example.
+    pub at: Address,
 }
 
 /// What the code does.

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crashproof_report::{Frame, innermost_position};
+use crashproof_report::{Address, Frame, innermost_position};
 use crashproof_stacks::Stacks;
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
@@ -110,9 +110,11 @@ impl<C: Deref<Target = Conditions>> Names<C> {
         Side {
             frame: self.frame(self.writer(id)),
             field: self.field(id),
-            file: file.unwrap_or_default(),
-            offset: location.offset,
-            length: location.len.into(),
+            at: Address {
+                file: file.unwrap_or_default(),
+                offset: location.offset,
+                length: location.len.into(),
+            },
         }
     }
 

@@ -72,7 +72,7 @@ fn name(side: &Side) -> String {
     match writer.and_then(|frame| Some((frame.function.as_deref()?, frame.file.as_deref()?, frame.line?))) {
         Some((function, file, line)) => format!("what {function} stores at {}:{line}", file_name(file)),
         None if side.frame.is_none() => "data that this run does not store".to_owned(),
-        None => format!("{}+{:#x}", file_name(&side.file), side.offset),
+        None => format!("{}+{:#x}", file_name(&side.at.file), side.at.offset),
     }
 }
 

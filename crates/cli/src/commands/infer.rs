@@ -97,7 +97,7 @@ fn text(listing: &Listing, shown: usize) -> String {
         let _ = writeln!(
             out,
             "  {:>8}  {}+{:#x} ({} bytes){field}",
-            busy.dependents, side.file, side.offset, side.length
+            busy.dependents, side.at.file, side.at.offset, side.at.length
         );
     }
     let _ = write!(out, "{} accesses, {} locations", listing.accesses, listing.locations);

@@ -50,7 +50,7 @@ fn figure_1() {
                     && ends("before", before)
                     && after.is_none_or(|after| ends("after", after))
                     && condition["because"]["function"] == function
-                    && condition["before"]["frame"]["line"].is_u64()
+                    && condition["before"]["line"].is_u64()
             })
         };
         assert!(has("PO3", ".key", Some(".token[]"), reader_of_key), "I1: {listing:#}");

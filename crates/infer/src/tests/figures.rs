@@ -164,7 +164,7 @@ fn figure_3() {
         "{sentences:#?}"
     );
     assert_eq!(listing.busiest[0].dependents, 2);
-    assert_eq!(listing.busiest[0].side.offset, TOKEN);
+    assert_eq!(listing.busiest[0].side.at.offset, TOKEN);
     let json = serde_json::to_value(&listing).unwrap();
     let first = &json["conditions"][0];
     assert_eq!(first["rule"], "PO3");
