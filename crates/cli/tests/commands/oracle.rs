@@ -57,8 +57,12 @@ impl Place {
     }
 
     fn crash_command(&self, options: &[&str]) -> Command {
+        self.crash_driver(driver(), options)
+    }
+
+    fn crash_driver(&self, driver: &Path, options: &[&str]) -> Command {
         let mut command = self.command(&["crash", "--oracle", "output", "--ops", "ops", "--json", "report.json"]);
-        command.args(options).arg("--").arg(driver()).arg("pool");
+        command.args(options).arg("--").arg(driver).arg("pool");
         command
     }
 
@@ -109,6 +113,31 @@ fn a_right_driver_is_clean() {
         );
     }
     assert!(!place.path().join("pool").exists(), "it was not there before");
+}
+
+/// What follows dependences is other code than what made the pool.
+#[test]
+fn a_pool_with_pointers_to_code_has_conditions_where_the_driver_makes_it() {
+    let place = Place::new("code", SETS);
+    let driver = place.path().join("driver");
+    let mut compile = crashproof();
+    compile.args(["cc", "--deps", "-g", "-O1", "-no-pie", "-pthread", "-o"]);
+    run(compile.arg(&driver).arg(source("oracle/driver.c")), 0);
+    let said = |output: &Output| text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    let own = said(&run(&mut place.crash_driver(&driver, &["--strategy", "conditions"]), 0));
+    assert!(own.contains("it made its own") && !own.contains("left out"), "{own}");
+    // One that is there cannot be made again.
+    let mut create = Command::new(&driver);
+    create
+        .args(["pool", "--ops", "ops", "--to", "0"])
+        .current_dir(place.path());
+    run(create.env("WRONG", "code"), 0);
+    let without = said(&run(&mut place.crash_driver(&driver, &[]), 0));
+    assert!(without.contains("pointers to code"), "{without}");
+    assert!(
+        without.contains("dependences of the driver could not be recorded"),
+        "{without}"
+    );
 }
 
 /// Probing after each operation is an offer that a driver need not take.

@@ -23,6 +23,7 @@ struct pool {
     struct cell cell[CELLS];
     _Alignas(64) uint8_t log[64]; // one line, whose stores persist in order: how many, and the entries
     _Alignas(64) uint64_t scratch;
+    _Alignas(64) void (*persist)(void *); // an address in the program that made the pool
 };
 
 static struct pool *pool;
@@ -45,7 +46,7 @@ static void set(unsigned long key, unsigned long value) {
     if (!late)
         persist(&cell->value);
     cell->used = 1; // the mark
-    persist(&cell->used);
+    (is("code") ? pool->persist : persist)(&cell->used);
     if (late)
         persist(&cell->value);
     if (is("scratch"))
@@ -146,6 +147,10 @@ int main(int argc, char **argv) {
         return 3;
     pool = mmap(NULL, sizeof(struct pool), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     opened = getenv("CRASHPROOF_LEAK") != NULL;
+    if (create && is("code")) {
+        pool->persist = persist;
+        persist(&pool->persist);
+    }
     if (!create && is("faults"))
         for (int i = 0; i < CELLS; i++)
             if (pool->cell[i].used && pool->cell[i].value == 0)

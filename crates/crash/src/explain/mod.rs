@@ -234,7 +234,12 @@ impl Investigator {
                 missing: cause.missing.iter().copied().collect(),
             }),
         };
-        let same = self.known.iter().position(|known| known.is_same(cause.kind, &spots));
+        let completed = match cause.form {
+            Form::Lost => None,
+            Form::Between(..) => cause.missing.last().map(|&last| investigation.spot(last)),
+        };
+        let is_same = |known: &Known| known.is_same(cause.kind, &spots, completed);
+        let same = self.known.iter().position(is_same);
         if let Some(index) = same {
             // That the program itself stores in the wrong order says more than that what it stored was lost.
             if between.is_some() && self.known[index].between.is_empty() {
@@ -255,6 +260,7 @@ impl Investigator {
         self.known.push(Known {
             kind: cause.kind,
             spots,
+            completed,
             uncertain: cause.uncertain,
             lost: between.is_none(),
             between: between.into_iter().collect(),
@@ -451,6 +457,7 @@ impl Explainer for Investigator {
     /// By kind and position.
     fn finish(&mut self) -> Vec<Finding> {
         let left = self.finding_of_left();
+        self.known = known::merge(std::mem::take(&mut self.known));
         let known = self.known.iter().map(|known| (known.finding(), known.scene.clone()));
         let mut findings: Vec<(Finding, Scene)> = known.chain(left).collect();
         self.draw(&mut findings);

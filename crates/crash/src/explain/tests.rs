@@ -457,6 +457,30 @@ fn two_counters_one_after_the_other() {
     assert_eq!(summary(&finding), (vec![22], vec![21]));
 }
 
+#[test]
+fn what_an_order_mends_only_in_some_states_has_to_be_one() {
+    // The first entry may be there without its count; from then on one takes the other's place.
+    let append = |n: u64| [word(14, 64, n + 7), word(15, 0, n + 1), Flush(64), Flush(0), Fence];
+    let recovery = |image: &[u8], _: &[u8]| match at(image, 0) {
+        0 => Ok(()),
+        count => (at(image, 64) == count + 6).then_some(()).ok_or("the entry is another"),
+    };
+    let finding = Case::new((0..2).flat_map(append), recovery).finding();
+    assert_eq!(finding.kind, Kind::CrashAtomicity);
+    let (missing, persisted) = summary(&finding);
+    assert_eq!(
+        BTreeSet::from([missing, persisted]),
+        BTreeSet::from([vec![14], vec![15]])
+    );
+    assert!(finding.order.is_empty());
+    let note = "another order of the two would have been enough";
+    assert!(
+        finding.notes.iter().any(|text| text.contains(note)),
+        "{:?}",
+        finding.notes
+    );
+}
+
 /// A log whose count (at 0) makes recovery do what it says: set the word at 64 to 1, which the size at 128 must agree with.
 fn redo(image: &[u8], _: &[u8]) -> Result<(), &'static str> {
     let items = if at(image, 0) != 0 { 1 } else { at(image, 64) };

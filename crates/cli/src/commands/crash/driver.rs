@@ -143,12 +143,12 @@ impl Driver {
             })
         };
         copy(&self.pool, &start)?;
-        let recorded = self.record_once(arguments, &state.unfinished_trace(), false);
+        let recorded = self.record_operations(arguments, &state.unfinished_trace());
         let wanted =
             matches!(arguments.strategy(), Strategy::Auto | Strategy::Conditions) && arguments.dependences.is_none();
-        let recorded = recorded.and_then(|_| {
+        let recorded = recorded.and_then(|()| {
             copy(&start, &self.pool)?;
-            if wanted && self.has_dependences() && !self.record_once(arguments, &state.dependences(), true)? {
+            if wanted && self.has_dependences() && !self.record_dependences(arguments, &state.dependences(), missing)? {
                 let _ = std::fs::remove_file(state.dependences());
             }
             Ok(())
@@ -168,20 +168,66 @@ impl Driver {
         within.flatten().is_some()
     }
 
-    /// Whether dependences were followed.
-    fn record_once(
+    fn record_operations(&self, arguments: &CrashArguments, trace: &Path) -> Result<(), Box<dyn std::error::Error>> {
+        let command = self.command(0, self.options.count());
+        let (ended, _) = self.record_once(arguments, &command, trace, false)?;
+        if !ended.succeeded() {
+            return Err(DriverRunError::Fails {
+                ended: how_it_ended(&ended),
+                command: shown(&command),
+            }
+            .into());
+        }
+        Ok(())
+    }
+
+    /// Whether dependences were followed. The version of the program that does so is other code, so a pool that holds pointers to code (a
+    /// virtual table, a function) is not the same to it: then it makes one of its own, if the pool is one that the driver makes.
+    fn record_dependences(
         &self,
         arguments: &CrashArguments,
         trace: &Path,
-        dependences: bool,
+        makes_pool: bool,
     ) -> Result<bool, Box<dyn std::error::Error>> {
-        let command = self.command(0, self.options.count());
+        let operations = self.command(0, self.options.count());
+        let (ended, followed) = self.record_once(arguments, &operations, trace, true)?;
+        if ended.succeeded() {
+            return Ok(followed);
+        }
+        if makes_pool && std::fs::remove_file(&self.pool).is_ok() {
+            let (created, _) = self.record_once(arguments, &self.command(0, 0), trace, true)?;
+            if created.succeeded() {
+                let (ended, followed) = self.record_once(arguments, &operations, trace, true)?;
+                if ended.succeeded() {
+                    terminal::note(
+                        &"the version of the driver that follows dependences cannot go on with the pool of the other one (pointers to code in it?); it made its own",
+                    );
+                    return Ok(followed);
+                }
+            }
+        }
+        terminal::note(&format_args!(
+            "the version of the driver that follows dependences {}, where the driver itself does not: it is other code, and a pool that holds pointers to code, \
+             or addresses that the program does not fix, means something else to it",
+            how_it_ended(&ended)
+        ));
+        Ok(false)
+    }
+
+    /// How it ended, and whether dependences were followed.
+    fn record_once(
+        &self,
+        arguments: &CrashArguments,
+        command: &[OsString],
+        trace: &Path,
+        dependences: bool,
+    ) -> Result<(Ended, bool), Box<dyn std::error::Error>> {
         let manner = Manner {
             kept: true,
             quiet: true,
             dependences,
         };
-        let recorded = record::record(&command, trace, &arguments.recording, manner)?;
+        let recorded = record::record(command, trace, &arguments.recording, manner)?;
         if recorded.end.interrupted {
             let program = self.command[0].to_string_lossy().into_owned();
             return Err(DriverRunError::Interrupted { program }.into());
@@ -191,14 +237,7 @@ impl Driver {
             signal: recorded.end.signal,
             ..Ended::default()
         };
-        if !ended.succeeded() {
-            return Err(DriverRunError::Fails {
-                ended: how_it_ended(&ended),
-                command: shown(&command),
-            }
-            .into());
-        }
-        Ok(recorded.dependences)
+        Ok((ended, recorded.dependences))
     }
 
     /// What the code relies on, by the recording with dependences; none if there is none. Operations of which the two recordings do not
@@ -206,9 +245,13 @@ impl Driver {
     pub fn conditions(&self, state: &State) -> Result<Option<Conditions>, Box<dyn std::error::Error>> {
         let dependences = state.dependences();
         if !dependences.exists() {
-            terminal::note(
-                &"the driver was not built with `crashproof cc --deps`, so nothing says what its code relies on: the strategy `conditions` is left out",
-            );
+            let why = match self.has_dependences() {
+                true => "the dependences of the driver could not be recorded",
+                false => "the driver was not built with `crashproof cc --deps`",
+            };
+            terminal::note(&format_args!(
+                "{why}, so nothing says what its code relies on: the strategy `conditions` is left out"
+            ));
             return Ok(None);
         }
         let differing = crashproof_crash::oracle::differing_operations(&state.trace(), &dependences)?;
