@@ -126,15 +126,13 @@ impl<'a> Investigation<'a> {
             return Ok(None);
         }
         let aside: Vec<Index> = self.kept.iter().copied().collect();
-        // Later stores can need more to be missing, because they make an update complete: the earliest crash says most.
-        let turn = self.turn(subject.point, &state.missing)?;
-        let earliest = turn.map_or_else(|| subject.clone(), |turn| self.until(subject, turn + 1));
+        let (earliest, turn) = self.earliest(subject, &state.missing)?;
         let mut cause = loop {
             let prefix = self.without(&earliest, []);
             if !self.lab.fails(&prefix)? {
                 break self.lost(&earliest, turn)?;
             }
-            let first = self.turn(earliest.point, &BTreeSet::new())?;
+            let first = self.turn(self.lab.floor(), earliest.point, &BTreeSet::new())?;
             match first {
                 // The prefix fails because of what the state misses: that is not why the state does.
                 Some(first) if earliest.missing.contains(&first) && !self.kept.contains(&first) => {
@@ -146,6 +144,40 @@ impl<'a> Investigation<'a> {
         };
         self.take_back(&mut cause, subject, &aside)?;
         Ok(Some(cause))
+    }
+
+    /// Later stores can need more to be missing, because they make an update complete: the earliest crash says most. With the change that makes
+    /// it fail.
+    ///
+    /// Where the program's own prefix fails at that crash, and what makes it recover is not missing from the subject, the update that it was in is complete, and
+    /// not the reason: then the earliest crash is looked for that comes after it.
+    fn earliest(
+        &mut self,
+        subject: &Subject,
+        missing: &BTreeSet<Index>,
+    ) -> Result<(Subject, Option<Index>), ExplainError> {
+        let mut from = self.lab.floor();
+        loop {
+            let turn = self.turn(from, subject.point, missing)?;
+            let Some(change) = turn else {
+                return Ok((subject.clone(), None));
+            };
+            let earliest = self.until(subject, change + 1);
+            let (there, here) = (self.without(&earliest, []), self.without(subject, []));
+            if earliest.point == subject.point || !self.lab.fails(&there)? || self.lab.fails(&here)? {
+                return Ok((earliest, turn));
+            }
+            let is_missing = |range: std::ops::Range<Index>| missing.range(range).next().is_some();
+            from = match self.recovered(earliest.point)? {
+                Some(end) if end < subject.point && !is_missing(earliest.point..end + 1) => end + 1,
+                _ => return Ok((earliest, turn)),
+            };
+            let complete = self.until(subject, from);
+            let state = self.state(&complete);
+            if self.lab.fails(&state)? {
+                return Ok((complete, Some(from - 1)));
+            }
+        }
     }
 
     /// What was kept missing and had persisted is put back, so that the model allows the state: it still fails, though the
@@ -449,9 +481,9 @@ impl<'a> Investigation<'a> {
         })
     }
 
-    /// The last change before `point` by which the prefix (without `missing`) came to fail: it recovers just before the
+    /// The last change between `floor` and `point` by which the prefix (without `missing`) came to fail: it recovers just before the
     /// change, and fails after it. `None`: it fails from the start, or enough was tried.
-    fn turn(&mut self, point: Index, missing: &BTreeSet<Index>) -> Result<Option<Index>, ExplainError> {
+    fn turn(&mut self, floor: Index, point: Index, missing: &BTreeSet<Index>) -> Result<Option<Index>, ExplainError> {
         let without = |this: &Self, point| {
             let mut state = this.prefix(point);
             state.missing.extend(missing.range(..point));
@@ -459,7 +491,6 @@ impl<'a> Investigation<'a> {
         };
         let mut fails = point;
         let mut step = 1;
-        let floor = self.lab.floor();
         let mut recovers = loop {
             if fails <= floor {
                 return Ok(None);

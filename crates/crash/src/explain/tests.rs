@@ -658,6 +658,23 @@ fn two_bugs_are_two_findings() {
     assert_eq!(all, [(vec![51], vec![52]), (vec![53], vec![54])]);
 }
 
+#[test]
+fn a_bug_that_shows_when_another_update_is_complete() {
+    // Two tokens in a line, of which one says that the old value counts, and the other that the new one (at 64) does. The old one is cleared first.
+    let recovery = |image: &[u8], _: &[u8]| match (at(image, 128), at(image, 0), at(image, 8)) {
+        (0, ..) | (_, 1, _) => Ok(()),
+        (.., 1) => (at(image, 64) == 7).then_some(()).ok_or("the value is another"),
+        _ => Err("no token is left"),
+    };
+    let made = [word(1, 0, 1)].into_iter().chain(persist(0));
+    let made = made.chain([word(2, 128, 1)]).chain(persist(128));
+    let update = [word(61, 64, 7), word(62, 0, 0), word(63, 8, 1)];
+    let steps = made.chain(update).chain(persist(64)).chain(persist(0));
+    let mut all: Vec<_> = Case::new(steps, recovery).findings().iter().map(summary).collect();
+    all.sort();
+    assert_eq!(all, [(vec![61], vec![62, 63]), (vec![63], vec![62])]);
+}
+
 /// Two flags at 0 and 128, each for a word in the line after it.
 fn two_flags(image: &[u8], _: &[u8]) -> Result<(), &'static str> {
     let flag = |flag: usize, data: usize| at(image, flag) == 0 || at(image, data) != 0;
