@@ -1,5 +1,5 @@
 //! What each store of a program writes, from its source to the recorded trace: `tests/types/stores.c`, built by `crashproof cc` without
-//! and with optimisation, has on each line that stores the type and field, innermost first; `*`: any. Built by gcc, debug info says these or
+//! and with optimisation, has on each line that stores the type and field, innermost first; `*`: any. Built by gcc and clang, debug info says these or
 //! nothing.
 
 use crate::support;
@@ -67,6 +67,9 @@ fn check(mut compile: Command, level: &str, is_complete: bool) {
             .or_default()
             .push(levels.collect::<Vec<_>>().join(" in "));
     }
+    let typed = found.values().flatten().filter(|levels| !levels.is_empty()).count();
+    // More than half, however it is built.
+    assert!(2 * typed > stores.len(), "{level}: {typed} of {}", stores.len());
     let text = std::fs::read_to_string(&source).unwrap();
     for (line, wanted) in text
         .lines()
@@ -74,6 +77,10 @@ fn check(mut compile: Command, level: &str, is_complete: bool) {
         .filter_map(|(text, line)| Some((line, text.split_once("//~ ")?.1)))
     {
         let found = found.remove(&line).unwrap_or_default();
+        // Optimised code may have left the line for the one that calls its function.
+        if found.is_empty() && !is_complete {
+            continue;
+        }
         let is_wanted = |what: &String| match is_complete {
             true => what == wanted || (wanted == "*" && !what.is_empty()),
             false => {
@@ -89,10 +96,8 @@ fn check(mut compile: Command, level: &str, is_complete: bool) {
             "{level} line {line}: {wanted}, but found {found:?}"
         );
     }
-    assert!(
-        !is_complete || found.is_empty(),
-        "{level}: stores at lines that say nothing: {found:?}"
-    );
+    found.retain(|_, levels| is_complete || levels.iter().any(|levels| !levels.is_empty()));
+    assert!(found.is_empty(), "{level}: stores at lines that say nothing: {found:?}");
 }
 
 fn crashproof_cc() -> Command {
@@ -113,7 +118,9 @@ fn optimised() {
 
 #[test]
 fn by_debug_info() {
-    check(Command::new("gcc"), "-O0", false);
+    for (compiler, level) in [("gcc", "-O0"), ("gcc", "-O2"), ("clang-19", "-O2")] {
+        check(Command::new(compiler), level, false);
+    }
 }
 
 /// A finding at a merged store says that its line is one of several, however the program was built.

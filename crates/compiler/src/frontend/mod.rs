@@ -100,9 +100,19 @@ impl FrontEnd {
         {
             return self.export(access.widened(&merged, &self.types));
         }
-        let Some(common) = common(pool) else {
+        let Some(mut common) = common(pool) else {
             return Target::Unknown;
         };
+        if let Target::Place(place) = &mut common
+            && size.zip(place.size).is_some_and(|(size, whole)| size > whole)
+            && here.is_empty()
+        {
+            // It begins with something else, which is not known: all that is sure is the array that it is in.
+            place.levels.retain(|level| level.array.is_some());
+            if place.levels.is_empty() {
+                return Target::Unknown;
+            }
+        }
         self.export(piece(common, size, offset))
     }
 
@@ -316,12 +326,15 @@ impl Access {
         let Target::Place(place) = &self.target else {
             return Target::Unknown;
         };
-        let Some(outermost) = place.levels.last() else {
+        let Some(holder) = holder(place) else {
             return Target::Unknown;
         };
-        let back = outermost.offset - merged.start;
+        let back = holder.offset - merged.start;
         // The inner structs that do not hold all of it are not what is written.
         let levels = place.levels.iter().filter_map(|level| {
+            if level.array.is_some() {
+                return Some(*level);
+            }
             let offset = level.offset.checked_sub(back)?;
             (offset + merged.size <= types[level.ty as usize].size).then_some(Level { offset, ..*level })
         });
@@ -333,18 +346,26 @@ impl Access {
             levels,
             size: Some(merged.size),
             argument: place.argument.clone().map(|mut argument| {
-                argument.offset = argument.offset.map(|offset| offset - back as i64);
+                // That of an array is where the array begins.
+                if place.levels.iter().all(|level| level.array.is_none()) {
+                    argument.offset = argument.offset.map(|offset| offset - back as i64);
+                }
                 argument
             }),
         })
     }
 
-    /// The object, and the bytes of it that are written.
-    fn extent(&self) -> Option<(Object, u64, u64)> {
+    /// The object and what it is, and the bytes of it that are written.
+    fn extent(&self) -> Option<((Object, TypeIndex), u64, u64)> {
         let Target::Place(place) = &self.target else {
             return None;
         };
-        let outermost = place.levels.last().filter(|level| level.array.is_none())?;
-        Some((self.object, outermost.offset, self.size?))
+        let holder = holder(place)?;
+        Some(((self.object, holder.ty), holder.offset, self.size?))
     }
+}
+
+/// The outermost object in which it is known where the place is: the element of an array, if the index is not a constant.
+fn holder(place: &Place) -> Option<&Level> {
+    place.levels.iter().take_while(|level| level.array.is_none()).last()
 }

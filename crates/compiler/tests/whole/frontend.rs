@@ -246,6 +246,13 @@ fn merged_stores() {
                 v->a = 0;\n\
                 v->b = 0;\n\
                 v->c = 0;\n\
+                }\n\
+                struct table { long used; struct vec vecs[9]; };\n\
+                void reset(struct table *t, long i) {\n\
+                struct vec *v = &t->vecs[i];\n\
+                v->c = 0;\n\
+                v->b = 0;\n\
+                v->a = 0;\n\
                 }\n";
     std::fs::write(&source, text).unwrap();
     let [front, optimised] = ["front.bc", "optimised.bc"].map(|name| scratch.path().join(name));
@@ -271,6 +278,8 @@ fn merged_stores() {
         (vec![3, 4], 0, Some(16)),
         (vec![5], 16, Some(8)),
         (vec![8, 9, 10, 11, 12], 0, Some(32)),
+        // Of an element at an index that is not known.
+        (vec![17, 18, 19], 16, Some(16)),
     ];
     assert_eq!(found, expected);
 }

@@ -1,10 +1,15 @@
 //! The entries of one compile unit, read once into plain data: what [`types`](super::types) and [`functions`](super::functions) need of
-//! them. Damaged entries end the reading: what was read until then counts.
+//! them. Units that it refers to are read with it, and of them what it refers to, and what that refers to, is in use. Damaged entries
+//! end the reading of a unit: what was read until then counts.
 
 use std::ops::Range;
 
-use gimli::{AttributeValue, DwAt, DwTag, EndianSlice, Expression, LittleEndian, Operation, Unit};
-use rustc_hash::FxHashMap;
+use gimli::{
+    AttributeValue, DebuggingInformationEntry, DwAt, DwTag, EndianSlice, Expression, LittleEndian, Operation, Unit,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::units::{Home, Units};
 
 pub type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
@@ -12,6 +17,9 @@ type Attribute<'a> = AttributeValue<Slice<'a>>;
 
 /// No code is in more pieces; debug info may be damaged.
 const MAX_RANGES: usize = 4096;
+
+/// Bytes of debug info beyond this are not read for one unit, itself and what it refers to: they take a multiple of that in memory.
+const LARGEST_UNIT: usize = 32 << 20;
 
 /// Index of an entry of [`Entries`].
 pub type EntryId = usize;
@@ -53,6 +61,10 @@ pub struct Entry {
     pub frame_base: Option<FrameBase>,
     /// Declared in this file.
     pub file: Option<String>,
+    /// The type itself, which is in a unit of its own; this is its declaration.
+    pub definition: Option<EntryId>,
+    /// Of the unit itself, or referred to.
+    pub in_use: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,94 +92,87 @@ impl Entry {
 
 #[derive(Debug, Default)]
 pub struct Entries {
+    /// Those of the unit, and behind them those of other units.
     pub all: Vec<Entry>,
-    pub is_cplusplus: bool,
+    /// How many are of the unit itself.
+    pub own: usize,
+    /// For each unit: where its entries begin, and whether it is of C++, if it says so.
+    languages: Vec<(EntryId, Option<bool>)>,
+}
+
+/// What an attribute refers to.
+#[derive(Clone, Copy, Debug)]
+enum Reference {
+    At(Home, usize),
+    /// In `.debug_info`.
+    Offset(usize),
+    Signature(u64),
+}
+
+/// Reads a unit, and what it refers to.
+struct Loader<'r, 'a> {
+    dwarf: &'r Dwarf<'a>,
+    units: &'r Units,
+    entries: Entries,
+    /// Units that were read, or could not be.
+    seen: FxHashSet<Home>,
+    /// Bytes that were read.
+    size: usize,
+    places: FxHashMap<(Home, usize), EntryId>,
+    /// By the entry that refers, ascending.
+    references: Vec<(EntryId, DwAt, Reference)>,
 }
 
 impl Entries {
-    pub fn read(dwarf: &Dwarf, unit: &Unit<Slice>) -> Entries {
-        let mut entries = Entries::default();
-        let mut offsets: FxHashMap<usize, EntryId> = FxHashMap::default();
-        let mut references: Vec<(EntryId, DwAt, usize)> = Vec::new();
-        let mut open: Vec<EntryId> = Vec::new();
-        let mut depth = 0;
-        let mut cursor = unit.entries();
-        while let Ok(Some((delta, entry))) = cursor.next_dfs() {
-            depth += delta;
-            let id = entries.all.len();
-            while open.len() as isize > depth.max(0) {
-                if let Some(done) = open.pop() {
-                    entries.all[done].end = id;
+    /// `None`: the unit cannot be read, or is too large.
+    pub fn read(dwarf: &Dwarf, units: &Units, home: Home) -> Option<Entries> {
+        let mut loader = Loader {
+            dwarf,
+            units,
+            entries: Entries::default(),
+            seen: FxHashSet::default(),
+            size: 0,
+            places: FxHashMap::default(),
+            references: Vec::new(),
+        };
+        loader.add(home)?;
+        let own = loader.entries.all.len();
+        loader.entries.own = own;
+        for entry in &mut loader.entries.all {
+            entry.in_use = true;
+        }
+        let mut pending = vec![0..own];
+        while let Some(range) = pending.pop() {
+            let first = loader.references.partition_point(|&(id, ..)| id < range.start);
+            let end = loader.references.partition_point(|&(id, ..)| id < range.end);
+            for index in first..end {
+                let (id, attribute, reference) = loader.references[index];
+                let Some(to) = loader.find(reference) else { continue };
+                let all = &mut loader.entries.all;
+                match attribute {
+                    gimli::DW_AT_type => all[id].ty = Some(to),
+                    gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => all[id].origin = Some(to),
+                    gimli::DW_AT_signature => all[id].definition = Some(to),
+                    _ => continue,
                 }
-            }
-            offsets.insert(entry.offset().0, id);
-            let mut read = Entry {
-                tag: entry.tag(),
-                parent: open.last().copied(),
-                end: id + 1,
-                name: None,
-                linkage_name: None,
-                ty: None,
-                origin: None,
-                numbers: Vec::new(),
-                locations: Vec::new(),
-                ranges: Vec::new(),
-                frame_base: None,
-                file: None,
-            };
-            let reader = Reader { dwarf, unit };
-            let mut attributes = entry.attrs();
-            while let Ok(Some(attribute)) = attributes.next() {
-                let (name, value) = (attribute.name(), attribute.value());
-                if let AttributeValue::UnitRef(offset) = value {
-                    references.push((id, name, offset.0));
-                } else {
-                    reader.attribute(name, value, &mut read);
-                }
-            }
-            if has_code(read.tag)
-                && let Ok(mut ranges) = dwarf.die_ranges(unit, entry)
-            {
-                while let Ok(Some(range)) = ranges.next() {
-                    // What begins at 0 was left out by the linker.
-                    if range.begin != 0 && range.begin < range.end {
-                        read.ranges.push(range.begin..range.end);
+                if !all[to].in_use {
+                    let range = to..all[to].end;
+                    for entry in &mut all[range.clone()] {
+                        entry.in_use = true;
                     }
-                    if read.ranges.len() > MAX_RANGES {
-                        read.ranges.clear();
-                        break;
-                    }
+                    pending.push(range);
                 }
             }
-            entries.all.push(read);
-            open.push(id);
         }
-        let end = entries.all.len();
-        for done in open {
-            entries.all[done].end = end;
-        }
-        for (id, attribute, offset) in references {
-            let Some(&to) = offsets.get(&offset) else { continue };
-            match attribute {
-                gimli::DW_AT_type => entries.all[id].ty = Some(to),
-                gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => entries.all[id].origin = Some(to),
-                _ => {}
-            }
-        }
-        let language = entries.all.first().and_then(|root| root.number(gimli::DW_AT_language));
-        entries.is_cplusplus = language.is_some_and(|language| {
-            [
-                gimli::DW_LANG_C_plus_plus,
-                gimli::DW_LANG_C_plus_plus_03,
-                gimli::DW_LANG_C_plus_plus_11,
-                gimli::DW_LANG_C_plus_plus_14,
-                gimli::DW_LANG_C_plus_plus_17,
-                gimli::DW_LANG_C_plus_plus_20,
-            ]
-            .iter()
-            .any(|known| i64::from(known.0) == language)
-        });
-        entries
+        Some(loader.entries)
+    }
+
+    /// Whether an entry is of C++: of another unit that does not say, if the unit itself is.
+    pub fn is_cplusplus(&self, id: EntryId) -> bool {
+        let before = self.languages.partition_point(|&(start, _)| start <= id);
+        let of_unit = self.languages[..before].last().and_then(|&(_, is)| is);
+        let own = self.languages.first().and_then(|&(_, is)| is);
+        of_unit.or(own).unwrap_or(false)
     }
 
     /// The entry, and what it refers to for the rest.
@@ -201,6 +206,106 @@ impl Entries {
     }
 }
 
+impl Loader<'_, '_> {
+    /// The entry that is referred to; the unit that it is in is read first.
+    fn find(&mut self, reference: Reference) -> Option<EntryId> {
+        let (home, offset) = match reference {
+            Reference::At(home, offset) => (home, offset),
+            Reference::Offset(offset) => self.units.at(offset)?,
+            Reference::Signature(signature) => self.units.with_signature(signature)?,
+        };
+        if !self.seen.contains(&home) {
+            self.add(home);
+        }
+        self.places.get(&(home, offset)).copied()
+    }
+
+    /// All entries of a unit.
+    fn add(&mut self, home: Home) -> Option<()> {
+        self.seen.insert(home);
+        let header = Units::header(self.dwarf, home)?;
+        let size = self.size.saturating_add(header.length_including_self());
+        if size > LARGEST_UNIT {
+            return None;
+        }
+        self.size = size;
+        let unit = self.dwarf.unit(header).ok()?;
+        let reader = Reader {
+            dwarf: self.dwarf,
+            unit: &unit,
+        };
+        let start = self.entries.all.len();
+        let mut open: Vec<EntryId> = Vec::new();
+        let mut depth = 0;
+        let mut cursor = unit.entries();
+        while let Ok(Some((delta, entry))) = cursor.next_dfs() {
+            depth += delta;
+            let id = self.entries.all.len();
+            while open.len() as isize > depth.max(0) {
+                if let Some(done) = open.pop() {
+                    self.entries.all[done].end = id;
+                }
+            }
+            self.places.insert((home, entry.offset().0), id);
+            let mut read = Entry {
+                tag: entry.tag(),
+                parent: open.last().copied(),
+                end: id + 1,
+                name: None,
+                linkage_name: None,
+                ty: None,
+                origin: None,
+                numbers: Vec::new(),
+                locations: Vec::new(),
+                ranges: Vec::new(),
+                frame_base: None,
+                file: None,
+                definition: None,
+                in_use: false,
+            };
+            let mut attributes = entry.attrs();
+            while let Ok(Some(attribute)) = attributes.next() {
+                let (name, value) = (attribute.name(), attribute.value());
+                let reference = match value {
+                    AttributeValue::UnitRef(offset) => Reference::At(home, offset.0),
+                    AttributeValue::DebugInfoRef(offset) => Reference::Offset(offset.0),
+                    AttributeValue::DebugTypesRef(signature) => Reference::Signature(signature.0),
+                    _ => {
+                        reader.attribute(name, value, &mut read);
+                        continue;
+                    }
+                };
+                self.references.push((id, name, reference));
+            }
+            if has_code(read.tag) {
+                reader.ranges(entry, &mut read);
+            }
+            self.entries.all.push(read);
+            open.push(id);
+        }
+        let end = self.entries.all.len();
+        for done in open {
+            self.entries.all[done].end = end;
+        }
+        let language = self.entries.all.get(start)?.number(gimli::DW_AT_language);
+        self.entries.languages.push((start, language.map(is_cplusplus)));
+        Some(())
+    }
+}
+
+fn is_cplusplus(language: i64) -> bool {
+    [
+        gimli::DW_LANG_C_plus_plus,
+        gimli::DW_LANG_C_plus_plus_03,
+        gimli::DW_LANG_C_plus_plus_11,
+        gimli::DW_LANG_C_plus_plus_14,
+        gimli::DW_LANG_C_plus_plus_17,
+        gimli::DW_LANG_C_plus_plus_20,
+    ]
+    .iter()
+    .any(|known| i64::from(known.0) == language)
+}
+
 fn has_code(tag: DwTag) -> bool {
     matches!(
         tag,
@@ -214,6 +319,22 @@ struct Reader<'r, 'a> {
 }
 
 impl<'a> Reader<'_, 'a> {
+    fn ranges(&self, entry: &DebuggingInformationEntry<Slice<'a>>, read: &mut Entry) {
+        let Ok(mut ranges) = self.dwarf.die_ranges(self.unit, entry) else {
+            return;
+        };
+        while let Ok(Some(range)) = ranges.next() {
+            // What begins at 0 was left out by the linker.
+            if range.begin != 0 && range.begin < range.end {
+                read.ranges.push(range.begin..range.end);
+            }
+            if read.ranges.len() > MAX_RANGES {
+                read.ranges.clear();
+                break;
+            }
+        }
+    }
+
     fn attribute(&self, name: DwAt, value: Attribute<'a>, entry: &mut Entry) {
         match name {
             gimli::DW_AT_name => entry.name = self.string(value),
@@ -243,7 +364,11 @@ impl<'a> Reader<'_, 'a> {
                         [Operation::PlusConstant { value }] => value.try_into().ok(),
                         _ => None,
                     },
-                    other => other.sdata_value().or_else(|| other.udata_value()?.try_into().ok()),
+                    // A form of fixed size does not say whether it has a sign: bounds and sizes have none.
+                    other => other
+                        .udata_value()
+                        .and_then(|value| value.try_into().ok())
+                        .or_else(|| other.sdata_value()),
                 };
                 entry.numbers.extend(number.map(|number| (name, number)));
             }

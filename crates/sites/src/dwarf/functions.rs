@@ -42,7 +42,7 @@ pub struct Global {
 /// Functions by where they are entered; globals by their address.
 pub fn read(entries: &Entries, types: &Types) -> (Vec<Function>, Vec<Global>) {
     let (mut functions, mut globals) = (Vec::new(), Vec::new());
-    for (id, entry) in entries.all.iter().enumerate() {
+    for (id, entry) in entries.all[..entries.own].iter().enumerate() {
         if entry.tag == gimli::DW_TAG_subprogram && !entry.ranges.is_empty() {
             functions.push(function(entries, types, id));
         }

@@ -18,6 +18,7 @@ mod functions;
 #[cfg(test)]
 mod tests;
 mod types;
+mod units;
 mod value;
 
 use std::cell::{OnceCell, RefCell};
@@ -26,7 +27,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
-use gimli::{DebugInfoOffset, DwarfSections, EndianSlice, LittleEndian};
+use gimli::{DwarfSections, EndianSlice, LittleEndian};
 use object::{Object, ObjectSection, ReadCache};
 use rustc_hash::FxHashMap;
 
@@ -35,11 +36,10 @@ use code::Code;
 use entries::Entries;
 use functions::{Function, Global};
 use types::Types;
+use units::{Home, Units};
 
 /// Debug info beyond this is not read.
 const LARGEST: u64 = 256 << 20;
-/// A compile unit beyond this is not read: it takes a multiple of that in memory.
-const LARGEST_UNIT: usize = 32 << 20;
 /// Calls within calls that are followed for what they return.
 const MAX_CALLS: usize = 6;
 
@@ -49,7 +49,9 @@ pub struct DebugInfo {
     code: Code,
     /// Where the code of each unit is, sorted; index of the unit.
     ranges: Vec<(Range<u64>, usize)>,
-    units: Vec<(DebugInfoOffset, OnceCell<UnitInfo>)>,
+    /// Those that have code.
+    units: Vec<(Home, OnceCell<UnitInfo>)>,
+    homes: Units,
     /// By unit and number.
     followed: RefCell<FxHashMap<(usize, usize), Rc<flow::Followed>>>,
     /// Those that are being followed: a function, those that it calls, and so on.
@@ -113,6 +115,10 @@ impl DebugInfo {
         if object.section_by_name(".debug_info")?.size() > LARGEST {
             return None;
         }
+        // Names and types that `dwz -m` moved to another file.
+        if object.section_by_name(".gnu_debugaltlink").is_some() {
+            return None;
+        }
         let sections = DwarfSections::load(|id| {
             let section = object.section_by_name(id.name());
             let data = section.and_then(|section| section.uncompressed_data().ok());
@@ -130,19 +136,24 @@ impl DebugInfo {
             let Ok(mut of_unit) = dwarf.unit_ranges(&unit) else {
                 continue;
             };
+            let before = ranges.len();
             while let Ok(Some(range)) = of_unit.next() {
                 // What begins at 0 was left out by the linker.
                 if range.begin != 0 && range.begin < range.end {
                     ranges.push((range.begin..range.end, units.len()));
                 }
             }
-            units.push((offset, OnceCell::new()));
+            if ranges.len() > before {
+                units.push((Home::Info(offset.0), OnceCell::new()));
+            }
         }
+        let homes = Units::read(&dwarf);
         Some(DebugInfo {
             sections,
             code,
             ranges: disjoint(&ranges),
             units,
+            homes,
             followed: RefCell::default(),
             open: RefCell::default(),
         })
@@ -235,18 +246,13 @@ impl DebugInfo {
     }
 
     fn unit(&self, index: usize) -> &UnitInfo {
-        let (offset, unit) = &self.units[index];
-        unit.get_or_init(|| self.read_unit(*offset).unwrap_or_default())
+        let (home, unit) = &self.units[index];
+        unit.get_or_init(|| self.read_unit(*home).unwrap_or_default())
     }
 
-    fn read_unit(&self, offset: DebugInfoOffset) -> Option<UnitInfo> {
+    fn read_unit(&self, home: Home) -> Option<UnitInfo> {
         let dwarf = self.sections.borrow(|data| EndianSlice::new(data, LittleEndian));
-        let header = dwarf.debug_info.header_from_offset(offset).ok()?;
-        if header.length_including_self() > LARGEST_UNIT {
-            return None;
-        }
-        let unit = dwarf.unit(header).ok()?;
-        let entries = Entries::read(&dwarf, &unit);
+        let entries = Entries::read(&dwarf, &self.homes, home)?;
         let types = Types::read(&entries);
         let (functions, globals) = functions::read(&entries, &types);
         let of_function = |(index, function): (usize, &Function)| {

@@ -1,4 +1,4 @@
-//! The types of a compile unit as [`Shapes`], with the names that `crashproof cc` gives them, which reads the same debug info as metadata of
+//! The types that a compile unit uses as [`Shapes`], with the names that `crashproof cc` gives them, which reads the same debug info as metadata of
 //! the front end's code.
 
 use gimli::DwTag;
@@ -36,7 +36,7 @@ impl Default for Types {
 }
 
 impl Types {
-    /// All types of the unit.
+    /// All types of the unit, and those of other units that are in use.
     pub fn read(entries: &Entries) -> Types {
         let names = Names::read(entries);
         let mut types = Types::default();
@@ -47,7 +47,7 @@ impl Types {
             open: Vec::new(),
         };
         for id in 0..entries.all.len() {
-            if is_type(entries.all[id].tag) {
+            if is_type(entries.all[id].tag) && entries.all[id].in_use {
                 reader.of(Some(id), 0);
             }
         }
@@ -128,7 +128,8 @@ struct Names {
 impl Names {
     fn read(entries: &Entries) -> Names {
         let mut names = Names::default();
-        for (id, entry) in entries.all.iter().enumerate() {
+        let in_use = entries.all.iter().enumerate().filter(|(_, entry)| entry.in_use);
+        for (id, entry) in in_use {
             if entry.tag == gimli::DW_TAG_typedef
                 && let Some(named) = entry.ty
                 && is_composite(entries.all[named].tag)
@@ -137,13 +138,14 @@ impl Names {
                 names.typedefs.entry(named).or_insert(id);
             }
             if entry.tag == gimli::DW_TAG_member
-                && !entries.is_cplusplus
+                && !entries.is_cplusplus(id)
                 && let Some(held) = held(entries, entry.ty)
             {
                 names.holders.extend(entry.parent.map(|holder| (held, holder)));
             }
             if is_composite(entry.tag)
                 && !entry.has(gimli::DW_AT_declaration)
+                && entry.definition.is_none()
                 && let Some(name) = &entry.name
             {
                 names.definitions.entry(name.clone()).or_default().push(id);
@@ -217,6 +219,10 @@ impl Reader<'_> {
             if let Some(size) = entry.unsigned(gimli::DW_AT_byte_size) {
                 return size.saturating_mul(elements);
             }
+            if let Some(definition) = entry.definition {
+                id = definition;
+                continue;
+            }
             match (entry.tag, entry.ty) {
                 (tag, _) if is_pointer(tag) => return elements.saturating_mul(8),
                 (gimli::DW_TAG_array_type, Some(element)) => {
@@ -265,6 +271,11 @@ impl Reader<'_> {
 
     fn composite(&mut self, id: EntryId, depth: usize) -> TypeId {
         let entry = &self.entries.all[id];
+        if let Some(definition) = entry.definition {
+            let ty = self.of(Some(definition), depth + 1);
+            self.types.ids.insert(id, ty);
+            return ty;
+        }
         if entry.has(gimli::DW_AT_declaration) {
             let definitions = entry.name.as_ref().and_then(|name| self.names.definitions.get(name));
             let ty = match definitions.map_or(&[][..], Vec::as_slice) {
@@ -368,7 +379,7 @@ impl Reader<'_> {
         if let Some(plain) = &entry.name {
             let name = self.qualify(id, plain);
             return match entry.tag {
-                _ if self.entries.is_cplusplus => name,
+                _ if self.entries.is_cplusplus(id) => name,
                 gimli::DW_TAG_union_type => format!("union {name}"),
                 _ => format!("struct {name}"),
             };
@@ -387,7 +398,11 @@ impl Reader<'_> {
     /// With the namespaces and classes around it.
     fn qualify(&self, id: EntryId, plain: &str) -> String {
         let mut name = plain.to_owned();
-        let around = |id: EntryId| self.names.holders.get(&id).copied().or(self.entries.all[id].parent);
+        let around = |id: EntryId| {
+            // What is declared in one scope and defined elsewhere is of the first.
+            let declared = self.entries.all[id].origin.unwrap_or(id);
+            self.names.holders.get(&id).copied().or(self.entries.all[declared].parent)
+        };
         let mut scope = around(id);
         for _ in 0..MAX_DEPTH {
             let Some(outer) = scope else { break };

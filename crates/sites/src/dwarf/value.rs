@@ -298,9 +298,20 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
 /// both indices: the element then is in some element of the outer one.
 ///
 /// An index less or more than a constant moves the offset, maybe out of the array that it is for: `next[i - 1]` begins in what lies before `next`. Where that is an
-/// array with elements of the same size, nobody knows which of the two is meant.
+/// array with elements of the same size, nobody knows which of the two is meant. Behind the end of an object that is in no array that is known, it is as likely
+/// the header of something larger as an element.
 fn vary(pointer: Pointer, step: u64, shapes: &Shapes) -> Pointer {
     let start = pointer.object.zip(u64::try_from(pointer.offset).ok());
+    if let Some((ty, within)) = start
+        && let Type::Composite(_) = shapes.get(ty)
+        && shapes.size(ty).is_some_and(|size| size == step && within >= size)
+    {
+        let argument = pointer.argument.map(|(index, _)| (index, None));
+        return Pointer {
+            argument,
+            ..Pointer::default()
+        };
+    }
     let mut at = start.map(|(ty, within)| (ty, within, 0u64));
     let mut around: Option<(u64, u64)> = None;
     while let Some((ty, within, base)) = at {

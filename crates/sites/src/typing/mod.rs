@@ -4,11 +4,12 @@
 //! address of the store then gives the instance. Where that distance is not a constant, the instance comes from other stores:
 //!
 //! - A copy or fill of memory is recorded in pieces, not always in ascending order (the C library stores head and tail first). All
-//!   that one thread stores with one stack without anything else in between is taken as one; it begins at its lowest address,
-//!   and where it is longer than the type, it is an array of it.
+//!   that one thread stores in one call without anything else in between is taken as one; it begins at its lowest address.
+//!   Where it is longer than the type, it is an array of it if the type around it says so, or if other stores show further elements to
+//!   be there; else the object is the header of something larger, and what lies behind it is not known.
 //! - An element of an array at a variable index belongs to the object of that type around it that another store, whose distance
-//!   is constant, has shown to be there ([`Typing::all`] looks at all stores first). If there is none, the element is taken
-//!   as the first of its array, so that each element seems to be an object of its own.
+//!   is constant, has shown to be there ([`Typing::all`] looks at all stores first). If there is none, the innermost object is guessed:
+//!   the element is taken as the first of its array, so that each element seems to be an object of its own. What is around it is not known.
 //! - A store through a pointer that nothing tells the type of (a log that is replayed) is to the objects that other stores have shown
 //!   to be there.
 
@@ -22,7 +23,7 @@ use crashproof_trace::{FileId, PmAddress, StackId, Tables, ThreadId};
 use rustc_hash::FxHashMap;
 
 use crate::layout;
-use crate::table::{Level, TypeIndex};
+use crate::table::{Level, TypeIndex, TypeInfo};
 use resolve::{Resolved, Resolver, Source};
 
 /// A struct, class or union of the program; the same one in all its objects.
@@ -39,6 +40,8 @@ pub struct Typed {
     pub ty: TypeId,
     pub instance: PmAddress,
     pub field: FieldId,
+    /// Where the object begins is not known: the field is an element of an array, at an index that is not known, and taken as the first.
+    pub is_guessed: bool,
 }
 
 /// A store, as [`Typing::all`] needs it.
@@ -136,7 +139,7 @@ impl Typing {
         for (index, store) in stores.iter().enumerate() {
             let run = open.get_mut(&store.thread);
             if let Some((stack, pieces)) = run {
-                if *stack == store.stack {
+                if *stack == store.stack || self.resolver.is_same_call(*stack, store.stack, tables) {
                     pieces.push(index);
                     continue;
                 }
@@ -155,7 +158,7 @@ impl Typing {
         runs.extend(open.into_values().map(|(_, pieces)| pieces));
         runs.sort_unstable();
         // Where the copy begins that each store is a piece of: told last, because other stores say more surely where objects are.
-        let mut bases: FxHashMap<usize, Copy> = FxHashMap::default();
+        let mut bases: FxHashMap<usize, Rc<Copy>> = FxHashMap::default();
         for pieces in &runs {
             self.close(pieces, stores, tables, &mut bases);
         }
@@ -163,8 +166,8 @@ impl Typing {
         for (index, store) in stores.iter().enumerate() {
             match self.known(store.stack, tables) {
                 Known::Typed(stack) if stack.is_piece(store.len) => {
-                    let copy = bases.get(&index).copied();
-                    self.type_piece(&stack, store.at, store.len, copy, &mut types.typed);
+                    let copy = bases.get(&index).cloned();
+                    self.type_piece(&stack, store.at, store.len, copy.as_deref(), &mut types.typed);
                 }
                 Known::Typed(stack) => self.type_whole(&stack, store.at, store.len, &mut types.typed),
                 Known::Untyped => self.type_by_address(store.at, store.len, &mut types.typed),
@@ -294,7 +297,7 @@ impl Typing {
     }
 
     /// The stores are one copy or several with the same stack: what touches is one.
-    fn close(&mut self, pieces: &[usize], stores: &[Store], tables: &Tables, bases: &mut FxHashMap<usize, Copy>) {
+    fn close(&mut self, pieces: &[usize], stores: &[Store], tables: &Tables, bases: &mut FxHashMap<usize, Rc<Copy>>) {
         let Some(stack) = pieces
             .first()
             .and_then(|&first| self.stack(stores[first].stack, tables))
@@ -316,23 +319,59 @@ impl Typing {
                 touches
             });
             let count = touching.count();
-            let copy = Copy {
-                base: self.start_of_copy(&stack, base),
-                len: end - base.offset,
-            };
-            let base = copy.base;
-            bases.extend(rest[..count].iter().map(|&index| (index, copy)));
+            let start = self.start_of_copy(&stack, base);
+            let len = end.saturating_sub(start.offset);
+            let is_array = (0..stack.types.len()).map(|level| self.is_array(&stack, level, start, len));
+            let copy = Rc::new(Copy {
+                base: start,
+                is_array: is_array.collect(),
+            });
+            bases.extend(rest[..count].iter().map(|&index| (index, copy.clone())));
             rest = &rest[count..];
-            self.learn(&stack, base);
-            // An array of them.
-            for (level, (_, place)) in stack.resolved.levels.iter().enumerate() {
-                let size = self.type_size(stack.types[level]);
-                if place.offset == 0 && place.array.is_none() && size > 0 && copy.len > size {
-                    let known = self.instances.entry((stack.types[level], base.file)).or_default();
-                    known.extend((base.offset..end).step_by(size as usize));
-                }
+            self.learn(&stack, start);
+            for (&ty, _) in stack
+                .types
+                .iter()
+                .zip(&copy.is_array)
+                .filter(|(_, is_array)| **is_array)
+            {
+                let size = self.type_size(ty);
+                let known = self.instances.entry((ty, start.file)).or_default();
+                known.extend((start.offset..end).step_by(size as usize));
             }
         }
+    }
+
+    /// Whether so many bytes that are copied to an object are copied to several, of which it is the first.
+    fn is_array(&self, stack: &Stack, level: usize, base: PmAddress, len: u64) -> bool {
+        let (object, place) = stack.resolved.levels[level];
+        let (ty, size) = (stack.types[level], self.type_size(stack.types[level]));
+        if place.offset != 0 || place.array.is_some() || size == 0 || len <= size {
+            return false;
+        }
+        let types = stack.resolved.module.types(object);
+        let holds_elements = |&(outer, around): &(usize, Level)| {
+            let fields = &stack.resolved.module.types(outer)[around.ty as usize].fields;
+            fields.iter().any(|field| {
+                let skipped = around.offset.checked_sub(field.offset);
+                outer == object
+                    && field
+                        .ty
+                        .is_some_and(|element| types[element as usize] == types[place.ty as usize])
+                    && field.elements.is_some()
+                    && skipped.is_some_and(|skipped| skipped.saturating_add(len) <= field.size)
+            })
+        };
+        if stack.resolved.levels.get(level + 1).is_some_and(holds_elements) {
+            return true;
+        }
+        let shown = self.instances.get(&(ty, base.file));
+        let further = base.offset + 1..base.offset + len;
+        let mut shown = shown
+            .into_iter()
+            .flat_map(|starts| starts.range(further.clone()))
+            .peekable();
+        shown.peek().is_some() && shown.all(|start| (start - base.offset).is_multiple_of(size))
     }
 
     /// The lowest address that is known of a copy may be in its middle (a string's end, written apart): an object that is known to be
@@ -358,41 +397,55 @@ impl Typing {
 
     fn type_whole(&mut self, stack: &Stack, at: PmAddress, len: usize, typed: &mut Vec<Typed>) {
         for (index, &(_, level)) in stack.resolved.levels.iter().enumerate() {
-            let start = match level.array {
-                None => at.offset.checked_sub(level.offset),
-                Some(array) => self.owner(stack.types[index], level, array, at),
-            };
-            if let Some(start) = start {
-                self.push(stack, index, at, len, start, typed);
+            match level.array {
+                None => {
+                    let start = at.offset.checked_sub(level.offset);
+                    self.push(stack, index, at, len, start, typed);
+                }
+                Some(array) => self.push_owner(stack, index, array, at, len, typed),
             }
         }
     }
 
     /// A piece of a copy; `None` if the copy as a whole is not known.
-    fn type_piece(&mut self, stack: &Stack, at: PmAddress, len: usize, copy: Option<Copy>, typed: &mut Vec<Typed>) {
+    fn type_piece(&mut self, stack: &Stack, at: PmAddress, len: usize, copy: Option<&Copy>, typed: &mut Vec<Typed>) {
         for (index, &(_, level)) in stack.resolved.levels.iter().enumerate() {
             let size = self.type_size(stack.types[index]);
             let start = match (level.array, copy) {
-                (Some(array), _) => self.owner(stack.types[index], level, array, at),
+                (Some(array), _) => {
+                    self.push_owner(stack, index, array, at, len, typed);
+                    continue;
+                }
                 (None, Some(copy)) => {
                     let skipped = at.offset - copy.base.offset;
-                    copy.base.offset.checked_sub(level.offset).map(|start| match size {
-                        // Within an array of such objects.
-                        1.. if level.offset == 0 && copy.len > size => start + skipped / size * size,
-                        _ => start,
-                    })
+                    let first = copy.base.offset.checked_sub(level.offset);
+                    match copy.is_array[index] {
+                        true => first.map(|start| start + skipped / size * size),
+                        // What lies behind the object is of something larger.
+                        false => {
+                            first.filter(|start| at.offset - start < size || self.is_open_ended(stack.types[index]))
+                        }
+                    }
                 }
                 (None, None) => self
                     .around(stack.types[index], at, size)
                     .or(at.offset.checked_sub(level.offset)),
             };
-            if let Some(start) = start {
-                self.push(stack, index, at, len, start, typed);
-            }
+            self.push(stack, index, at, len, start, typed);
         }
     }
 
-    fn push(&mut self, stack: &Stack, level: usize, at: PmAddress, len: usize, start: u64, typed: &mut Vec<Typed>) {
+    /// The level's object, if it is known where that begins, and its members that hold the bytes.
+    fn push(
+        &mut self,
+        stack: &Stack,
+        level: usize,
+        at: PmAddress,
+        len: usize,
+        start: Option<u64>,
+        typed: &mut Vec<Typed>,
+    ) {
+        let Some(start) = start else { return };
         let parts = self.parts(stack, level, at.offset - start, len);
         typed.extend(parts.iter().map(|part| Typed {
             ty: part.ty,
@@ -401,18 +454,68 @@ impl Typing {
                 offset: at.offset - part.offset,
             },
             field: part.field,
+            is_guessed: false,
         }));
     }
 
-    /// Where the object begins that has the element of its array at that address.
-    fn owner(&self, ty: TypeId, level: Level, array: u64, at: PmAddress) -> Option<u64> {
-        let first = at.offset.checked_sub(level.offset)?;
-        let known = self.instances.get(&(ty, at.file));
-        let nearest = known.and_then(|starts| starts.range(..=first).next_back().copied());
-        let nearest = nearest.filter(|start| array == 0 || first - start < array);
+    /// The level's object, of which the place is an element of an array.
+    fn push_owner(
+        &mut self,
+        stack: &Stack,
+        index: usize,
+        array: u64,
+        at: PmAddress,
+        len: usize,
+        typed: &mut Vec<Typed>,
+    ) {
+        let (_, level) = stack.resolved.levels[index];
+        let ty = stack.types[index];
+        let first = at.offset.checked_sub(level.offset);
+        let known = first.and_then(|first| self.owner(ty, first, array, at, len));
         // Some byte of the object, or of another behind it: only a known object tells.
         let anywhere = level.offset == 0 && array == self.type_size(ty);
-        nearest.or((!anywhere).then_some(first))
+        let is_guessed = known.is_none() && index == 0 && !anywhere && self.has_array_at(ty, level.offset);
+        let start = known.or(first.filter(|_| is_guessed));
+        let before = typed.len();
+        self.push(stack, index, at, len, start, typed);
+        for guessed in &mut typed[before..] {
+            guessed.is_guessed = is_guessed;
+        }
+    }
+
+    /// Where the known object begins that has the element at that address, of an array of it that would begin at `first` if the element were its first.
+    fn owner(&self, ty: TypeId, first: u64, array: u64, at: PmAddress, len: usize) -> Option<u64> {
+        let start = *self.instances.get(&(ty, at.file))?.range(..=first).next_back()?;
+        let is_within = at.offset - start + len as u64 <= self.type_size(ty) || self.is_open_ended(ty);
+        (is_within && (array == 0 || first - start < array)).then_some(start)
+    }
+
+    fn is_open_ended(&self, ty: TypeId) -> bool {
+        let layout = self.layouts.get(&ty);
+        layout.is_some_and(|layout| layout::is_open_ended(layout.info()))
+    }
+
+    fn has_array_at(&self, ty: TypeId, offset: u64) -> bool {
+        let layout = self.layouts.get(&ty);
+        layout.is_some_and(|layout| {
+            let mut fields = layout::overlapping(layout.info(), offset, 1);
+            fields.any(|field| field.elements.is_some())
+        })
+    }
+
+    /// The objects within one of that type that hold all of the bytes, outermost (itself) first: name, size, and where in it they begin.
+    pub fn nested(&self, ty: TypeId, offset: u64, len: u64) -> Vec<(&str, u64, u64)> {
+        let Some(layout) = self.layouts.get(&ty) else {
+            return Vec::new();
+        };
+        let types = layout.module.types(layout.object);
+        let nested = layout::nest(types, layout.ty, offset, Some(len)).into_iter();
+        nested
+            .map(|inside| {
+                let info = &types[inside.ty as usize];
+                (info.name.as_str(), info.size, offset - inside.offset)
+            })
+            .collect()
     }
 
     /// By the known objects around the bytes, the smallest first.
@@ -438,6 +541,7 @@ impl Typing {
                     offset: start,
                 },
                 field,
+                is_guessed: false,
             });
         }
     }
@@ -458,16 +562,21 @@ struct Layout {
 }
 
 impl Layout {
+    fn info(&self) -> &TypeInfo {
+        &self.module.types(self.object)[self.ty as usize]
+    }
+
     fn field_name(&self, offset: u64, len: usize) -> String {
         layout::field_name(self.module.types(self.object), self.ty, offset, len as u64)
     }
 }
 
 /// Bytes that were copied or filled at once.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Copy {
     base: PmAddress,
-    len: u64,
+    /// For each level: whether it is several objects, and not one.
+    is_array: Vec<bool>,
 }
 
 impl Stack {

@@ -227,6 +227,17 @@ impl Resolver {
         callee.is(function).then_some((module, unit, target, name))
     }
 
+    /// Whether two stores were made by one call of the C library or of PMDK, or by calls of the same place: it has several instructions that store.
+    pub fn is_same_call(&self, one: StackId, other: StackId, tables: &Tables) -> bool {
+        let callers = |stack: StackId| {
+            let frames = tables.frames(stack);
+            let inside = frames.iter().take_while(|frame| writes_for_its_caller(frame, tables));
+            let skipped = inside.count();
+            (skipped > 0).then(|| &frames[skipped..])
+        };
+        matches!((callers(one), callers(other)), (Some(one), Some(other)) if !one.is_empty() && one == other)
+    }
+
     /// Of a module that `crashproof cc` did not build.
     fn debug_info(&mut self, id: ModuleId, tables: &Tables) -> Option<Rc<DebugInfo>> {
         if self.module(id, tables).is_some() {
