@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
+use gimli::{EndianSlice, LittleEndian};
+
+use super::entries::Entries;
 use super::value::Value;
 use super::{DebugInfo, disjoint, lookup};
 use crate::layout;
@@ -210,8 +213,25 @@ fn compile(folder: &Path, text: &str) -> PathBuf {
 /// What the stores of each function are to: struct and field of the innermost, and all around it.
 fn stores(text: &str) -> Vec<(String, String)> {
     let folder = tempfile::tempdir().unwrap();
-    let object = compile(folder.path(), text);
-    let info = DebugInfo::read(&object, &object).unwrap();
+    stores_of(&DebugInfo::read_one(&compile(folder.path(), text)))
+}
+
+impl DebugInfo {
+    fn read_one(path: &Path) -> DebugInfo {
+        DebugInfo::read(path, path).unwrap()
+    }
+
+    /// Whether a unit refers to another.
+    fn has_foreign_entries(&self) -> bool {
+        let dwarf = self.sections.borrow(|data| EndianSlice::new(data, LittleEndian));
+        self.units.iter().any(|(home, _)| {
+            let entries = Entries::read(&dwarf, &self.homes, *home).unwrap();
+            entries.all[entries.own..].iter().any(|entry| entry.in_use)
+        })
+    }
+}
+
+fn stores_of(info: &DebugInfo) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for address in info.ranges.iter().flat_map(|(range, _)| range.clone()) {
         let Some(store) = info.store(address) else { continue };
@@ -294,6 +314,116 @@ fn what_a_function_returns_is_at_its_index() {
     assert_eq!(
         typed(&stores, "put_second"),
         ["struct entry: val in struct node: entries[].val"]
+    );
+}
+
+/// A program of two sources: compilers put types into units of their own, link-time optimisation refers from one unit to another, `dwz` makes
+/// units of what others have in common. What is known of each store stays the same.
+#[test]
+fn types_in_other_units() {
+    const SHARED: &str = "
+        #define KEPT extern \"C\" __attribute__((noinline, used, visibility(\"default\")))
+        #ifndef __cplusplus
+        #undef KEPT
+        #define KEPT __attribute__((noinline, used, visibility(\"default\")))
+        #endif
+        enum kind { LEAF, INNER, OTHER_KIND, AND_ANOTHER };
+        struct statistics { long reads, writes, splits, merges, hits, misses, first_seen, last_seen; };
+        typedef struct { enum kind kind; int count; } header;
+        struct node { header head; long keys[200]; struct node *next; union { int small; long large; } value; struct statistics all; };
+        struct root { long used; struct node nodes[8]; struct { int a, b; } pair; };
+        void elsewhere(struct node *node);\n";
+    const FIRST: &str = "
+        KEPT void first(struct node *node, int i) {
+            node->head.count = i; node->keys[i] = 7; node->next->value.large = 3; elsewhere(node); node->all.hits = i; }\n";
+    const SECOND: &str = "
+        KEPT void second(struct root *root, long i) { root->nodes[2].keys[1] = i; root->pair.b = 5; root->nodes[i].head.kind = INNER; }
+        void elsewhere(struct node *node) { node->all.merges = node->all.splits; }\n";
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let run = |command: &mut std::process::Command| {
+        let output = command.output().unwrap();
+        assert!(
+            output.status.success(),
+            "{command:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    };
+    for (suffix, compilers) in [("c", ["gcc", "clang-19"]), ("cpp", ["g++", "clang++-19"])] {
+        let (open, close) = if suffix == "cpp" {
+            ("namespace tree {", "}")
+        } else {
+            ("", "")
+        };
+        for (name, text) in [("first", FIRST), ("second", SECOND)] {
+            let source = format!("{open}\n{SHARED}{text}{close}\n");
+            std::fs::write(at(&format!("{name}.{suffix}")), source).unwrap();
+        }
+        for compiler in compilers {
+            let build = |options: &[&str]| {
+                let object = at("a.so");
+                let mut command = std::process::Command::new(compiler);
+                command
+                    .args(["-g", "-O1", "-fcf-protection=none", "-shared", "-fPIC"])
+                    .args(options);
+                for name in ["first", "second"] {
+                    command.arg(at(&format!("{name}.{suffix}")));
+                }
+                run(command.arg("-o").arg(&object));
+                object
+            };
+            let sorted = |info: &DebugInfo| {
+                let mut found = stores_of(info);
+                found.retain(|(_, target)| target.contains(": "));
+                found.sort();
+                found
+            };
+            let plain = DebugInfo::read_one(&build(&[]));
+            let expected = sorted(&plain);
+            assert!(!plain.has_foreign_entries());
+            let of = |ty: &str| match suffix {
+                "cpp" => format!("tree::{ty}"),
+                _ => format!("struct {ty}"),
+            };
+            for (ty, field) in [("statistics", "hits"), ("node", "all.hits"), ("root", "pair.b")] {
+                let wanted = format!("{}: {field}", of(ty));
+                let is_there = expected.iter().any(|(_, target)| target.contains(&wanted));
+                assert!(is_there, "{compiler}: {wanted} in {expected:#?}");
+            }
+            let variants: [&[&str]; 3] = [
+                &["-fdebug-types-section", "-gdwarf-5"],
+                &["-fdebug-types-section", "-gdwarf-4"],
+                &["-flto"],
+            ];
+            for options in variants {
+                let info = DebugInfo::read_one(&build(options));
+                // For C, clang makes no use of other units.
+                assert!(
+                    info.has_foreign_entries() || compiler == "clang-19",
+                    "{compiler} {options:?}"
+                );
+                assert_eq!(sorted(&info), expected, "{compiler} {options:?}");
+            }
+            // The newest that dwz knows all sections of.
+            let object = build(&["-gdwarf-4"]);
+            run(std::process::Command::new("dwz").arg(&object));
+            let info = DebugInfo::read_one(&object);
+            assert!(info.has_foreign_entries(), "{compiler}, dwz");
+            assert_eq!(sorted(&info), expected, "{compiler}, dwz");
+        }
+    }
+}
+
+/// An array of more than 127 elements, whose bound fits into a byte, is not open-ended.
+#[test]
+fn bounds_have_no_sign() {
+    let stores = stores(
+        "struct table { long entries[200]; long last; char text[200]; long end; };\n\
+         void put(struct table *t, long i) { t->entries[i] = 5; t->last = 1; *(long *)(t->text + 8) = 3; t->end = 2; }\n",
+    );
+    assert_eq!(
+        typed(&stores, "put"),
+        ["struct table: array", "struct table: last", "struct table: end"]
     );
 }
 

@@ -119,7 +119,7 @@ fn is_pointer(tag: DwTag) -> bool {
 struct Names {
     /// `typedef struct { … } node;`
     typedefs: FxHashMap<EntryId, EntryId>,
-    /// What an unnamed struct or union of C is a member of: gcc does not nest it there, as clang does.
+    /// What an unnamed struct or union is a member of, if it is not nested there: in C by gcc, in a unit of its own by clang.
     holders: FxHashMap<EntryId, EntryId>,
     /// Composite types by their plain names; not those that are declared only.
     definitions: FxHashMap<String, Vec<EntryId>>,
@@ -131,15 +131,15 @@ impl Names {
         let in_use = entries.all.iter().enumerate().filter(|(_, entry)| entry.in_use);
         for (id, entry) in in_use {
             if entry.tag == gimli::DW_TAG_typedef
-                && let Some(named) = entry.ty
+                && let Some(named) = entry.ty.map(|ty| entries.all[ty].definition.unwrap_or(ty))
                 && is_composite(entries.all[named].tag)
                 && entries.all[named].name.is_none()
             {
                 names.typedefs.entry(named).or_insert(id);
             }
             if entry.tag == gimli::DW_TAG_member
-                && !entries.is_cplusplus(id)
-                && let Some(held) = held(entries, entry.ty)
+                && let Some((held, is_elsewhere)) = held(entries, entry.ty)
+                && (is_elsewhere || !entries.is_cplusplus(id))
             {
                 names.holders.extend(entry.parent.map(|holder| (held, holder)));
             }
@@ -155,12 +155,14 @@ impl Names {
     }
 }
 
-/// The unnamed struct or union that a member is, or is an array of.
-fn held(entries: &Entries, mut ty: Option<EntryId>) -> Option<EntryId> {
+/// The unnamed struct or union that a member is, or is an array of, and whether it is in a unit of its own.
+fn held(entries: &Entries, mut ty: Option<EntryId>) -> Option<(EntryId, bool)> {
+    let mut is_elsewhere = false;
     for _ in 0..MAX_DEPTH {
         let entry = &entries.all[ty?];
         match entry.tag {
-            tag if is_composite(tag) => return ty.filter(|_| entry.name.is_none()),
+            _ if entry.definition.is_some() => (ty, is_elsewhere) = (entry.definition, true),
+            tag if is_composite(tag) => return ty.filter(|_| entry.name.is_none()).map(|ty| (ty, is_elsewhere)),
             gimli::DW_TAG_array_type => ty = entry.ty,
             tag if is_alias(tag) && tag != gimli::DW_TAG_typedef => ty = entry.ty,
             _ => return None,
@@ -401,7 +403,11 @@ impl Reader<'_> {
         let around = |id: EntryId| {
             // What is declared in one scope and defined elsewhere is of the first.
             let declared = self.entries.all[id].origin.unwrap_or(id);
-            self.names.holders.get(&id).copied().or(self.entries.all[declared].parent)
+            self.names
+                .holders
+                .get(&id)
+                .copied()
+                .or(self.entries.all[declared].parent)
         };
         let mut scope = around(id);
         for _ in 0..MAX_DEPTH {

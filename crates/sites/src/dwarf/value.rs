@@ -236,7 +236,12 @@ impl Value {
                 scale: scale.wrapping_mul(factor),
                 add: add.wrapping_mul(factor as i64),
             },
-            _ => Value::UNKNOWN,
+            // An index that the function was called with looks like a pointer that it was called with.
+            _ => Integer {
+                symbol: None,
+                scale: factor,
+                add: 0,
+            },
         }
     }
 
