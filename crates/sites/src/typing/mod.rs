@@ -5,7 +5,7 @@
 //!
 //! - A copy or fill of memory is recorded in pieces, not always in ascending order (the C library stores head and tail first). All
 //!   that one thread stores in one call without anything else in between is taken as one; it begins at its lowest address.
-//!   Where it is longer than the type, it is an array of it if the type around it says so, or if other stores show further elements to
+//!   Where it is longer than the type, it is an array of it if the type around it says so, or if other stores show the next element to
 //!   be there; else the object is the header of something larger, and what lies behind it is not known.
 //! - An element of an array at a variable index belongs to the object of that type around it that another store, whose distance
 //!   is constant, has shown to be there ([`Typing::all`] looks at all stores first). If there is none, the innermost object is guessed:
@@ -365,13 +365,12 @@ impl Typing {
         if stack.resolved.levels.get(level + 1).is_some_and(holds_elements) {
             return true;
         }
-        let shown = self.instances.get(&(ty, base.file));
-        let further = base.offset + 1..base.offset + len;
-        let mut shown = shown
-            .into_iter()
-            .flat_map(|starts| starts.range(further.clone()))
-            .peekable();
-        shown.peek().is_some() && shown.all(|start| (start - base.offset).is_multiple_of(size))
+        // The next element at least; and none that would begin within another.
+        let Some(shown) = self.instances.get(&(ty, base.file)) else {
+            return false;
+        };
+        let mut behind = shown.range(base.offset + 1..base.offset + len);
+        shown.contains(&(base.offset + size)) && behind.all(|start| (start - base.offset).is_multiple_of(size))
     }
 
     /// The lowest address that is known of a copy may be in its middle (a string's end, written apart): an object that is known to be
