@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 
 use crashproof_model::{LINE, LineAddress};
 use crashproof_trace::{Event, EventKind, Tables};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::order::{NodeId, Update, Watch};
 use super::shape::{NEVER, Node, ShapeHasher};
@@ -47,6 +47,8 @@ const MAX_MEMBERS: usize = 64;
 const NEXT_ROUND: TypeKey = 1 << 31;
 /// Smaller values are counts, not file offsets.
 const LEAST_OFFSET: u64 = LINE;
+/// Lists of nodes of epochs that are gone, for those to come.
+const MAX_SPARE: usize = 64;
 /// Open epochs are looked through for ended ones every so many updates.
 const SWEEP: u64 = 1 << 13;
 
@@ -55,7 +57,6 @@ pub(crate) type EpochId = u64;
 pub(crate) struct Epoch {
     pub instance: Instance,
     pub nodes: Vec<Node>,
-    fields: FxHashSet<u64>,
     /// Nodes that are not persistent.
     uncertain: u32,
     /// How many updates had been issued in all when one of its own was first persistent.
@@ -78,7 +79,6 @@ impl Epoch {
         Epoch {
             instance,
             nodes,
-            fields: FxHashSet::default(),
             uncertain: 0,
             persistent_from: None,
             innermost: 0,
@@ -92,6 +92,11 @@ impl Epoch {
 
     pub fn ty(&self) -> TypeKey {
         self.instance.0
+    }
+
+    /// It has updated the field.
+    fn has(&self, field: u64) -> bool {
+        self.nodes.iter().rev().any(|node| node.field == field)
     }
 
     /// What it is compared by if it is a behaviour by itself: the next round of a loop in a call is not like the first, however
@@ -127,7 +132,7 @@ struct Object {
 struct RecentUpdate {
     id: NodeId,
     persistent: bool,
-    subjects: Box<[Instance]>,
+    subjects: Vec<Instance>,
 }
 
 struct Mapped {
@@ -165,6 +170,8 @@ pub(crate) struct Epochs<'s> {
     ended: VecDeque<EpochId>,
     /// Epochs with uncertain nodes, those with the latest last.
     active: VecDeque<EpochId>,
+    /// Some of them may have none any more.
+    settled: bool,
     /// The last epoch that stored to a line, and the last that stored a pointer to it.
     owners: FxHashMap<LineAddress, EpochId>,
     pointers: FxHashMap<LineAddress, EpochId>,
@@ -177,9 +184,12 @@ pub(crate) struct Epochs<'s> {
     pub points: Vec<u64>,
     pub counts: Counts,
     about: Vec<Subject>,
+    ids: Vec<EpochId>,
+    partners: Vec<EpochId>,
     over: Vec<Instance>,
     hasher: ShapeHasher,
     sites: Vec<u64>,
+    spare: Vec<Vec<Node>>,
     /// Events of every epoch that ended.
     #[cfg(test)]
     pub seen: Vec<(Instance, Vec<u64>)>,
@@ -198,6 +208,7 @@ impl<'s> Epochs<'s> {
             next_node: 0,
             ended: VecDeque::new(),
             active: VecDeque::new(),
+            settled: false,
             owners: FxHashMap::default(),
             pointers: FxHashMap::default(),
             mappings: Vec::new(),
@@ -207,9 +218,12 @@ impl<'s> Epochs<'s> {
             points: Vec::new(),
             counts: Counts::default(),
             about: Vec::new(),
+            ids: Vec::new(),
+            partners: Vec::new(),
             over: Vec::new(),
             hasher: ShapeHasher::default(),
             sites: Vec::new(),
+            spare: Vec::new(),
             #[cfg(test)]
             seen: Vec::new(),
         }
@@ -234,7 +248,7 @@ impl<'s> Epochs<'s> {
     }
 
     fn ends_before(&self, epoch: &Epoch, object: &Object, field: u64) -> bool {
-        object.uncertain == 0 && epoch.fields.contains(&field)
+        object.uncertain == 0 && epoch.has(field)
             || epoch
                 .persistent_from
                 .is_some_and(|from| self.lies_between(from, epoch.instance))
@@ -258,7 +272,9 @@ impl<'s> Epochs<'s> {
         }
         let id = self.next_epoch;
         self.next_epoch += 1;
-        let mut epoch = Epoch::of(subject.instance, Vec::new());
+        let mut nodes = self.spare.pop().unwrap_or_default();
+        nodes.clear();
+        let mut epoch = Epoch::of(subject.instance, nodes);
         epoch.continues = last.is_some_and(|last| self.ended_after(last, self.last_output));
         self.epochs.insert(id, epoch);
         self.objects.entry(subject.instance).or_default().open = Some(id);
@@ -292,7 +308,7 @@ impl<'s> Epochs<'s> {
         // Of a large object the first part, and the last.
         if large && (overflows > 0 || !own) || overflows > 0 && !own {
             self.counts.large += 1;
-            self.epochs.remove(&id);
+            self.forget(id);
             return;
         }
         self.counts.single += 1;
@@ -312,7 +328,16 @@ impl<'s> Epochs<'s> {
             && let Some(old) = self.ended.pop_front()
             && self.epochs.get(&old).is_some_and(|epoch| !epoch.kept)
         {
-            self.epochs.remove(&old);
+            self.forget(old);
+        }
+    }
+
+    fn forget(&mut self, id: EpochId) {
+        self.settled = true;
+        if let Some(epoch) = self.epochs.remove(&id)
+            && self.spare.len() < MAX_SPARE
+        {
+            self.spare.push(epoch.nodes);
         }
     }
 
@@ -360,36 +385,44 @@ impl<'s> Epochs<'s> {
     /// Notes epochs that the update's epoch is unordered with or linked to.
     fn join(&mut self, update: &Update<'_>, id: EpochId, mine: &[EpochId]) {
         let Some(line) = update.line else { return };
-        let mut partners: Vec<EpochId> = Vec::new();
-        let epochs = &self.epochs;
-        self.active
-            .retain(|other| epochs.get(other).is_some_and(|epoch| epoch.uncertain > 0));
-        for &other in self.active.iter().rev() {
+        let mut partners = std::mem::take(&mut self.partners);
+        partners.clear();
+        if std::mem::take(&mut self.settled) {
+            let epochs = &self.epochs;
+            self.active
+                .retain(|other| epochs.get(other).is_some_and(|epoch| epoch.uncertain > 0));
+        }
+        // Most updates come after one of their epoch that has found the same partners.
+        let known = self.epochs.get(&id).map_or(&[][..], |epoch| &epoch.partners[..]);
+        let is_full = known.len() >= MAX_PARTNERS;
+        let may_be_new = |other: EpochId| !is_full && other != id && !known.contains(&other);
+        for &other in self.active.iter().rev().filter(|&&other| may_be_new(other)) {
             let unordered = |node: &Node| {
                 node.persistent_at == NEVER && !(node.in_line_order && update.in_line_order && node.line == Some(line))
             };
             // The latest are the likeliest.
-            if other != id && self.epochs[&other].nodes.iter().rev().any(unordered) {
+            if self.epochs[&other].nodes.iter().rev().any(unordered) {
                 partners.push(other);
             }
         }
-        partners.extend(self.pointers.get(&line).copied().filter(|&other| other != id));
+        partners.extend(self.pointers.get(&line).copied().filter(|&other| may_be_new(other)));
         for word in words(update) {
             let Some(target) = self.target(update.at.file.0, word) else {
                 continue;
             };
             self.pointers.insert(target, id);
-            partners.extend(self.owners.get(&target).copied().filter(|&other| other != id));
+            partners.extend(self.owners.get(&target).copied().filter(|&other| may_be_new(other)));
         }
         self.owners.insert(line, id);
         partners.retain(|other| self.may_join(id, *other, mine));
         if let Some(epoch) = self.epochs.get_mut(&id) {
-            for other in partners {
+            for &other in &partners {
                 if epoch.partners.len() < MAX_PARTNERS && !epoch.partners.contains(&other) {
                     epoch.partners.push(other);
                 }
             }
         }
+        self.partners = partners;
         if self.active.back() != Some(&id) {
             self.active.retain(|&other| other != id);
             self.active.push_back(id);
@@ -408,10 +441,9 @@ impl<'s> Epochs<'s> {
             let object = self.epochs.get(id).and_then(|epoch| self.objects.get(&epoch.instance));
             object.is_some_and(|object| object.overflows > 0)
         };
-        let shared = |id: &&EpochId| !is_large(id);
         !epoch.partners.contains(&id)
             && !mine.contains(&other)
-            && !mine.iter().filter(shared).any(|outer| epoch.within.contains(outer))
+            && !mine.iter().any(|outer| epoch.within.contains(outer) && !is_large(outer))
     }
 
     /// The line that a stored value is the address or the file offset of.
@@ -509,7 +541,9 @@ impl Watch for Epochs<'_> {
         let site = self.subjects.site(update, tables);
         self.counts.updates += 1;
         self.next_node = update.id.0 + 1;
-        let ids: Vec<EpochId> = about.iter().map(|subject| self.epoch_for(subject)).collect();
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.clear();
+        ids.extend(about.iter().map(|subject| self.epoch_for(subject)));
         let mut places = Vec::with_capacity(ids.len());
         for (level, (subject, &id)) in about.iter().zip(&ids).enumerate() {
             let Some(epoch) = self.epochs.get_mut(&id) else {
@@ -519,7 +553,6 @@ impl Watch for Epochs<'_> {
                 epoch.within = ids[level + 1..].to_vec();
             }
             places.push((id, epoch.nodes.len() as u32, subject.instance));
-            epoch.fields.insert(subject.field);
             epoch.uncertain += 1;
             epoch.innermost += (level == 0) as u32;
             epoch.nodes.push(Node {
@@ -537,18 +570,23 @@ impl Watch for Epochs<'_> {
             self.objects.entry(subject.instance).or_default().uncertain += 1;
         }
         self.uncertain.insert(update.id, places.into());
+        let oldest = match self.recent.len() {
+            RECENT.. => self.recent.pop_front(),
+            _ => None,
+        };
+        let mut subjects = oldest.map_or_else(Vec::new, |oldest| oldest.subjects);
+        subjects.clear();
+        subjects.extend(about.iter().map(|subject| subject.instance));
         self.recent.push_back(RecentUpdate {
             id: update.id,
             persistent: false,
-            subjects: about.iter().map(|subject| subject.instance).collect(),
+            subjects,
         });
-        if self.recent.len() > RECENT {
-            self.recent.pop_front();
-        }
         if let Some(&innermost) = ids.first().filter(|_| self.joins) {
             self.join(update, innermost, &ids);
         }
         self.about = about;
+        self.ids = ids;
         if self.counts.updates.is_multiple_of(SWEEP) {
             self.sweep();
         }
@@ -565,6 +603,7 @@ impl Watch for Epochs<'_> {
             if let Some(epoch) = self.epochs.get_mut(&id) {
                 epoch.nodes[index as usize].persistent_at = seq;
                 epoch.uncertain -= 1;
+                self.settled |= epoch.uncertain == 0;
                 epoch.persistent_from.get_or_insert(self.next_node);
             }
         }

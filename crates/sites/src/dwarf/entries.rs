@@ -2,6 +2,7 @@
 //! them. Units that it refers to are read with it, and of them what it refers to, and what that refers to, is in use. Damaged entries
 //! end the reading of a unit: what was read until then counts.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use gimli::{
@@ -43,13 +44,13 @@ pub enum Location {
 }
 
 #[derive(Debug)]
-pub struct Entry {
+pub struct Entry<'a> {
     pub tag: DwTag,
     pub parent: Option<EntryId>,
     /// One behind its last descendant.
     pub end: EntryId,
-    pub name: Option<String>,
-    pub linkage_name: Option<String>,
+    pub name: Option<Cow<'a, str>>,
+    pub linkage_name: Option<Cow<'a, str>>,
     pub ty: Option<EntryId>,
     /// The abstract instance, or the declaration, that says the rest.
     pub origin: Option<EntryId>,
@@ -59,8 +60,8 @@ pub struct Entry {
     /// Code.
     pub ranges: Vec<Range<u64>>,
     pub frame_base: Option<FrameBase>,
-    /// Declared in this file.
-    pub file: Option<String>,
+    /// Declared in this file; only of composite types.
+    pub file: Option<Cow<'a, str>>,
     /// The type itself, which is in a unit of its own; this is its declaration.
     pub definition: Option<EntryId>,
     /// Of the unit itself, or referred to.
@@ -74,7 +75,7 @@ pub enum FrameBase {
     Register(u16),
 }
 
-impl Entry {
+impl Entry<'_> {
     pub fn number(&self, attribute: DwAt) -> Option<i64> {
         self.numbers
             .iter()
@@ -91,9 +92,9 @@ impl Entry {
 }
 
 #[derive(Debug, Default)]
-pub struct Entries {
-    /// Those of the unit, and behind them those of other units.
-    pub all: Vec<Entry>,
+pub struct Entries<'a> {
+    /// Those of the unit, and behind them those of other units; without those that nothing is asked of.
+    pub all: Vec<Entry<'a>>,
     /// How many are of the unit itself.
     pub own: usize,
     /// For each unit: where its entries begin, and whether it is of C++, if it says so.
@@ -113,7 +114,7 @@ enum Reference {
 struct Loader<'r, 'a> {
     dwarf: &'r Dwarf<'a>,
     units: &'r Units,
-    entries: Entries,
+    entries: Entries<'a>,
     /// Units that were read, or could not be.
     seen: FxHashSet<Home>,
     /// Bytes that were read.
@@ -123,9 +124,9 @@ struct Loader<'r, 'a> {
     references: Vec<(EntryId, DwAt, Reference)>,
 }
 
-impl Entries {
+impl<'a> Entries<'a> {
     /// `None`: the unit cannot be read, or is too large.
-    pub fn read(dwarf: &Dwarf, units: &Units, home: Home) -> Option<Entries> {
+    pub fn read(dwarf: &Dwarf<'a>, units: &Units, home: Home) -> Option<Entries<'a>> {
         let mut loader = Loader {
             dwarf,
             units,
@@ -176,7 +177,7 @@ impl Entries {
     }
 
     /// The entry, and what it refers to for the rest.
-    fn origins(&self, id: EntryId) -> impl Iterator<Item = &Entry> {
+    fn origins(&self, id: EntryId) -> impl Iterator<Item = &Entry<'a>> {
         const LONGEST: usize = 4;
         std::iter::successors(Some(id), |&id| self.all[id].origin)
             .take(LONGEST)
@@ -206,7 +207,7 @@ impl Entries {
     }
 }
 
-impl Loader<'_, '_> {
+impl<'a> Loader<'_, 'a> {
     /// The entry that is referred to; the unit that it is in is read first.
     fn find(&mut self, reference: Reference) -> Option<EntryId> {
         let (home, offset) = match reference {
@@ -237,9 +238,19 @@ impl Loader<'_, '_> {
         let start = self.entries.all.len();
         let mut open: Vec<EntryId> = Vec::new();
         let mut depth = 0;
+        // All that is deeper belongs to an entry that is left out, or whose children are.
+        let mut left_out: Option<isize> = None;
         let mut cursor = unit.entries();
         while let Ok(Some((delta, entry))) = cursor.next_dfs() {
             depth += delta;
+            if left_out.is_some_and(|above| depth > above) {
+                continue;
+            }
+            left_out = None;
+            if is_of_no_use(entry.tag()) {
+                left_out = Some(depth);
+                continue;
+            }
             let id = self.entries.all.len();
             while open.len() as isize > depth.max(0) {
                 if let Some(done) = open.pop() {
@@ -280,6 +291,10 @@ impl Loader<'_, '_> {
             if has_code(read.tag) {
                 reader.ranges(entry, &mut read);
             }
+            // The definition has the parameters again.
+            if read.tag == gimli::DW_TAG_subprogram && read.has(gimli::DW_AT_declaration) {
+                left_out = Some(depth);
+            }
             self.entries.all.push(read);
             open.push(id);
         }
@@ -306,10 +321,55 @@ fn is_cplusplus(language: i64) -> bool {
     .any(|known| i64::from(known.0) == language)
 }
 
+/// A struct, class or union.
+pub fn is_composite(tag: DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
+    )
+}
+
 fn has_code(tag: DwTag) -> bool {
     matches!(
         tag,
         gimli::DW_TAG_subprogram | gimli::DW_TAG_lexical_block | gimli::DW_TAG_inlined_subroutine
+    )
+}
+
+/// Nothing refers to it for a type, a name or a place of code, nor to what is within it. In C++ and optimised code this is most of all.
+fn is_of_no_use(tag: DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_enumerator
+            | gimli::DW_TAG_template_type_parameter
+            | gimli::DW_TAG_template_value_parameter
+            | gimli::DW_TAG_GNU_template_parameter_pack
+            | gimli::DW_TAG_GNU_formal_parameter_pack
+            | gimli::DW_TAG_imported_declaration
+            | gimli::DW_TAG_imported_module
+            | gimli::DW_TAG_imported_unit
+            | gimli::DW_TAG_friend
+            | gimli::DW_TAG_label
+            | gimli::DW_TAG_call_site
+            | gimli::DW_TAG_GNU_call_site
+    )
+}
+
+/// Attributes whose numbers are asked for.
+fn is_of_use(name: DwAt) -> bool {
+    matches!(
+        name,
+        gimli::DW_AT_byte_size
+            | gimli::DW_AT_bit_size
+            | gimli::DW_AT_bit_offset
+            | gimli::DW_AT_data_bit_offset
+            | gimli::DW_AT_data_member_location
+            | gimli::DW_AT_declaration
+            | gimli::DW_AT_external
+            | gimli::DW_AT_virtuality
+            | gimli::DW_AT_upper_bound
+            | gimli::DW_AT_count
+            | gimli::DW_AT_language
     )
 }
 
@@ -319,7 +379,7 @@ struct Reader<'r, 'a> {
 }
 
 impl<'a> Reader<'_, 'a> {
-    fn ranges(&self, entry: &DebuggingInformationEntry<Slice<'a>>, read: &mut Entry) {
+    fn ranges(&self, entry: &DebuggingInformationEntry<Slice<'a>>, read: &mut Entry<'a>) {
         let Ok(mut ranges) = self.dwarf.die_ranges(self.unit, entry) else {
             return;
         };
@@ -335,7 +395,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    fn attribute(&self, name: DwAt, value: Attribute<'a>, entry: &mut Entry) {
+    fn attribute(&self, name: DwAt, value: Attribute<'a>, entry: &mut Entry<'a>) {
         match name {
             gimli::DW_AT_name => entry.name = self.string(value),
             gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => entry.linkage_name = self.string(value),
@@ -351,11 +411,13 @@ impl<'a> Reader<'_, 'a> {
                 }
             }
             gimli::DW_AT_decl_file => {
-                if let AttributeValue::FileIndex(index) = value {
+                if let AttributeValue::FileIndex(index) = value
+                    && is_composite(entry.tag)
+                {
                     entry.file = self.file(index);
                 }
             }
-            _ => {
+            _ if is_of_use(name) || name == gimli::DW_AT_decl_line && is_composite(entry.tag) => {
                 let number = match value {
                     AttributeValue::Flag(flag) => Some(flag.into()),
                     AttributeValue::Language(language) => Some(language.0.into()),
@@ -372,20 +434,21 @@ impl<'a> Reader<'_, 'a> {
                 };
                 entry.numbers.extend(number.map(|number| (name, number)));
             }
+            _ => {}
         }
     }
 
-    fn string(&self, value: Attribute<'a>) -> Option<String> {
+    fn string(&self, value: Attribute<'a>) -> Option<Cow<'a, str>> {
         let text = self.dwarf.attr_string(self.unit, value).ok()?;
-        Some(String::from_utf8_lossy(text.slice()).into_owned())
+        Some(String::from_utf8_lossy(text.slice()))
     }
 
-    fn file(&self, index: u64) -> Option<String> {
+    fn file(&self, index: u64) -> Option<Cow<'a, str>> {
         let file = self.unit.line_program.as_ref()?.header().file(index)?;
         self.string(file.path_name())
     }
 
-    fn locations(&self, value: Attribute<'a>, entry: &mut Entry) {
+    fn locations(&self, value: Attribute<'a>, entry: &mut Entry<'a>) {
         if let AttributeValue::Exprloc(expression) = value {
             entry
                 .locations

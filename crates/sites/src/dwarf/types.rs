@@ -4,7 +4,7 @@
 use gimli::DwTag;
 use rustc_hash::FxHashMap;
 
-use super::entries::{Entries, EntryId};
+use super::entries::{Entries, EntryId, is_composite};
 use crate::pointer::{Shapes, Type, TypeId};
 use crate::table::{Field, TypeIndex, TypeInfo};
 
@@ -88,13 +88,6 @@ fn is_type(tag: DwTag) -> bool {
         )
 }
 
-fn is_composite(tag: DwTag) -> bool {
-    matches!(
-        tag,
-        gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
-    )
-}
-
 fn is_alias(tag: DwTag) -> bool {
     matches!(
         tag,
@@ -148,7 +141,7 @@ impl Names {
                 && entry.definition.is_none()
                 && let Some(name) = &entry.name
             {
-                names.definitions.entry(name.clone()).or_default().push(id);
+                names.definitions.entry(name.to_string()).or_default().push(id);
             }
         }
         names
@@ -172,7 +165,7 @@ fn held(entries: &Entries, mut ty: Option<EntryId>) -> Option<(EntryId, bool)> {
 }
 
 struct Reader<'r> {
-    entries: &'r Entries,
+    entries: &'r Entries<'r>,
     names: &'r Names,
     types: &'r mut Types,
     /// Composite types that are being read.
@@ -279,7 +272,10 @@ impl Reader<'_> {
             return ty;
         }
         if entry.has(gimli::DW_AT_declaration) {
-            let definitions = entry.name.as_ref().and_then(|name| self.names.definitions.get(name));
+            let definitions = entry
+                .name
+                .as_ref()
+                .and_then(|name| self.names.definitions.get(name.as_ref()));
             let ty = match definitions.map_or(&[][..], Vec::as_slice) {
                 &[definition] => self.of(Some(definition), depth + 1),
                 _ => OPAQUE,
