@@ -443,7 +443,9 @@ impl<'s> Epochs<'s> {
         };
         !epoch.partners.contains(&id)
             && !mine.contains(&other)
-            && !mine.iter().any(|outer| epoch.within.contains(outer) && !is_large(outer))
+            && !mine
+                .iter()
+                .any(|outer| epoch.within.contains(outer) && !is_large(outer))
     }
 
     /// The line that a stored value is the address or the file offset of.
