@@ -142,7 +142,7 @@ impl<'a> Entries<'a> {
         for entry in &mut loader.entries.all {
             entry.in_use = true;
         }
-        let mut pending = vec![0..own];
+        let mut pending: Vec<Range<EntryId>> = std::iter::once(0..own).collect();
         while let Some(range) = pending.pop() {
             let first = loader.references.partition_point(|&(id, ..)| id < range.start);
             let end = loader.references.partition_point(|&(id, ..)| id < range.end);
