@@ -37,7 +37,7 @@ pub fn persist_earlier(orderer: &Orderer, before: &Side, broken: &[&Pair]) -> Op
         unit(pair.before)?;
     }
     let (first, fence) = moved?;
-    let movable = Movable::new(&list, orderer.module, &orderer.analysis);
+    let movable = Movable::new(&list, orderer.module, &orderer.analysis, &[]);
     if last >= first || first > fence || !(first..=fence).all(|unit| movable.only_persists(unit)) {
         return None;
     }

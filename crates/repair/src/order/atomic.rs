@@ -184,7 +184,7 @@ fn merged<'a>(orderer: &Orderer<'a, '_, '_>, list: &List<'a>, places: &[Place]) 
     if second != first + 1 {
         return None;
     }
-    let movable = Movable::new(list, orderer.module, &orderer.analysis);
+    let movable = Movable::new(list, orderer.module, &orderer.analysis, &[]);
     (first + 1..=second)
         .try_for_each(|passed| movable.check(first, passed))
         .ok()?;

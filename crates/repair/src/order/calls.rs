@@ -1,6 +1,6 @@
 //! What calls and assembly in the code of a statement do ([`Effects`]).
 
-use super::effects::{Analysis, Effects};
+use super::effects::{Access, Analysis, Effects};
 use super::library::{self, COMPUTING, FILES, OUTPUT, OWN, PERSISTING, POINTING, READING, REGISTERS, SCANNING};
 use crate::ir::Value;
 use crate::plan::known::{self, Length};
@@ -69,6 +69,7 @@ impl<'m> Analysis<'m, '_> {
             return;
         }
         if template.starts_with("movnt") && !template.contains([';', '\n']) {
+            effects.streams = true;
             let pointers = call.arguments().into_iter().filter(|argument| argument.is_pointer());
             effects
                 .accesses
@@ -94,9 +95,13 @@ impl<'m> Analysis<'m, '_> {
             let size = arguments.get(copy.size).and_then(|size| size.constant_integer());
             let mut pointers = arguments.iter().skip(copy.destination).take(2);
             let destination = pointers.next();
-            effects
-                .accesses
-                .extend(destination.map(|to| self.access(*to, size, true)));
+            // They may tell it not to wait, or not to flush.
+            let flags = arguments.get(copy.size + 1).filter(|_| copy.has_flags);
+            let waits = copy.fences && flags.is_none_or(|flags| waits_by(*flags));
+            effects.accesses.extend(destination.map(|to| Access {
+                settled: waits,
+                ..self.access(*to, size, true)
+            }));
             let source = pointers.find(|from| from.is_pointer());
             effects
                 .accesses
@@ -104,8 +109,6 @@ impl<'m> Analysis<'m, '_> {
             effects
                 .flushes
                 .extend(destination.map(|to| self.access(*to, size, false)));
-            // They may tell it not to wait, or not to flush.
-            let flags = arguments.get(copy.size + 1).filter(|_| copy.has_flags);
             if flags.is_some_and(|flags| flags.constant_integer().is_none()) {
                 effects.leaves_pending = true;
                 effects
@@ -113,7 +116,7 @@ impl<'m> Analysis<'m, '_> {
                     .get_or_insert_with(|| format!("calls {name} with flags that are not constant"));
             }
             effects.persists = true;
-            effects.fences |= copy.fences;
+            effects.fences |= waits;
             effects.barrier = true;
             return;
         }
@@ -183,7 +186,8 @@ impl<'m> Analysis<'m, '_> {
             _ => {
                 let is_known = keeps_to_itself(name) && !name.starts_with("pmem");
                 effects.stores_anywhere |= !is_known;
-                effects.leaves_pending |= !is_known && !settles(name, &arguments);
+                let settles = settles(name, &arguments);
+                effects.leaves_pending |= !is_known && !settles;
                 // It may call what it is given.
                 for callback in arguments
                     .iter()
@@ -192,10 +196,12 @@ impl<'m> Analysis<'m, '_> {
                     let inner = self.summary(*callback, open);
                     effects.accesses.extend(inner.accesses.iter().cloned());
                     effects.leaves_pending |= inner.leaves_pending;
+                    effects.streams |= inner.streams;
                 }
-                effects
-                    .fixed
-                    .get_or_insert_with(|| format!("calls {name}, which may do anything"));
+                effects.fixed.get_or_insert_with(|| match settles {
+                    true => format!("calls {name}, which may read and write any object of the pool"),
+                    false => format!("calls {name}, which may do anything"),
+                });
             }
         }
     }
@@ -225,6 +231,13 @@ fn settles(name: &str, arguments: &[Value]) -> bool {
     let is_known = |constructor: &Value| constructor.is_null() || (constructor.is_function() && constructor.has_body());
     library::SETTLING.contains(&name)
         || (library::CONSTRUCTING.contains(&name) && arguments.iter().rev().nth(1).is_some_and(is_known))
+}
+
+/// Whether flags of PMDK's copying functions say that they wait for what they have flushed.
+fn waits_by(flags: Value) -> bool {
+    flags
+        .constant_integer()
+        .is_some_and(|flags| flags & library::NOT_WAITING == 0)
 }
 
 fn words(template: &str) -> impl Iterator<Item = &str> {

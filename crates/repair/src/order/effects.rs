@@ -19,8 +19,7 @@ use llvm_sys::prelude::LLVMTypeRef;
 use llvm_sys::target::{LLVMGetModuleDataLayout, LLVMTargetDataRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::calls::is_own;
-use crate::ir::{Block, Persistence, Value};
+use crate::ir::{Persistence, Value};
 
 /// What some code does.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +39,8 @@ pub struct Effects<'m> {
     pub stores_anywhere: bool,
     /// It may leave something waiting for a fence of which nothing is known.
     pub leaves_pending: bool,
+    /// It stores past the cache, which waits for a fence.
+    pub streams: bool,
     /// The compiler moves no store to PM across it.
     pub barrier: bool,
     /// It draws from the state of a library (`rand`).
@@ -55,6 +56,8 @@ pub struct Access<'m> {
     pub(super) pointer: Value<'m>,
     pub(super) size: Option<u64>,
     pub writes: bool,
+    /// The function that writes it makes it persistent itself.
+    pub(super) settled: bool,
     pub(super) field: Option<Field>,
 }
 
@@ -74,6 +77,7 @@ impl<'m> Effects<'m> {
         self.flushes.extend(inner.flushes.iter().cloned());
         self.stores_anywhere |= inner.stores_anywhere;
         self.leaves_pending |= inner.leaves_pending;
+        self.streams |= inner.streams;
         self.barrier |= inner.barrier;
         self.draws |= inner.draws;
         self.clock |= inner.clock;
@@ -101,6 +105,11 @@ impl<'m> Effects<'m> {
             self.fixed
                 .get_or_insert_with(|| "has assembly of its own, which may wait for another thread".into());
         }
+    }
+
+    /// It does what waits for a fence.
+    pub fn needs_fence(&self) -> bool {
+        self.persists || self.streams
     }
 
     /// Flushes and fences, and changes nothing.
@@ -184,6 +193,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
                     .extend(instruction.operand(0).map(|pointer| self.access(pointer, size, false)));
             }
             Some(LLVMStore | LLVMAtomicRMW | LLVMAtomicCmpXchg) => {
+                effects.streams |= instruction.is_nontemporal();
                 let size = instruction.stored_size();
                 effects.accesses.extend(
                     instruction
@@ -214,7 +224,14 @@ impl<'m, 'c> Analysis<'m, 'c> {
         open.push(function);
         let mut effects = Effects::default();
         for instruction in function.instructions() {
+            let known = effects.accesses.len();
             self.add(instruction, &mut effects, open);
+            let mut added = effects.accesses[known..].iter_mut();
+            if added.any(|access| access.writes) && self.persists_itself(function, instruction) {
+                effects.accesses[known..]
+                    .iter_mut()
+                    .for_each(|access| access.settled = true);
+            }
         }
         open.pop();
         effects.accesses.retain(|access| {
@@ -225,33 +242,13 @@ impl<'m, 'c> Analysis<'m, 'c> {
         let mut seen = FxHashSet::default();
         effects
             .accesses
-            .retain(|access| seen.insert((access.pointer, access.size, access.writes)));
+            .retain(|access| seen.insert((access.pointer, access.size, access.writes, access.settled)));
         let effects = Rc::new(effects);
         // In a cycle, inner ones lack what the outer ones do: only what is complete is kept.
         if open.is_empty() || !self.is_recursive(function) {
             self.summaries.borrow_mut().insert(function, effects.clone());
         }
         effects
-    }
-
-    /// Whether an instruction fences; of a call of a function with a body, whatever way is taken through that.
-    pub fn always_fences(&self, instruction: Value<'m>) -> bool {
-        const DEPTH: u32 = 8;
-        self.fences_within(instruction, DEPTH)
-    }
-
-    fn fences_within(&self, instruction: Value<'m>, depth: u32) -> bool {
-        let called = instruction.called_function().filter(|callee| callee.has_body());
-        let Some(callee) = called.filter(|callee| !is_own(*callee)) else {
-            return self.of([instruction]).fences;
-        };
-        let mut blocks = callee.blocks();
-        blocks.next().filter(|_| depth > 0).is_some_and(|entry| {
-            let fences = |at: Value<'m>| self.fences_within(at, depth - 1);
-            let fencing = |block: &Block<'m>| block.instructions().any(fences);
-            let mut fencing = std::iter::once(entry).chain(blocks).filter(fencing);
-            fencing.any(|block| is_unavoidable(entry, block))
-        })
     }
 
     pub(super) fn is_recursive(&self, function: Value<'m>) -> bool {
@@ -269,20 +266,4 @@ impl<'m, 'c> Analysis<'m, 'c> {
         }
         false
     }
-}
-
-/// Whether no way from the entry of a function to its end goes around the block.
-fn is_unavoidable<'m>(entry: Block<'m>, block: Block<'m>) -> bool {
-    let mut seen = FxHashSet::default();
-    let mut open = vec![entry];
-    while let Some(next) = open.pop() {
-        if next == block || !seen.insert(next) {
-            continue;
-        }
-        if next.instructions().any(Value::is_return) {
-            return false;
-        }
-        open.extend(next.successors());
-    }
-    true
 }

@@ -30,8 +30,8 @@ pub struct Instance {
     /// Events, each with its unit.
     pub events: Vec<(Event, usize, Roles)>,
     pub tail: Vec<Event>,
-    /// Something that was flushed before the list waits for a fence.
-    pub pending: bool,
+    /// Units with a fence that waits for something that was stored before the list, and flushed before or in it.
+    pub awaiting: Vec<usize>,
 }
 
 /// One order: what leads from the list to the store that has to persist first, and to the other.
@@ -104,6 +104,8 @@ pub fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance>
     found.extend(open.into_values().map(|(events, ..)| events));
     found.sort();
     let mut instances = Vec::new();
+    let mut earlier = Unpersisted::default();
+    let mut replayed = 0;
     for indices in found {
         let all = indices.iter().map(|index| roles[&trace.events[*index].stack]);
         let together = all.fold(Roles::default(), |sum, roles| Roles {
@@ -127,6 +129,19 @@ pub fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance>
                 _ => None,
             })
             .unwrap_or(false);
+        for event in &trace.events[replayed..first] {
+            earlier.event(event);
+        }
+        replayed = first;
+        let mut waits = pending;
+        let mut awaiting = Vec::new();
+        for event in indices.iter().map(|index| &trace.events[*index]) {
+            match event.what {
+                What::Flush { at, .. } => waits |= earlier.has(at / 64),
+                What::Fence { .. } if std::mem::take(&mut waits) => awaiting.push(places[&event.stack].unit),
+                _ => {}
+            }
+        }
         let tail = trace.events[last + 1..]
             .iter()
             .filter(|event| event.thread == thread)
@@ -140,13 +155,67 @@ pub fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance>
                 })
                 .collect(),
             tail: tail.cloned().collect(),
-            pending,
+            awaiting,
         });
         if instances.len() == MOST {
             break;
         }
     }
     instances
+}
+
+/// The lines that hold something that is not persistent.
+#[derive(Default)]
+struct Unpersisted {
+    /// With the number of stores to each.
+    stores: FxHashMap<u64, usize>,
+    /// By thread, what was flushed and when: how many stores it had then.
+    flushed: FxHashMap<u32, Vec<(u64, usize)>>,
+}
+
+impl Unpersisted {
+    fn has(&self, line: u64) -> bool {
+        self.stores.contains_key(&line)
+    }
+
+    fn event(&mut self, event: &Event) {
+        match event.what {
+            What::Store { at, len, .. } => {
+                for line in at / 64..=(at + len - 1) / 64 {
+                    *self.stores.entry(line).or_default() += 1;
+                }
+            }
+            What::Flush { at, .. } => {
+                let line = at / 64;
+                if let Some(stores) = self.stores.get(&line) {
+                    self.flushed.entry(event.thread).or_default().push((line, *stores));
+                }
+            }
+            What::Fence { .. } => {
+                for (line, stores) in self.flushed.remove(&event.thread).unwrap_or_default() {
+                    if self.stores.get(&line) == Some(&stores) {
+                        self.stores.remove(&line);
+                    }
+                }
+            }
+            What::Sync { at, len } => {
+                for line in at / 64..=(at + len - 1) / 64 {
+                    self.stores.remove(&line);
+                }
+            }
+            What::File | What::Output => {}
+        }
+    }
+}
+
+fn orders_hold(mut slice: Slice, strictness: Strictness) -> bool {
+    match strictness {
+        Strictness::Model => {
+            slice.require_orders();
+            violations(&slice.litmus).is_empty()
+        }
+        Strictness::Durable => slice.is_durable_in_order(),
+    }
 }
 
 fn roles(place: &Place, wanted: &[Wanted]) -> Roles {
@@ -268,12 +337,8 @@ impl Instance {
             .collect()
     }
 
-    /// Whether a store comes in front of a fence that it was behind.
+    /// Whether a store comes in front of a fence that it was behind, and that waits for what was stored before the list.
     fn overtakes_fence(&self, pieces: &[Piece]) -> bool {
-        let has_fence = |unit: usize| {
-            let mut events = self.events.iter().filter(|(_, at, _)| *at == unit);
-            events.any(|(event, ..)| matches!(event.what, What::Fence { .. }))
-        };
         let units: Vec<usize> = pieces
             .iter()
             .filter_map(|piece| match piece {
@@ -285,7 +350,7 @@ impl Instance {
             self.stores_of(store) > 0
                 && units[place + 1..]
                     .iter()
-                    .any(|&fence| fence < store && has_fence(fence))
+                    .any(|&fence| fence < store && self.awaiting.contains(&fence))
         })
     }
 
@@ -310,7 +375,7 @@ impl Instance {
         if strictness == Strictness::Durable && !slice.is_durable_in_order() {
             return false;
         }
-        if self.pending && self.overtakes_fence(pieces) {
+        if self.overtakes_fence(pieces) {
             return false;
         }
         // Whoever comes behind the list may tell the world that it is done.
@@ -342,14 +407,35 @@ impl Instance {
 
     /// Whether every order holds.
     pub fn in_order(&self, units: usize, strictness: Strictness) -> bool {
-        let mut slice = self.litmus(&self.as_it_was(units), false);
-        match strictness {
-            Strictness::Model => {
-                slice.require_orders();
-                violations(&slice.litmus).is_empty()
-            }
-            Strictness::Durable => slice.is_durable_in_order(),
+        orders_hold(self.litmus(&self.as_it_was(units), false), strictness)
+    }
+
+    /// Whether every order holds without the fences of some units: those that another execution may not make.
+    pub fn holds_without(
+        &self,
+        pieces: &[Piece],
+        inside: bool,
+        strictness: Strictness,
+        is_left_out: impl Fn(usize) -> bool,
+    ) -> bool {
+        let is_fence = |event: &Event| matches!(event.what, What::Fence { .. });
+        if !self
+            .events
+            .iter()
+            .any(|(event, unit, _)| is_fence(event) && is_left_out(*unit))
+        {
+            return true;
         }
+        let events = self
+            .events
+            .iter()
+            .filter(|(event, unit, _)| !(is_fence(event) && is_left_out(*unit)));
+        let less = Instance {
+            events: events.cloned().collect(),
+            tail: Vec::new(),
+            awaiting: Vec::new(),
+        };
+        orders_hold(less.litmus(pieces, inside), strictness)
     }
 
     /// Whether a flush, a fence or code that the compiler moves no store across lies between any two stores of an order: without, the compiler may swap them.

@@ -42,8 +42,15 @@ pub fn copying(name: &str) -> Option<Copying> {
     })
 }
 
-/// Functions of libpmemobj that leave nothing that waits for a fence: what they update is persistent when they return ("fail-safe atomic", libpmemobj's manual).
-pub const SETTLING: [&str; 10] = [
+/// Flags of the copying functions: `PMEM_F_MEM_NODRAIN` and `PMEM_F_MEM_NOFLUSH`, which libpmemobj gives the same values.
+pub const NOT_WAITING: u64 = 1 << 0 | 1 << 5;
+
+/// Functions of libpmemobj that leave nothing that waits for a fence: what they update is persistent when they return ("fail-safe atomic", libpmemobj's manual), or the pool is
+/// ready for use.
+pub const SETTLING: [&str; 13] = [
+    "pmemobj_create",
+    "pmemobj_open",
+    "pmemobj_root",
     "pmemobj_zalloc",
     "pmemobj_realloc",
     "pmemobj_zrealloc",

@@ -15,6 +15,7 @@ impl<'m> Analysis<'m, '_> {
             pointer,
             size,
             writes,
+            settled: false,
             field: self.field(pointer, size),
         }
     }
@@ -139,7 +140,7 @@ impl<'m> Analysis<'m, '_> {
     }
 
     /// A pointer as so many bytes behind where a variable points to, which stays in its function.
-    fn behind_variable(&self, pointer: Value<'m>) -> Option<(Value<'m>, u64)> {
+    pub(super) fn behind_variable(&self, pointer: Value<'m>) -> Option<(Value<'m>, u64)> {
         let mut at = pointer;
         let mut offset = 0u64;
         while at.opcode() == Some(LLVMOpcode::LLVMGetElementPtr) {
@@ -194,7 +195,10 @@ impl<'m> Analysis<'m, '_> {
     /// (`branches`), at an index, or through another pointer to a struct of the same type.
     pub fn may_flush_stores_of(&self, flushing: &Effects<'m>, storing: &Effects<'m>, branches: bool) -> bool {
         let points_to = self.points_to.get_or_init(|| PointsTo::of(self.module));
-        let mut stores = storing.accesses.iter().filter(|access| access.writes);
+        let mut stores = storing
+            .accesses
+            .iter()
+            .filter(|access| access.writes && !access.settled);
         stores.any(|store| {
             flushing.flushes.iter().any(|flush| {
                 let is_constant = has_constant_offset(store.pointer) && has_constant_offset(flush.pointer);

@@ -10,6 +10,7 @@ mod advice;
 mod atomic;
 mod calls;
 mod effects;
+mod fences;
 mod instance;
 mod library;
 mod list;
@@ -368,7 +369,7 @@ impl<'a> Orderer<'a, '_, '_> {
             });
             return fix.map_err(|_| reason.into());
         };
-        let movable = Movable::new(&list, self.module, &self.analysis);
+        let movable = Movable::new(&list, self.module, &self.analysis, &instances);
         let stores = self.places(orders.iter().map(|(before, _)| before));
         let later = self.places(orders.iter().map(|(_, after)| after));
         let writer = Writer {

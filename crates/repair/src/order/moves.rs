@@ -8,11 +8,13 @@ use std::ops::Range;
 
 use clang::{EntityKind, TypeKind};
 use inkwell::module::Module;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::is_pointing;
 use super::effects::{Analysis, Effects};
+use super::instance::Instance;
 use super::list::List;
-use crate::ir::{self, Value};
+use crate::ir::{self, Block, Value};
 use crate::source::text::TokenKind;
 use crate::source::tree::NodeId;
 
@@ -23,6 +25,8 @@ pub struct Movable<'l, 'a, 'm, 'c> {
     effects: Vec<OnceCell<Effects<'m>>>,
     /// By unit.
     code: Vec<Vec<Value<'m>>>,
+    /// By unit: in some recorded execution it flushed nothing.
+    quiet: Vec<bool>,
 }
 
 /// A declaration `T v = L++;` as two statements, `T v = L;` and `L++;`, of which the second may move.
@@ -70,7 +74,12 @@ impl List<'_> {
 }
 
 impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
-    pub fn new(list: &'l List<'a>, module: &'m Module<'c>, analysis: &'l Analysis<'m, 'c>) -> Movable<'l, 'a, 'm, 'c> {
+    pub fn new(
+        list: &'l List<'a>,
+        module: &'m Module<'c>,
+        analysis: &'l Analysis<'m, 'c>,
+        instances: &[Instance],
+    ) -> Movable<'l, 'a, 'm, 'c> {
         let mut code = vec![Vec::new(); list.units.len()];
         let file = &list.tree.file;
         let function = list.tree.range(0);
@@ -107,6 +116,9 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
             list,
             analysis,
             effects: code.iter().map(|_| OnceCell::new()).collect(),
+            quiet: (0..code.len())
+                .map(|unit| instances.iter().any(|instance| instance.flushed_by(unit).is_empty()))
+                .collect(),
             code,
         }
     }
@@ -127,6 +139,16 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
     /// A statement that fences whatever way is taken through it.
     fn always_fences(&self, unit: usize) -> bool {
         !self.branches_itself(unit) && self.code[unit].iter().any(|at| self.analysis.always_fences(*at))
+    }
+
+    /// A statement that fences only on some ways through it.
+    pub fn fences_by_chance(&self, unit: usize) -> bool {
+        self.effects(unit).fences && !self.always_fences(unit)
+    }
+
+    /// A statement that leaves nothing that waits for a fence.
+    fn settles(&self, unit: usize) -> bool {
+        !self.code[unit].iter().any(|at| self.analysis.may_leave_pending(*at))
     }
 
     /// Whether the compiler moves no store across the statement.
@@ -150,12 +172,18 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
                 describe(moved)
             ));
         }
+        let runs_earlier = passed < moved;
         for unit in [moved, passed] {
             if let Some(what) = self.label_in(node(unit)) {
                 return Err(format!("{} has {what}, by which the code is entered", describe(unit)));
             }
             if let Some(what) = self.leaves(node(unit)) {
-                return Err(format!("{} may leave the block ({what})", describe(unit)));
+                let otherwise = match (unit == passed, runs_earlier) {
+                    (true, true) => format!(", and {} would be done then, too", describe(moved)),
+                    (true, false) => format!(", and {} would not be done then", describe(moved)),
+                    (false, _) => String::new(),
+                };
+                return Err(format!("{} may leave the block ({what}){otherwise}", describe(unit)));
             }
         }
         let between = {
@@ -199,7 +227,6 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
                 describe(moved)
             ));
         }
-        let runs_earlier = passed < moved;
         // A store in front of a fence that it was behind: what the fence waited for no longer comes before it.
         let fence = moved.min(passed);
         let overtakes = moved.max(passed);
@@ -247,40 +274,56 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
             return self.effects(unit).fences;
         }
         // Up to the fence before it, which has waited for what was flushed earlier.
-        let unfenced = (0..unit)
-            .rev()
-            .take_while(|&earlier| !(self.only_persists(earlier) && self.always_fences(earlier)));
+        let unfenced = (0..unit).rev().take_while(|&earlier| {
+            !(self.only_persists(earlier) && self.always_fences(earlier) && self.settles(earlier))
+        });
         unfenced.into_iter().any(|earlier| {
-            let effects = self.effects(earlier);
-            // What flushes and does nothing else flushes what it is given, however that is written.
+            let code = self.code_before(earlier, unit);
+            let effects = self.analysis.of(code.iter().copied());
+            let settles = !code.iter().any(|at| self.analysis.may_leave_pending(*at));
+            // What flushes and does nothing else flushes what it is given, however that is written, if it always does.
             let branches = match self.only_persists(earlier) {
-                true => self.branches_itself(earlier),
-                false => self.branches(earlier),
+                true => self.branches_itself(earlier) || (self.quiet[earlier] && branches(&code)),
+                false => branches(&code),
             };
-            let is_served = || self.analysis.may_flush_stores_of(self.effects(unit), effects, true);
+            let is_served = || self.analysis.may_flush_stores_of(self.effects(unit), &effects, true);
             // What stores and flushes at once may be given another place next time.
             effects.leaves_pending
-                || (branches && effects.persists)
+                || (branches && effects.needs_fence() && !settles)
                 || ((branches || !self.only_persists(unit)) && is_served())
         })
+    }
+
+    /// The code of a statement from which another one may be reached: not that of an error, which returns.
+    fn code_before(&self, earlier: usize, unit: usize) -> Vec<Value<'m>> {
+        let targets: FxHashSet<Block<'m>> = self.code[unit].iter().filter_map(|at| at.block()).collect();
+        let reaches = |from: Block<'m>| {
+            let mut seen = FxHashSet::default();
+            let mut open = vec![from];
+            while let Some(block) = open.pop() {
+                if targets.contains(&block) {
+                    return true;
+                }
+                if seen.insert(block) {
+                    open.extend(block.successors());
+                }
+            }
+            false
+        };
+        let mut known: FxHashMap<Block<'m>, bool> = FxHashMap::default();
+        let mut is_before = |at: &Value<'m>| {
+            at.block()
+                .is_none_or(|block| *known.entry(block).or_insert_with(|| reaches(block)))
+        };
+        self.code[earlier].iter().copied().filter(|at| is_before(at)).collect()
     }
 
     fn branches_itself(&self, unit: usize) -> bool {
         self.code[unit].iter().any(|at| at.is_branch())
     }
 
-    /// Whether it does not always do the same, for all that is seen of it here.
     fn branches(&self, unit: usize) -> bool {
-        let called = self.code[unit].iter().flat_map(|at| {
-            let callbacks = at.is_call().then(|| at.arguments()).into_iter().flatten();
-            at.called_function()
-                .into_iter()
-                .chain(callbacks.filter(|argument| argument.is_function()))
-        });
-        self.branches_itself(unit)
-            || called
-                .filter(|function| function.has_body())
-                .any(|function| !is_pointing(function))
+        branches(&self.code[unit])
     }
 
     /// Whether a flush or fence that comes before the statement would miss something that it does only now and then; what it always does, the recording shows.
@@ -288,7 +331,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         let effects = self.effects(passed);
         let branches = self.branches(passed);
         effects.stores_anywhere
-            || (branches && effects.persists)
+            || (branches && effects.needs_fence() && !self.settles(passed))
             || self.analysis.may_flush_stores_of(persisting, effects, branches)
     }
 
@@ -378,7 +421,17 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         let mut tokens = tree.file.tokens(unit.range.clone()).into_iter();
         let mut refers = tree.descendants(unit.node);
         tokens.any(|token| token.kind == TokenKind::Word && tree.file.token_text(token) == name)
-            || refers.any(|inner| tree.name(inner).split_whitespace().last() == Some(name))
+            || refers.any(|inner| {
+                tree.name(inner).split_whitespace().last() == Some(name) && !self.is_member_of_something(inner)
+            })
+    }
+
+    /// Whether it names a member behind an expression: `o.oid` is no use of a variable `oid`. A member of `this` that is named by itself has no expression.
+    fn is_member_of_something(&self, node: NodeId) -> bool {
+        let tree = &self.list.tree;
+        let is_expression = |child: NodeId| tree.nodes[child].entity.is_expression();
+        let node = tree.strip(node);
+        tree.kind(node) == EntityKind::MemberRefExpr && tree.child(node, 0).is_some_and(is_expression)
     }
 
     /// Whether a statement flushes a member by its name that the other stores.
@@ -414,18 +467,6 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         })
     }
 
-    /// Whether what lies between the statement that has to persist first and the other one fences only in a branch.
-    pub fn is_fenced_by_chance(&self, order: &[(usize, bool)], before: &[usize], after: &[usize]) -> bool {
-        let place = |unit: &usize| order.iter().position(|(other, _)| other == unit);
-        let first = after.iter().filter_map(place).min().unwrap_or(order.len());
-        let last = before.iter().filter_map(place).filter(|at| *at < first).max();
-        let Some(between) = last.map(|last| &order[last + 1..first]) else {
-            return false;
-        };
-        between.iter().any(|(unit, _)| self.effects(*unit).fences)
-            && !between.iter().any(|(unit, _)| self.always_fences(*unit))
-    }
-
     /// Checks a whole arrangement: every two units that change places, of which at least one is marked as moved.
     pub fn check_order(&self, order: &[(usize, bool)]) -> Result<(), String> {
         for (index, &(first, first_moved)) in order.iter().enumerate() {
@@ -443,4 +484,15 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         }
         Ok(())
     }
+}
+
+/// Whether code does not always do the same, for all that is seen of it here.
+fn branches(code: &[Value]) -> bool {
+    let mut called = code.iter().flat_map(|at| {
+        let callbacks = at.is_call().then(|| at.arguments()).into_iter().flatten();
+        at.called_function()
+            .into_iter()
+            .chain(callbacks.filter(|argument| argument.is_function()))
+    });
+    code.iter().any(|at| at.is_branch()) || called.any(|function| function.has_body() && !is_pointing(function))
 }

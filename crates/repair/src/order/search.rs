@@ -17,8 +17,6 @@ pub struct Arrangement {
     pub pieces: Vec<Piece>,
     /// Each store that has to persist first is flushed where it is made, in the units themselves.
     pub inside: bool,
-    /// It holds only because what was recorded lay in one line.
-    pub by_line: bool,
     cost: Cost,
 }
 
@@ -33,7 +31,6 @@ impl Arrangement {
         Arrangement {
             pieces,
             inside: false,
-            by_line: false,
             cost: (0, 1, 0, 0),
         }
     }
@@ -50,7 +47,6 @@ impl Arrangement {
                 .chain(rest.map(unit(false)))
                 .collect(),
             inside: false,
-            by_line: false,
             cost: (0, 0, 0, persists),
         }
     }
@@ -136,18 +132,14 @@ pub fn best(
         best_by(movable, (typical, instances), orders, possible, strictness, &write)
     };
     match (broken(Strictness::Model), broken(Strictness::Durable)) {
-        // Whether members share a line may be a matter of where the object lies: then this must not count, if it can be helped.
-        (Some(typical), _) if !possible.in_line => search(typical, Strictness::Durable).or_else(|reason| {
-            let found = search(typical, Strictness::Model).map_err(|_| reason);
-            found.map(|(arrangement, changes)| {
-                (
-                    Arrangement {
-                        by_line: true,
-                        ..arrangement
-                    },
-                    changes,
-                )
-            })
+        // Whether members share a line may be a matter of where the object lies, so this must not count.
+        (Some(typical), _) if !possible.in_line => search(typical, Strictness::Durable).map_err(|reason| {
+            let by_line = search(typical, Strictness::Model).is_ok();
+            let others = match by_line {
+                true => "; another order would hold only where both lie in one cache line, as in the recording, and their types do not say that they do",
+                false => "",
+            };
+            reason + others
         }),
         (Some(typical), _) => search(typical, Strictness::Model),
         // A crash test may take even the order within a line for none.
@@ -175,6 +167,7 @@ fn best_by(
             let Arrangement { pieces, inside, .. } = arrangement;
             instances.iter().all(|instance| {
                 instance.holds(pieces, *inside, units, strictness)
+                    && instance.holds_without(pieces, *inside, strictness, |unit| movable.fences_by_chance(unit))
                     && instance.are_separated(pieces, *inside, |unit| movable.is_barrier(unit))
             })
         };
@@ -185,16 +178,6 @@ fn best_by(
         let units_of = |role: fn(&Roles) -> u32| -> Vec<usize> {
             (0..orders).flat_map(|order| typical.units(role, order)).collect()
         };
-        if !possible.in_line
-            && !arrangement.has(Piece::Fence)
-            && movable.is_fenced_by_chance(
-                &arrangement.order(),
-                &units_of(|roles| roles.before),
-                &units_of(|roles| roles.after),
-            )
-        {
-            continue;
-        }
         let flushes = arrangement.inside || arrangement.has(Piece::Flush(Part::Before));
         if strictness == Strictness::Durable
             && !possible.in_line
@@ -256,7 +239,6 @@ fn arrangements(movable: &Movable, typical: &Instance, orders: usize, possible: 
             all.push(Arrangement {
                 pieces,
                 inside,
-                by_line: false,
                 cost: (stores_moved, fences, flushes, persists_moved + moved),
             });
         };

@@ -67,12 +67,6 @@ pub fn words(list: &List, arrangement: &Arrangement, instances: &[Instance]) -> 
             "{file}: what has to persist first is flushed where it is stored"
         ));
     }
-    if arrangement.by_line {
-        words.push(
-            "it relies on both being in one cache line, as they were in the recording; their types do not say so"
-                .into(),
-        );
-    }
     words.push(match arrangement.has_moves() {
         true => format!(
             "safe: of what changes places nothing reads or writes what the other writes, nothing in between leaves the block, and in {} nothing that was durable is lost",

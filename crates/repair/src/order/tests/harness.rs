@@ -79,7 +79,8 @@ fn patched(text: &str, kind: Kind) -> (OrderPatch, String) {
     let command: Vec<String> = ["crashproof-cc", "-g", "-O0", "-c", "a.c"].map(String::from).to_vec();
     let bitcode = tree.join("a.bc");
     let compiled = Command::new("clang-19")
-        .args(["-g", "-O0", "-Xclang", "-disable-O0-optnone", "-emit-llvm", "-c", "-o"])
+        // As `crashproof cc` does for code that is to be optimised.
+        .args(["-g", "-O1", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c", "-o"])
         .args([&bitcode, &source])
         .output()
         .expect("clang-19");

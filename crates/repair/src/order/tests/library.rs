@@ -179,3 +179,48 @@ fn a_later_flush_moves_in_front_of_the_fence_that_is_there() {
 ",
     );
 }
+
+/// As in PMDK's hash map: what `D_RW` expands to has a member `oid`, which is not the variable; the constructor persists what it stores; where there is no entry, it returns.
+#[test]
+fn pmdks_own_macros_and_lists_are_no_obstacle() {
+    becomes(
+        "#include <libpmemobj.h>
+#include <stdio.h>
+struct entry;
+TOID_DECLARE(struct entry, 1);
+struct entry { uint64_t key; PMEMoid value; POBJ_LIST_ENTRY(struct entry) list; };
+struct counted;
+TOID_DECLARE(struct counted, 2);
+POBJ_LIST_HEAD(entries, struct entry);
+struct counted { uint64_t count; uint32_t dirty; struct entries entries; };
+static int make(PMEMobjpool *pop, void *at, void *of) {
+    struct entry *e = (struct entry *)at;
+    e->key = ((struct entry *)of)->key;
+    e->value = ((struct entry *)of)->value;
+    memset(&e->list, 0, sizeof(e->list));
+    pmemobj_persist(pop, e, sizeof(*e));
+    return 0;
+}
+int f(PMEMobjpool *pop, TOID(struct counted) map, uint64_t key, int n) {
+    struct entry args = {.key = key};
+    PMEMoid made = POBJ_LIST_INSERT_NEW_HEAD(pop, &D_RW(map)->entries, list, sizeof(struct entry), make, &args);
+    if (OID_IS_NULL(made)) {
+        fprintf(stderr, \"%s\", pmemobj_errormsg());
+        return -1;
+    }
+    D_RW(map)->dirty = 0; //~ after; store 8 4
+    pmemobj_persist(pop, &D_RW(map)->dirty, sizeof(D_RW(map)->dirty)); //~ flush 0; fence
+    int oid = n;
+    D_RW(map)->count++; //~ before; store 0 8
+    pmemobj_persist(pop, &D_RW(map)->count, sizeof(D_RW(map)->count)); //~ flush 0; fence
+    return oid;
+}
+",
+        "    int oid = n;
+    D_RW(map)->count++;
+    pmemobj_persist(pop, &D_RW(map)->count, sizeof(D_RW(map)->count));
+    D_RW(map)->dirty = 0;
+    pmemobj_persist(pop, &D_RW(map)->dirty, sizeof(D_RW(map)->dirty));
+",
+    );
+}

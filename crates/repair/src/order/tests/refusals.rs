@@ -28,7 +28,10 @@ fn refused(between: &str, because: &str) {
 
 #[test]
 fn nothing_moves_past_what_leaves_the_block() {
-    refused("    if (n < 0)\n        return;", "may leave the block (a return)");
+    refused(
+        "    if (n < 0)\n        return;",
+        "may leave the block (a return), and line 18 (`r->valid = 1`) would not be done then",
+    );
     refused("    if (n < 0)\n        goto end;\n    end:\n    n++;", "a goto");
 }
 

@@ -31,6 +31,20 @@ __attribute__((unused)) static void drain(int sync) {
     if (sync)
         SFENCE();
 }
+__attribute__((unused)) static void fence_then_flush_if(struct wide *r, int n) {
+    SFENCE();
+    if (n)
+        CLWB(&r->other);
+}
+static void flush(void *p, int sync) {
+    CLWB(p);
+    if (sync)
+        SFENCE();
+}
+__attribute__((unused)) static void flush_twice(void *p, int sync) {
+    flush(p, !sync);
+    flush(p, sync);
+}
 static int ready = 1;
 __attribute__((unused)) static void wait_ready(void) {
     while (!ready)
@@ -42,6 +56,7 @@ __attribute__((unused)) static unsigned long cycles(void) {
     return (unsigned long)high << 32 | low;
 }
 typedef uint64_t word;
+#define STREAM(p, v) __asm__ volatile(\"movnti %1, %0\" : \"=m\"(*(p)) : \"r\"((uint64_t)(v)))
 #define SET(x, v) (*(word *)&(x) = (word)(v))
 typedef struct pool pool;
 void *pmem_memcpy(void *, const void *, size_t, unsigned);
@@ -49,6 +64,21 @@ void pmem_persist(const void *, size_t);
 typedef int (*constructor)(pool *, void *, void *);
 int pmemobj_alloc(pool *, uint64_t *, size_t, uint64_t, constructor, void *);
 int pmemobj_reserve(pool *, uint64_t *);
+int allocate(pool *);
+void pmemobj_persist(pool *, const void *, size_t);
+__attribute__((unused)) static int make_persistent(pool *pop, void *at, void *of) {
+    struct wide *made = at;
+    made->value = *(uint64_t *)of;
+    pmemobj_persist(pop, made, sizeof *made);
+    return 0;
+}
+__attribute__((unused)) static int make_in_part(pool *pop, void *at, void *of) {
+    struct wide *made = at;
+    made->value = *(uint64_t *)of;
+    made->other = 1;
+    pmemobj_persist(pop, made, 64);
+    return 0;
+}
 ";
 
 fn function(body: &str) -> String {
@@ -215,6 +245,28 @@ fn only_known_functions_of_libpmemobj_leave_nothing() {
     refused(&behind("pmemobj_reserve(pop, &r->other);"), "must not come later");
 }
 
+/// What a constructor leaves unflushed may lie in the line that the first flush is of.
+#[test]
+fn a_constructor_persists_what_it_stores() {
+    let made = |by: &str| {
+        let body = behind(&format!("pmemobj_alloc(pop, p, sizeof *r, 0, {by}, p);"));
+        let caller = "void *pmemobj_direct(uint64_t);
+void g(pool *pop, uint64_t *p) {
+    struct wide *r = pmemobj_direct(*p);
+    f(r, r, p, 0, pop, 0);
+}
+";
+        function(&body) + caller
+    };
+    let text = in_order(&made("make_persistent"));
+    assert!(
+        text.contains("r->value = 7;\n    persist(&r->value, 8);\n    r->valid = 1;"),
+        "{text}"
+    );
+    let reason = reason(&made("make_in_part"));
+    assert!(reason.contains("must not come later"), "{reason}");
+}
+
 #[test]
 fn a_fence_in_a_branch_is_none() {
     let text = in_order(&function(
@@ -230,4 +282,107 @@ fn a_fence_in_a_branch_is_none() {
     let (_, after) = text.split_once("drain(n);").expect("the call");
     let (between, _) = after.split_once("r->valid = 1;").expect("the store");
     assert!(between.contains("SFENCE();"), "{text}");
+}
+
+/// What is stored past the cache waits for a fence, too.
+#[test]
+fn a_branch_stores_past_the_cache() {
+    for stored in ["STREAM(&r->other, n);", "__builtin_nontemporal_store(1, &r->other);"] {
+        refused(&behind(&format!("if (n)\n        {stored}")), "must not come later");
+    }
+}
+
+#[test]
+fn a_flush_behind_the_fence_of_a_function_waits() {
+    refused(&behind("fence_then_flush_if(r, n); //~ fence"), "must not come later");
+    refused(&behind("flush_if(r, n);"), "must not come later");
+}
+
+/// The first fence is there for it, too.
+#[test]
+fn the_list_flushes_what_was_stored_before_it() {
+    let body = |before: &str| {
+        let list = behind("CLWB(&r->other); //~ flush 128").replace("\n", "\n    ");
+        format!("{before}\n    {{\n    {list}\n    }}")
+    };
+    refused(
+        &body("    r->other = 5; //~ store 128 8"),
+        "what line 99 (`persist(&r->value, 8)`) is there for",
+    );
+    keeps(&body(""), "r->value = 7;", "r->valid = 1;");
+}
+
+/// Where an error returns, nothing behind it is done.
+#[test]
+fn what_returns_leaves_nothing() {
+    keeps(
+        &behind("if (n < 0) {\n        allocate(pop);\n        return;\n    }"),
+        "r->value = 7;",
+        "r->valid = 1;",
+    );
+    refused(
+        &behind("if (n < 0) {\n        allocate(pop);\n        n = 0;\n    }"),
+        "must not come later",
+    );
+}
+
+#[test]
+fn a_copy_that_does_not_wait_is_no_fence() {
+    let text = in_order(&function(
+        "    r->value = 7; //~ before; store 0 8
+    drain(n); //~ fence
+    pmem_memcpy(s->slots, p, 64, 1); //~ store 1216 8; flush 1216
+    r->valid = 1; //~ after; store 64 8
+    CLWB(&r->value); //~ flush 0
+    CLWB(&r->valid); //~ flush 64
+    SFENCE(); //~ fence",
+    ));
+    let (_, after) = text.split_once("pmem_memcpy(s->").expect("the call");
+    let (between, _) = after.split_once("r->valid = 1;").expect("the store");
+    assert!(between.contains("SFENCE();"), "{text}");
+}
+
+/// A function that is told by a constant to wait does, and leaves nothing to wait for.
+#[test]
+fn a_constant_tells_a_function_what_to_do() {
+    let body = |sync: &str| {
+        format!(
+            "    r->value = 7; //~ before; store 0 8
+    r->valid = 1; //~ after; store 64 8
+    flush(&r->valid, {sync}); //~ flush 64; fence
+    flush(&r->value, {sync}); //~ flush 0; fence"
+        )
+    };
+    let between = |sync: &str| {
+        let text = in_order(&function(&body(sync)));
+        let (_, after) = text.split_once("r->value = 7;").expect("the first");
+        after.split_once("r->valid = 1;").expect("the second").0.to_owned()
+    };
+    assert_eq!(between("1"), "\n    flush(&r->value, 1);\n    ");
+    assert!(between("n").contains("SFENCE();"), "{}", between("n"));
+}
+
+#[test]
+fn a_constant_is_followed_into_calls() {
+    let body = |how: &str| behind(&format!("if (n)\n        flush_twice(&r->other, {how});"));
+    keeps(&body("1"), "r->value = 7;", "r->valid = 1;");
+    refused(&body("0"), "must not come later");
+    refused(&body("n"), "must not come later");
+}
+
+/// The fence that is always there comes in front of the flush, and the one behind it does not always.
+#[test]
+fn a_fence_in_front_of_the_flush_is_none() {
+    let text = in_order(&function(
+        "    r->valid = 1; //~ after; store 64 8
+    CLWB(&r->valid); //~ flush 64
+    r->value = 7; //~ before; store 0 8
+    SFENCE(); //~ fence
+    CLWB(&r->value); //~ flush 0
+    drain(n); //~ fence",
+    ));
+    let (_, after) = text.split_once("r->value = 7;").expect("the first");
+    let (between, _) = after.split_once("r->valid = 1;").expect("the second");
+    let (_, behind) = between.split_once("CLWB(&r->value);").expect("the flush");
+    assert!(behind.contains("SFENCE();"), "{text}");
 }
