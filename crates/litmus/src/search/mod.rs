@@ -12,6 +12,7 @@
 //! is moved. First the fewest additions are sought, where all that exists is free to be anywhere, then the fewest moves with that many.
 
 mod bounds;
+mod delays;
 mod run;
 
 use std::cmp::Reverse;

@@ -7,12 +7,13 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 
 use super::bounds::Bounds;
+use super::delays::Delays;
 use super::{Limits, Piece, Search, Unsolved};
 
 // States of a movable store.
-const AHEAD: u8 = 0;
+pub(super) const AHEAD: u8 = 0;
 const EARLY: u8 = 1;
-const LEFT: u8 = 2;
+pub(super) const LEFT: u8 = 2;
 const PASSED: u8 = 3;
 
 // States of an entry: not placed, served, or placed with a bit for each thread that has fenced since, and one for each that has flushed.
@@ -96,6 +97,7 @@ pub struct Run<'a> {
     /// Whether something has to be served before the store.
     until: Vec<bool>,
     bounds: Bounds,
+    delays: Delays,
 }
 
 impl<'a> Run<'a> {
@@ -124,7 +126,9 @@ impl<'a> Run<'a> {
         ahead.reverse();
         let gaps = search.gaps(&pieces);
         let until = search.stores.iter().map(|store| !store.required.is_empty()).collect();
+        let bounds = Bounds::of(search, &pieces, &steps);
         Run {
+            delays: Delays::of(search, &pieces),
             search,
             pieces,
             steps,
@@ -132,7 +136,7 @@ impl<'a> Run<'a> {
             ahead,
             gaps,
             until,
-            bounds: Bounds::of(search),
+            bounds,
         }
     }
 
@@ -179,7 +183,8 @@ impl<'a> Run<'a> {
                 }
                 self.forget(&mut next);
                 let spent = self.spent(&next);
-                if spent.moved >= less_than {
+                let moved = spent.moved + self.owed(&next);
+                if moved >= less_than {
                     continue;
                 }
                 let all = known.entry(next.state.clone()).or_default();
@@ -190,7 +195,7 @@ impl<'a> Run<'a> {
                 let order = match self.limit {
                     _ if longest_first => [u32::MAX - next.state.next, spent.moved],
                     None => cost,
-                    Some(_) => [spent.moved, 0],
+                    Some(_) => [moved, 0],
                 };
                 all.push(spent);
                 count += 1;
@@ -249,15 +254,17 @@ impl<'a> Run<'a> {
 
     /// What it will have cost at least in the end.
     fn bound(&self, label: &Label) -> Cost {
-        let mut least = label.counts.clone();
-        self.bounds.add(&label.state.entries, &mut least);
+        let lacking = self.bounds.lacking(&label.state.entries, label.state.next as usize);
+        let least: Vec<u32> = label
+            .counts
+            .iter()
+            .zip(&lacking.any)
+            .map(|(is, more)| is + more)
+            .collect();
         self.cost_of(&least, label.extra)
     }
 
     fn spent(&self, label: &Label) -> Spent {
-        let fences = label.counts.iter().zip(&self.search.threads);
-        let from_elsewhere =
-            fences.map(|(count, (_, existing, spare))| count.saturating_sub(*existing as u32).min(spare.len() as u32));
         let (fences, flushes) = label.counts.split_at(self.search.threads.len());
         let flushes = flushes.iter().zip(&self.search.classes);
         Spent {
@@ -267,9 +274,40 @@ impl<'a> Run<'a> {
                 .map(|(count, class)| (class.existing as u32).saturating_sub(*count))
                 .collect(),
             // Where they are free, moves make no difference.
-            moved: self.limit.map_or(0, |_| label.moved + from_elsewhere.sum::<u32>()),
+            moved: self.limit.map_or(0, |_| label.moved + self.spare_used(label)),
             extra: label.extra,
         }
+    }
+
+    /// How many more have to be moved at least: what is new, beyond what may be added, is taken from the original, and has not been yet.
+    fn owed(&self, label: &Label) -> u32 {
+        let Some([most_fences, most_flushes]) = self.limit.filter(|_| !self.search.litmus.is_weighted()) else {
+            return 0;
+        };
+        let next = (label.state.next as usize).min(self.pieces.len());
+        let lacking = self.bounds.lacking(&label.state.entries, next);
+        let passed = self.ahead[0]
+            .iter()
+            .zip(&self.ahead[next])
+            .map(|(all, ahead)| all - ahead);
+        let new = label.counts.iter().zip(&lacking.new).zip(passed);
+        let new: Vec<u32> = new
+            .map(|((is, more), passed)| (is + more).saturating_sub(passed))
+            .collect();
+        let (fences, flushes) = new.split_at(self.search.threads.len());
+        let fences = fences
+            .iter()
+            .sum::<u32>()
+            .saturating_sub(most_fences + self.spare_used(label));
+        fences + flushes.iter().sum::<u32>().saturating_sub(most_flushes)
+    }
+
+    /// Fences that are used here and lie elsewhere.
+    fn spare_used(&self, label: &Label) -> u32 {
+        let fences = label.counts.iter().zip(&self.search.threads);
+        fences
+            .map(|(count, (_, existing, spare))| count.saturating_sub(*existing as u32).min(spare.len() as u32))
+            .sum()
     }
 
     /// Leaves out what can make no difference any more, so that more beginnings are the same.
@@ -368,7 +406,8 @@ impl<'a> Run<'a> {
         if next < self.pieces.len() && self.rises(next) {
             found.extend((0..search.threads.len()).filter_map(|thread| self.new_fence(label, thread)));
         }
-        for (m, movable) in search.movable.iter().enumerate() {
+        let wanted = self.delays.wanted(next, &label.state.movable);
+        for (m, movable) in search.movable.iter().enumerate().filter(|(m, _)| wanted[*m]) {
             let is = label.state.movable[m];
             let early = is == AHEAD
                 && self.steps[movable.store] != next
