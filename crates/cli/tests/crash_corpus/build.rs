@@ -68,7 +68,8 @@ pub fn build(case: &Case, variant: Variant) -> Result<PathBuf, String> {
         true => ["-fno-pie", "-no-pie"],
         false => ["-fpie", "-pie"],
     });
-    command.arg(&case.source).arg("-lpthread").arg("-o").arg(&program);
+    command.arg(&case.source).arg("-lpthread").args(&case.directives.link);
+    command.arg("-o").arg(&program);
 
     let mut hasher = DefaultHasher::new();
     format!("{command:?}").hash(&mut hasher);

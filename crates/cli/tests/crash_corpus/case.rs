@@ -33,6 +33,8 @@ pub struct Directives {
     /// Recovery dies of this signal in the states that fail.
     pub signal: Option<i32>,
     pub no_pie: bool,
+    /// Libraries, as options of the compiler.
+    pub link: Vec<String>,
     /// Options of `crashproof crash`.
     pub crash: Vec<String>,
     /// Why its states cannot be tested by the brute-force simulator.
@@ -131,6 +133,7 @@ fn parse_directives(text: &str) -> Result<Directives, String> {
             "hangs" => directives.hangs = value == "yes",
             "pie" => directives.no_pie = value == "no",
             "crash" => directives.crash = value.split_whitespace().map(str::to_owned).collect(),
+            "link" => directives.link = value.split_whitespace().map(str::to_owned).collect(),
             "signal" => directives.signal = Some(value.parse().map_err(|_| format!("`{line}` needs a number"))?),
             "brute-force" => directives.no_brute_force = value.strip_prefix("no, ").map(str::to_owned),
             // Prose with a colon in it.

@@ -25,8 +25,16 @@ const REPAIRED: usize = 25;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Expected {
     Repaired,
+    /// The patched program is its fixed twin.
+    Twin,
     /// With these words in the report.
     Left(String),
+}
+
+impl Expected {
+    fn is_repaired(&self) -> bool {
+        matches!(self, Expected::Repaired | Expected::Twin)
+    }
 }
 
 fn main() -> std::process::ExitCode {
@@ -57,7 +65,7 @@ fn corpus() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../corpus"))
 }
 
-/// `NAME: repaired` or `NAME: left, WORDS`, a line each.
+/// `NAME: repaired`, `NAME: repaired, as its twin` or `NAME: left, WORDS`, a line each.
 fn expected() -> Result<BTreeMap<String, Expected>, String> {
     let path = corpus().join("order/expected.txt");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -66,8 +74,13 @@ fn expected() -> Result<BTreeMap<String, Expected>, String> {
         let (name, what) = line.split_once(": ").ok_or_else(|| format!("no `: ` in {line:?}"))?;
         let what = match what.split_once(", ") {
             None if what == "repaired" => Expected::Repaired,
+            Some(("repaired", "as its twin")) => Expected::Twin,
             Some(("left", words)) => Expected::Left(words.to_owned()),
-            _ => return Err(format!("neither `repaired` nor `left, WORDS`: {line:?}")),
+            _ => {
+                return Err(format!(
+                    "neither `repaired`, `repaired, as its twin` nor `left, WORDS`: {line:?}"
+                ));
+            }
         };
         expected.insert(name.to_owned(), what);
     }
@@ -83,7 +96,7 @@ fn is_complete(cases: &[Case], expected: &BTreeMap<String, Expected>) -> Result<
     }
     let of_order = |case: &&Case| {
         let order = |finding: &case::Expectation<_>| finding.what == crashproof_report::Kind::CrashOrder;
-        case.findings.iter().any(order) && expected.get(&case.name) == Some(&Expected::Repaired)
+        case.findings.iter().any(order) && expected.get(&case.name).is_some_and(Expected::is_repaired)
     };
     let repaired = cases.iter().filter(of_order).count();
     match repaired >= REPAIRED {
@@ -164,8 +177,9 @@ fn test(case: &Case, expected: Option<&Expected>) -> Result<(), String> {
         "-fpie -pie"
     };
     let build = format!(
-        "{compiler} -g -O2 -std={standard} {pie} -o app crash/{} -lpthread",
-        case.name
+        "{compiler} -g -O2 -std={standard} {pie} -o app crash/{} -lpthread {}",
+        case.name,
+        case.directives.link.join(" ")
     );
     let setup = match case.directives.setup {
         true => "rm -f pool pool.*; ./app setup pool",
@@ -194,7 +208,20 @@ fn test(case: &Case, expected: Option<&Expected>) -> Result<(), String> {
     let repaired = repair(&folder, &arguments)?;
     let told = || format!("{}\n{}", repaired.report, read(&repaired.diff));
     judge(&repaired, expected).map_err(|error| format!("{error}\n{}", told()))?;
-    apply(&folder, &repaired.diff).map_err(|error| format!("{error}\n{}", told()))
+    apply(&folder, &repaired.diff).map_err(|error| format!("{error}\n{}", told()))?;
+    let patched = || code(&read(&source.join("crash").join(&case.name)));
+    match expected {
+        Some(Expected::Twin) if patched() != code(&read(&corpus.join("crash").join(case.twin()))) => {
+            Err(format!("it is not its twin\n{}", told()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A program without the comment that it begins with.
+fn code(text: &str) -> String {
+    let lines = text.lines().skip_while(|line| line.starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn judge(repaired: &Repaired, expected: Option<&Expected>) -> Result<(), String> {
@@ -204,7 +231,7 @@ fn judge(repaired: &Repaired, expected: Option<&Expected>) -> Result<(), String>
     }
     let findings = outcome["findings"].as_array().cloned().unwrap_or_default();
     for finding in findings.iter().filter(|finding| finding["kind"] == "crash-atomicity") {
-        let patched = !finding["orders"].is_null() && expected != Some(&Expected::Repaired);
+        let patched = !finding["orders"].is_null() && !expected.is_some_and(Expected::is_repaired);
         if patched || finding["state"] == "left" && finding["advice"].is_null() {
             return Err(format!("no advice, or a patch, for {finding}"));
         }
@@ -215,7 +242,7 @@ fn judge(repaired: &Repaired, expected: Option<&Expected>) -> Result<(), String>
     }
     match expected {
         None => Err("it is not in expected.txt".to_owned()),
-        Some(Expected::Repaired) if repaired.status != Some(0) || outcome["diff"] == "" => {
+        Some(Expected::Repaired | Expected::Twin) if repaired.status != Some(0) || outcome["diff"] == "" => {
             Err(format!("status {:?} and not repaired", repaired.status))
         }
         Some(Expected::Left(words)) if repaired.status != Some(1) => {
