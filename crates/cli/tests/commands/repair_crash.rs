@@ -2,15 +2,14 @@
 //! repairs of orders (`repair_order`).
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::support;
 
+use support::project::{BUILD, Project};
 use support::{run, text};
 
 /// Line 17 is never flushed, and `recover` needs it. `run` exits with the status that it is given.
@@ -49,46 +48,11 @@ int main(int argc, char **argv)
 }
 "#;
 
-const BUILD: &str = "$CC -g -O2 -o app app.c";
-
-struct Project(TempDir);
-
-impl Project {
-    fn new() -> Project {
-        let project = Project(tempfile::tempdir().unwrap());
-        fs::create_dir(project.path("tmp")).unwrap();
-        fs::create_dir(project.path("src")).unwrap();
-        fs::write(project.path("src/app.c"), SOURCE).unwrap();
-        project
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().canonicalize().unwrap().join(name)
-    }
-
-    fn repair(&self, arguments: &[&str]) -> Command {
-        let mut command = support::crashproof();
-        command
-            .current_dir(self.path("src"))
-            .args(["repair", "--json", "../out.json"]);
-        command.args(["--jobs", "1", "--max-states", "200"]).args(arguments);
-        command
-            .env("TMPDIR", self.path("tmp"))
-            .env_remove("CC")
-            .env_remove("CXX");
-        command
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&fs::read_to_string(self.path("out.json")).unwrap()).unwrap()
-    }
-
-    /// Nothing is left in the folder for temporary files, and the source is as it was.
-    fn assert_untouched(&self) {
-        let left: Vec<_> = fs::read_dir(self.path("tmp")).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
-        assert_eq!(fs::read_to_string(self.path("src/app.c")).unwrap(), SOURCE);
-    }
+/// With a crash test that ends soon.
+fn repair(project: &Project, arguments: &[&str]) -> Command {
+    let mut command = project.repair(&["--jobs", "1", "--max-states", "200"]);
+    command.args(arguments);
+    command
 }
 
 /// Kinds and states of the findings.
@@ -103,13 +67,13 @@ fn states(json: &Value) -> Vec<(String, String)> {
 
 #[test]
 fn a_flush_is_crash_tested_and_mends_what_it_was_the_reason_of() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     fs::write(
         project.path("src/crashproof.toml"),
         format!("[repair]\nbuild = {BUILD:?}\n[[test]]\nprogram = './app run 2'\nsetup = 'rm -f pool'\nrecover = './app recover'\n"),
     )
     .unwrap();
-    let output = run(&mut project.repair(&[]), 0);
+    let output = run(&mut repair(&project, &[]), 0);
     project.assert_untouched();
     let json = project.json();
     let repaired = |kind: &str| (kind.to_owned(), "repaired".to_owned());
@@ -127,7 +91,7 @@ fn a_flush_is_crash_tested_and_mends_what_it_was_the_reason_of() {
 
 #[test]
 fn findings_of_a_crash_test_are_put_in_order() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     let (before, wrong) = (
         "\twords[8] = value;\n\twords[0] = 1;\n\tpersist(&words[0], sizeof words[0]);\n",
         "\twords[0] = 1;\n\tpersist(&words[0], sizeof words[0]);\n\twords[8] = value;\n\tpersist(&words[8], sizeof words[8]);\n",
@@ -163,7 +127,10 @@ fn findings_of_a_crash_test_are_put_in_order() {
     );
 
     let output = run(
-        &mut project.repair(&[&given[..], &["--recover", "./app recover", "--apply"]].concat()),
+        &mut repair(
+            &project,
+            &[&given[..], &["--recover", "./app recover", "--apply"]].concat(),
+        ),
         0,
     );
     let (json, told) = (project.json(), text(&output.stderr));
@@ -179,14 +146,14 @@ fn findings_of_a_crash_test_are_put_in_order() {
         "{json:#}"
     );
     assert!(!json["orders"][0]["words"].as_array().unwrap().is_empty());
-    let patched = fs::read_to_string(project.path("src/app.c")).unwrap();
+    let patched = project.source();
     let right = "\twords[8] = value;\n\tpersist(&words[8], sizeof words[8]);\n\twords[0] = 1;\n\tpersist(&words[0], sizeof words[0]);\n";
     assert_eq!(patched, SOURCE.replace(before, right));
 }
 
 #[test]
 fn a_patch_that_fails_the_crash_test_is_refused() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     // With the patch, and only then, one store without the other is wrong, whichever comes first.
     let recover = "if grep -q '^\tpersist(&words.8.' app.c; then set -- $(od -An -tu8 -j0 -N72 -v pool); \
                    case \"$1 $9\" in '0 0' | '1 42') true ;; *) false ;; esac; fi";
@@ -202,7 +169,7 @@ fn a_patch_that_fails_the_crash_test_is_refused() {
         "./app",
         "run",
     ];
-    let output = run(&mut project.repair(&arguments), 1);
+    let output = run(&mut repair(&project, &arguments), 1);
     project.assert_untouched();
     let (json, told) = (project.json(), text(&output.stderr));
     assert_eq!(
@@ -226,7 +193,7 @@ fn a_patch_that_fails_the_crash_test_is_refused() {
         "./app",
         "run",
     ];
-    let output = run(&mut project.repair(&arguments), 1);
+    let output = run(&mut repair(&project, &arguments), 1);
     let told = text(&output.stderr);
     assert!(
         told.contains("the crash test failed") && told.contains("nothing was changed"),
@@ -236,7 +203,7 @@ fn a_patch_that_fails_the_crash_test_is_refused() {
 
 #[test]
 fn a_crash_test_needs_a_recovery_that_works() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     for (arguments, words) in [
         (
             &["--build", BUILD, "--check", "true", "--", "./app", "run"][..],
@@ -273,7 +240,7 @@ fn a_crash_test_needs_a_recovery_that_works() {
 
 #[test]
 fn a_step_that_ignores_the_signal_is_ended_and_nothing_is_left() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     let marker = project.path("started");
     let build = format!("trap '' TERM; touch {}; while :; do sleep 0.1; done", marker.display());
     let mut child = project
@@ -301,8 +268,7 @@ fn a_step_that_ignores_the_signal_is_ended_and_nothing_is_left() {
 
 /// A program with a recovery of its own, repaired and applied: the finding, what was told, and the source as it is then.
 fn repaired(source: &str, build: &str, setup: &str) -> (Value, String, String) {
-    let project = Project::new();
-    fs::write(project.path("src/app.c"), source).unwrap();
+    let project = Project::new(source);
     let given = [
         "--build",
         build,
@@ -315,8 +281,8 @@ fn repaired(source: &str, build: &str, setup: &str) -> (Value, String, String) {
         "./app",
         "run",
     ];
-    let output = run(&mut project.repair(&given), 0);
-    let patched = fs::read_to_string(project.path("src/app.c")).unwrap();
+    let output = run(&mut repair(&project, &given), 0);
+    let patched = project.source();
     (project.json(), text(&output.stderr), patched)
 }
 

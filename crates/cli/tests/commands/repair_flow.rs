@@ -1,14 +1,12 @@
 //! `crashproof repair` from outside: what it takes, what it writes, what it says when it cannot be done. The programs of `corpus/repair` show the repairs.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::support;
 
+use support::project::{BUILD, Project};
 use support::{run, text};
 
 /// Line 17 is never flushed.
@@ -47,58 +45,9 @@ int main(int argc, char **argv)
 }
 "#;
 
-const BUILD: &str = "$CC -g -O2 -o app app.c";
-
-struct Project(TempDir);
-
-impl Project {
-    fn new() -> Project {
-        let project = Project(tempfile::tempdir().unwrap());
-        fs::create_dir(project.path("tmp")).unwrap();
-        fs::create_dir(project.path("src")).unwrap();
-        fs::write(project.path("src/app.c"), SOURCE).unwrap();
-        project
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().canonicalize().unwrap().join(name)
-    }
-
-    fn source(&self) -> String {
-        fs::read_to_string(self.path("src/app.c")).unwrap()
-    }
-
-    fn crashproof(&self, arguments: &[&str]) -> Command {
-        let mut command = support::crashproof();
-        command.current_dir(self.path("src")).args(arguments);
-        command
-            .env("TMPDIR", self.path("tmp"))
-            .env_remove("CC")
-            .env_remove("CXX");
-        command
-    }
-
-    fn repair(&self, arguments: &[&str]) -> Command {
-        let mut command = self.crashproof(&["repair", "--json", "../out.json"]);
-        command.args(arguments);
-        command
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&fs::read_to_string(self.path("out.json")).unwrap()).unwrap()
-    }
-
-    /// Nothing is left in the folder for temporary files, and the source is as it was.
-    fn assert_untouched(&self) {
-        let left: Vec<_> = fs::read_dir(self.path("tmp")).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
-        assert_eq!(self.source(), SOURCE);
-    }
-}
-
 #[test]
 fn a_repair_writes_a_diff_and_json_and_leaves_the_tree_alone() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     let arguments = ["--sarif", "../out.sarif", "--build", BUILD, "--", "./app", "pool"];
     let output = run(&mut project.repair(&arguments), 0);
     project.assert_untouched();
@@ -175,7 +124,7 @@ fn a_repair_writes_a_diff_and_json_and_leaves_the_tree_alone() {
 
 #[test]
 fn apply_writes_what_was_verified_and_then_there_is_nothing_to_repair() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     fs::write(
         project.path("src/crashproof.toml"),
         format!("[repair]\nbuild = {BUILD:?}\ntest = './app tested && test -s tested'\n[[test]]\nprogram = './app --pid pool'\n"),
@@ -209,7 +158,7 @@ fn apply_writes_what_was_verified_and_then_there_is_nothing_to_repair() {
 
 #[test]
 fn findings_come_from_traces_and_from_elsewhere() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     let elsewhere = r#"[{"kind": "missing-flush", "file": "/build/7/app.c", "line": 17}, {"kind": "crash-order", "file": "app.c", "line": 18}]"#;
     fs::write(project.path("src/elsewhere.json"), elsewhere).unwrap();
     let arguments = [
@@ -253,7 +202,7 @@ fn findings_come_from_traces_and_from_elsewhere() {
 
 #[test]
 fn what_cannot_be_done_is_told_with_its_remedy() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     fs::write(project.path("src/broken.json"), "{").unwrap();
     for (arguments, words) in [
         (&["--", "./app"][..], &["--build make"][..]),
@@ -300,7 +249,7 @@ fn what_cannot_be_done_is_told_with_its_remedy() {
 
 #[test]
 fn a_patch_that_does_not_verify_is_not_shown_and_changes_nothing() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     // Passes only on the source as it is.
     let test = format!("cmp app.c {}", project.path("src/app.c").display());
     let arguments = ["--build", BUILD, "--test", &test, "--apply", "--", "./app", "pool"];
@@ -372,17 +321,9 @@ int main(int argc, char **argv)
 }
 "#;
 
-impl Project {
-    fn with_helper() -> Project {
-        let project = Project::new();
-        fs::write(project.path("src/app.c"), HELPER).unwrap();
-        project
-    }
-}
-
 #[test]
 fn where_fixes_go_can_be_chosen() {
-    let project = Project::with_helper();
+    let project = Project::new(HELPER);
     let repaired = |options: &[&str]| {
         let mut command = project.repair(&["--build", BUILD]);
         let output = run(command.args(options).args(["--", "./app", "pool"]), 0);
@@ -402,7 +343,7 @@ fn where_fixes_go_can_be_chosen() {
 
 #[test]
 fn the_bitcode_is_repaired_too() {
-    let project = Project::with_helper();
+    let project = Project::new(HELPER);
     let (binary, bitcode) = (project.path("fixed"), project.path("fixed.bc"));
     let mut command = project.repair(&["--build", BUILD, "--out-binary"]);
     command.arg(&binary).arg("--out-bitcode").arg(&bitcode);
@@ -415,7 +356,7 @@ fn the_bitcode_is_repaired_too() {
 
 #[test]
 fn a_fix_that_does_not_verify_is_left_out() {
-    let project = Project::with_helper();
+    let project = Project::new(HELPER);
     // As if the second fix broke something: one of the build, and one of the tests.
     let build = format!("! grep -q 'flush(&words.8' app.c || {{ echo no; exit 1; }}; {BUILD}");
     for (build, test, words) in [
@@ -447,7 +388,7 @@ fn a_fix_that_does_not_verify_is_left_out() {
 
 #[test]
 fn a_flush_of_a_caller_does_not_become_redundant() {
-    let project = Project::new();
+    let project = Project::new(SOURCE);
     // `set` stores for two callers, of which one flushes.
     let source = HELPER.replace(
         "\twords[8] = 8;\n\tfence();\n",

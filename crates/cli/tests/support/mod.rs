@@ -4,6 +4,7 @@
 pub mod made;
 pub mod place;
 pub mod pmdk;
+pub mod project;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
