@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::list::{List, Path, Place};
 use super::slice::Slice;
 use super::trace::{Event, Trace, What};
+use super::unpersisted::Unpersisted;
 
 /// Events after an instance in which what it stored may still become durable.
 const TAIL: usize = 4_000;
@@ -30,7 +31,9 @@ pub struct Instance {
     /// Events, each with its unit.
     pub events: Vec<(Event, usize, Roles)>,
     pub tail: Vec<Event>,
-    /// Units with a fence that waits for something that was stored before the list, and flushed before or in it.
+    /// The units of its fences, in order.
+    pub fences: Vec<usize>,
+    /// Indices of those from which on something waits that was stored before the list, and flushed before or in it.
     pub awaiting: Vec<usize>,
 }
 
@@ -133,15 +136,16 @@ pub fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance>
             earlier.event(event);
         }
         replayed = first;
-        let mut waits = pending;
-        let mut awaiting = Vec::new();
+        let mut fences = Vec::new();
+        let mut awaiting: Vec<usize> = pending.then_some(0).into_iter().collect();
         for event in indices.iter().map(|index| &trace.events[*index]) {
             match event.what {
-                What::Flush { at, .. } => waits |= earlier.has(at / 64),
-                What::Fence { .. } if std::mem::take(&mut waits) => awaiting.push(places[&event.stack].unit),
+                What::Flush { at, .. } if earlier.has(at / 64) => awaiting.push(fences.len()),
+                What::Fence { .. } => fences.push(places[&event.stack].unit),
                 _ => {}
             }
         }
+        awaiting.dedup();
         let tail = trace.events[last + 1..]
             .iter()
             .filter(|event| event.thread == thread)
@@ -155,6 +159,7 @@ pub fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance>
                 })
                 .collect(),
             tail: tail.cloned().collect(),
+            fences,
             awaiting,
         });
         if instances.len() == MOST {
@@ -162,50 +167,6 @@ pub fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance>
         }
     }
     instances
-}
-
-/// The lines that hold something that is not persistent.
-#[derive(Default)]
-struct Unpersisted {
-    /// With the number of stores to each.
-    stores: FxHashMap<u64, usize>,
-    /// By thread, what was flushed and when: how many stores it had then.
-    flushed: FxHashMap<u32, Vec<(u64, usize)>>,
-}
-
-impl Unpersisted {
-    fn has(&self, line: u64) -> bool {
-        self.stores.contains_key(&line)
-    }
-
-    fn event(&mut self, event: &Event) {
-        match event.what {
-            What::Store { at, len, .. } => {
-                for line in at / 64..=(at + len - 1) / 64 {
-                    *self.stores.entry(line).or_default() += 1;
-                }
-            }
-            What::Flush { at, .. } => {
-                let line = at / 64;
-                if let Some(stores) = self.stores.get(&line) {
-                    self.flushed.entry(event.thread).or_default().push((line, *stores));
-                }
-            }
-            What::Fence { .. } => {
-                for (line, stores) in self.flushed.remove(&event.thread).unwrap_or_default() {
-                    if self.stores.get(&line) == Some(&stores) {
-                        self.stores.remove(&line);
-                    }
-                }
-            }
-            What::Sync { at, len } => {
-                for line in at / 64..=(at + len - 1) / 64 {
-                    self.stores.remove(&line);
-                }
-            }
-            What::File | What::Output => {}
-        }
-    }
 }
 
 fn orders_hold(mut slice: Slice, strictness: Strictness) -> bool {
@@ -337,8 +298,19 @@ impl Instance {
             .collect()
     }
 
-    /// Whether a store comes in front of a fence that it was behind, and that waits for what was stored before the list.
-    fn overtakes_fence(&self, pieces: &[Piece]) -> bool {
+    /// Whether a store comes in front of a fence that it was behind, and that waits for what was stored before the list: the next, and further ones up to one that
+    /// every execution makes.
+    fn overtakes_fence(&self, pieces: &[Piece], always_fences: impl Fn(usize) -> bool) -> bool {
+        let awaited: FxHashSet<usize> = self
+            .awaiting
+            .iter()
+            .flat_map(|&from| {
+                let fences = &self.fences[from..];
+                let sure = fences.iter().position(|unit| always_fences(*unit));
+                &fences[..sure.map_or(fences.len(), |sure| sure + 1)]
+            })
+            .copied()
+            .collect();
         let units: Vec<usize> = pieces
             .iter()
             .filter_map(|piece| match piece {
@@ -350,7 +322,7 @@ impl Instance {
             self.stores_of(store) > 0
                 && units[place + 1..]
                     .iter()
-                    .any(|&fence| fence < store && self.awaiting.contains(&fence))
+                    .any(|&fence| fence < store && awaited.contains(&fence))
         })
     }
 
@@ -370,12 +342,19 @@ impl Instance {
     }
 
     /// Whether every order holds then, and nothing is lost: what was durable is, and what persisted in an order still does, as far as it still comes in that order.
-    pub fn holds(&self, pieces: &[Piece], inside: bool, units: usize, strictness: Strictness) -> bool {
+    pub fn holds(
+        &self,
+        pieces: &[Piece],
+        inside: bool,
+        units: usize,
+        strictness: Strictness,
+        always_fences: impl Fn(usize) -> bool,
+    ) -> bool {
         let mut slice = self.litmus(pieces, inside);
         if strictness == Strictness::Durable && !slice.is_durable_in_order() {
             return false;
         }
-        if self.overtakes_fence(pieces) {
+        if self.overtakes_fence(pieces, always_fences) {
             return false;
         }
         // Whoever comes behind the list may tell the world that it is done.
@@ -433,6 +412,7 @@ impl Instance {
         let less = Instance {
             events: events.cloned().collect(),
             tail: Vec::new(),
+            fences: Vec::new(),
             awaiting: Vec::new(),
         };
         orders_hold(less.litmus(pieces, inside), strictness)

@@ -21,6 +21,7 @@ mod slice;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod unpersisted;
 mod words;
 mod write;
 

@@ -137,7 +137,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
     }
 
     /// A statement that fences whatever way is taken through it.
-    fn always_fences(&self, unit: usize) -> bool {
+    pub fn always_fences(&self, unit: usize) -> bool {
         !self.branches_itself(unit) && self.code[unit].iter().any(|at| self.analysis.always_fences(*at))
     }
 

@@ -166,7 +166,7 @@ fn best_by(
         let is_right = |arrangement: &Arrangement| {
             let Arrangement { pieces, inside, .. } = arrangement;
             instances.iter().all(|instance| {
-                instance.holds(pieces, *inside, units, strictness)
+                instance.holds(pieces, *inside, units, strictness, |unit| movable.always_fences(unit))
                     && instance.holds_without(pieces, *inside, strictness, |unit| movable.fences_by_chance(unit))
                     && instance.are_separated(pieces, *inside, |unit| movable.is_barrier(unit))
             })

@@ -131,6 +131,24 @@ void f(struct counted *r) {{
     );
 }
 
+/// What is left would be right only where both lie in one line.
+#[test]
+fn an_order_by_chance_of_a_line_is_not_taken() {
+    let reason = reason(&format!(
+        "{OWN}struct counted {{ uint64_t count; uint64_t dirty; }};
+int other(void);
+void f(struct counted *r) {{
+    other();
+    r->dirty = 0; //~ after; store 8 8
+    persist(&r->dirty, 8); //~ flush 0; fence
+    r->count = 5; //~ before; store 0 8
+    persist(&r->count, 8); //~ flush 0; fence
+}}
+"
+    ));
+    assert!(reason.contains("only where both lie in one cache line"), "{reason}");
+}
+
 #[test]
 fn a_declaration_that_is_not_used_is_passed() {
     becomes(

@@ -310,6 +310,13 @@ fn the_list_flushes_what_was_stored_before_it() {
         "what line 99 (`persist(&r->value, 8)`) is there for",
     );
     keeps(&body(""), "r->value = 7;", "r->valid = 1;");
+    // And if another fence is not always made.
+    let list = |fence: &str| {
+        let list = behind(fence).replace("\n", "\n    ");
+        format!("    r->other = 5; //~ store 128 8\n    CLWB(&r->other); //~ flush 128\n    {{\n    {list}\n    }}")
+    };
+    refused(&list("drain(n); //~ fence"), "is there for");
+    keeps(&list("drain(1); //~ fence"), "r->value = 7;", "r->valid = 1;");
 }
 
 /// Where an error returns, nothing behind it is done.
