@@ -2,7 +2,7 @@
 //!
 //! A sequence in which it comes earlier is as good with the store right before the next thing that can tell: a flush of its lines, a fence that may serve it, a store that has to
 //! come after it, or before which a new fence may lie; or another store that moves and for which the same holds. What it needs itself has come no later by then. So
-//! it need be tried at no other place. Where new fences cost more in one place than in another, they are no longer alike, and every place is tried.
+//! it need be tried at no other place; but for a locked one, whose fence may serve others anywhere. Where new fences cost more in one place than in another, they are no longer alike, and every place is tried.
 
 use super::run::{AHEAD, LEFT};
 use super::{Piece, Search};
@@ -32,9 +32,11 @@ impl Delays {
                 lines.any(|line| search.classes[*class].lines.contains(&line))
             }
         };
-        let told = pieces
-            .iter()
-            .map(|piece| movable().map(|store| by_piece(piece, store)).collect());
+        let told = pieces.iter().map(|piece| {
+            movable()
+                .map(|store| search.stores[store].locked || by_piece(piece, store))
+                .collect()
+        });
         let end = vec![true; search.movable.len()];
         let others = |store: usize| {
             let tells = |(_, other): &(usize, usize)| *other != store && by_store(*other, store);
