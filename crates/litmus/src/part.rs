@@ -219,22 +219,25 @@ impl Held {
             let region = cuts.partition_point(|&cut| cut <= from);
             (region == cuts.partition_point(|&cut| cut < to)).then_some(region)
         };
-        let mut spans: Vec<(usize, usize, u64)> = Vec::new();
+        let is_locked = |store: StoreId| litmus.stores[store].kind == StoreKind::Locked;
+        let mut spans: Vec<(usize, usize, u64, bool)> = Vec::new();
         for need in all.iter().filter(|need| !needs.contains(need)) {
             let to = need.until.map_or(litmus.ops.len(), |until| index.at[until]);
-            spans.push((to, index.at[need.store], need.line));
+            // A locked store fences what comes before it.
+            let wants_fence = !need.until.is_some_and(is_locked);
+            spans.push((to, index.at[need.store], need.line, wants_fence));
         }
         spans.sort_unstable();
         // The end of the last span counted, and how many were.
         let mut fences: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
         let mut flushes: FxHashMap<(usize, u64), (usize, usize)> = FxHashMap::default();
-        for (to, from, line) in spans {
+        for (to, from, line, wants_fence) in spans {
             let count = |latest: &mut (usize, usize)| {
                 if latest.0 <= from {
                     *latest = (to, latest.1 + 1);
                 }
             };
-            if let Some(run) = within(marks, from, to) {
+            if let Some(run) = within(marks, from, to).filter(|_| wants_fence) {
                 count(fences.entry(run).or_default());
             }
             // A non-temporal store needs no flush.

@@ -526,3 +526,10 @@ fn a_clflush_serves_in_one_place() {
     assert_eq!(least.stores_moved, 0, "{text}");
     assert_eq!(text.matches("clflush").count(), 1, "{text}");
 }
+
+#[test]
+fn a_fence_that_a_locked_store_stands_for_may_move() {
+    let (least, text) =
+        repaired("fence\nstore s0 0x8 4\nflush s0\nrmw s1 0x4c 4\nrequire durable s1\nrequire s0 before s1\n");
+    assert_eq!(counts(&least), [0, 0, 1, 1], "{text}");
+}
