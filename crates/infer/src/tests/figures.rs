@@ -169,7 +169,7 @@ fn figure_3() {
     let first = &json["conditions"][0];
     assert_eq!(first["rule"], "PO3");
     assert_eq!(first["because"]["function"], "level_query");
-    assert_eq!(first["before"]["frame"]["line"], 18);
+    assert_eq!(first["before"]["line"], 18);
 }
 
 #[test]
