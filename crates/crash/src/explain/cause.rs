@@ -175,7 +175,11 @@ impl<'a> Investigation<'a> {
             let complete = self.until(subject, from);
             let state = self.state(&complete);
             if self.lab.fails(&state)? {
-                return Ok((complete, Some(from - 1)));
+                // What completes the other update need not be what makes this one fail.
+                let earlier = self.until(subject, from - 1);
+                let before = self.state(&earlier);
+                let turns = !self.is_output(from - 1) && !self.lab.fails(&before)?;
+                return Ok((complete, turns.then_some(from - 1)));
             }
         }
     }

@@ -96,6 +96,8 @@ impl Known {
     fn is_made_of(&self, others: &[Known]) -> bool {
         let part = |other: &&Known| {
             (other.kind, &other.spots.persisted) == (self.kind, &self.spots.persisted)
+                // What the program itself stores in the wrong order is mended by another order of its stores only.
+                && (self.between.is_empty() || !other.between.is_empty())
                 && other.spots.missing.len() < self.spots.missing.len()
                 && other.spots.missing.is_subset(&self.spots.missing)
         };
@@ -138,7 +140,9 @@ pub fn merge(known: Vec<Known>) -> Vec<Known> {
     for order in left {
         let orders = &mut merged[first..];
         if order.is_made_of(orders) {
-            let part = |other: &&mut Known| other.spots.missing.is_subset(&order.spots.missing);
+            let part = |other: &&mut Known| {
+                other.spots.persisted == order.spots.persisted && other.spots.missing.is_subset(&order.spots.missing)
+            };
             if let Some(part) = orders.iter_mut().find(part) {
                 part.absorb(order);
             }
@@ -214,6 +218,21 @@ mod tests {
         let mut all = parts();
         all.insert(0, known(Order, &[1, 2], &[3], None));
         assert_eq!(merged(all), [(Order, vec![1], 2), (Order, vec![2], 1)]);
+        // It is counted for a part of the same reason.
+        let mut all = parts();
+        all.insert(0, known(Order, &[1], &[9], None));
+        all.push(known(Order, &[1, 2], &[3], None));
+        assert_eq!(merged(all).iter().map(|cause| cause.2).collect::<Vec<_>>(), [1, 2, 1]);
+        // The program itself stores in the wrong order.
+        let mut all = parts();
+        all.push(known(Order, &[1, 2], &[3], None));
+        all[2].between.push(Range {
+            start: 1,
+            end: 2,
+            persisted: BTreeSet::new(),
+            missing: BTreeSet::new(),
+        });
+        assert_eq!(merged(all).len(), 3);
         // Part of it is about something else.
         for other in [known(Order, &[1, 2, 4], &[3], None), known(Order, &[1, 2], &[5], None)] {
             let mut all = parts();

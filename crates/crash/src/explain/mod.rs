@@ -252,6 +252,7 @@ impl Investigator {
             known.uncertain &= cause.uncertain;
             known.lost |= between.is_none();
             known.between.extend(between);
+            known.completed = known.completed.or(completed);
             return Ok(index);
         }
         let run = self.lab.run(&cause.state)?;

@@ -39,9 +39,8 @@ impl Unpersisted {
                 }
             }
             What::Sync { at, len } => {
-                for line in at / 64..=(at + len - 1) / 64 {
-                    self.stores.remove(&line);
-                }
+                let lines = at / 64..at.saturating_add(len).div_ceil(64);
+                self.stores.retain(|line, _| !lines.contains(line));
             }
             What::File | What::Output => {}
         }

@@ -228,7 +228,9 @@ impl Driver {
             dependences,
         };
         let recorded = record::record(command, trace, &arguments.recording, manner)?;
-        if recorded.end.interrupted {
+        // Signals that ask to end are passed on to the program.
+        let asked_to_end = matches!(recorded.end.signal, Some(libc::SIGTERM | libc::SIGHUP | libc::SIGINT));
+        if recorded.end.interrupted || asked_to_end {
             let program = self.command[0].to_string_lossy().into_owned();
             return Err(DriverRunError::Interrupted { program }.into());
         }
