@@ -25,9 +25,12 @@ int main(int argc, char **argv) {
         *(volatile int *)8 = 1;
     if (strcmp(argv[2], "abort") == 0)
         raise(SIGABRT);
-    if (strcmp(argv[2], "forever") == 0)
+    if (strcmp(argv[2], "forever") == 0) {
+        puts("waiting"); /* whoever reads this knows that the first line is in the trace */
+        fflush(stdout);
         for (;;)
             pause();
+    }
     if (strcmp(argv[2], "much") == 0) {
         uint64_t state = 1;
         for (long i = 0; i < 400000; i++) {

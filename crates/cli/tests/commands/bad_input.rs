@@ -210,9 +210,9 @@ fn ctrl_c_ends_the_program_and_checks_the_trace_so_far() {
         .stderr(Stdio::piped())
         .process_group(0);
     let mut child = check.spawn().unwrap();
-    let mut line = [0u8; 7];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
-    assert_eq!(&line, b"stored\n");
+    let mut lines = [0u8; 15];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut lines).unwrap();
+    assert_eq!(&lines, b"stored\nwaiting\n");
     let start = Instant::now();
     run(
         Command::new("kill")
