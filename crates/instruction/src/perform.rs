@@ -9,6 +9,7 @@ use iced_x86::{ConditionCode, Mnemonic, OpKind, Register};
 
 /// The unit in which a repeated string instruction proceeds.
 const LINE: u64 = 64;
+const PAGE: u64 = 4096;
 
 /// What [`Plan::perform`] did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -535,7 +536,9 @@ unsafe fn store_masked(written: Writes, address: u64, bytes: &[u8], delta: i64, 
     for range in written {
         let first = range.address.wrapping_add_signed(delta);
         access::probe(first)?;
-        access::probe(first.wrapping_add(range.length as u64 - 1))?;
+        // Of a page that is not there the processor names the first byte that is stored to.
+        let last = first.wrapping_add(range.length as u64 - 1);
+        access::probe(first.max(last & !(PAGE - 1)))?;
     }
     for range in written {
         let at = range.address.wrapping_sub(address) as usize;
