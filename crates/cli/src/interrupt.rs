@@ -1,6 +1,6 @@
 //! Ctrl-C during long work: the first asks it to stop and report what there is, the second ends the process at once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -40,6 +40,23 @@ pub fn requested() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
+/// How many are at work that has to come to its end.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Until this is dropped, the first stop waits: a file of the user is being changed, and put back.
+pub struct Held(());
+
+pub fn hold() -> Held {
+    HELD.fetch_add(1, Ordering::Relaxed);
+    Held(())
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// While there is nothing to report yet, a stop is the end: until this is dropped.
 pub struct NothingYet(#[expect(dead_code, reason = "the thread ends when it is closed")] Sender<()>);
 
@@ -52,7 +69,7 @@ impl NothingYet {
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
             while receiver.recv_timeout(NOTICE) == Err(RecvTimeoutError::Timeout) {
-                if requested() {
+                if requested() && HELD.load(Ordering::Relaxed) == 0 {
                     return end();
                 }
             }

@@ -77,16 +77,38 @@ impl Piece<'_> {
     }
 }
 
-/// A store of the operation is persistent, and this one is not.
+/// Stores of the operation are persistent, and this one is not.
 pub(crate) struct Unfinished {
     /// Of P and of U.
     pub sites: [Site; 2],
     /// U, if it is pending.
     pub pending: Option<At>,
+    /// How many stores of P's statement violate a condition with U.
+    pub times: u32,
+}
+
+/// Which of the stores that are pending or to come.
+#[derive(Default)]
+struct Set([u64; NEAR / 64]);
+
+impl Set {
+    fn insert(&mut self, number: usize) {
+        self.0[number / 64] |= 1 << (number % 64);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        let words = self.0.iter().enumerate();
+        words.flat_map(|(index, &word)| {
+            let bits = std::iter::successors(Some(word), |rest| Some(rest & rest.wrapping_sub(1)));
+            let set = bits.take_while(|&rest| rest != 0);
+            set.map(move |rest| index * 64 + rest.trailing_zeros() as usize)
+        })
+    }
 }
 
 impl Violations {
-    /// Violations of what is persistent already at a point, those of the newest first.
+    /// Violations of what is persistent already at a point, those of the newest first. An operation that copies a table has tens of thousands of pairs
+    /// at each point, of a few statements.
     pub fn unfinished(&self, point: &CrashPoint) -> Vec<Unfinished> {
         let (done, open) = self.progress(point);
         if done.is_empty() || open.is_empty() {
@@ -106,17 +128,18 @@ impl Violations {
                 guardians.push(number);
             }
         }
-        let mut found: Vec<(usize, usize)> = Vec::new();
-        for (number, p) in done.iter().enumerate() {
+        let mut groups: Vec<(Site, Vec<u32>)> = Vec::new();
+        for p in &done {
+            let mut found = Set::default();
             for &location in &p.locations {
                 let befores = self.index.befores(location);
                 if befores.len() <= by_location.len() {
                     let lists = befores.iter().filter_map(|before| by_location.get(before));
-                    found.extend(lists.flatten().map(|&u| (number, u)));
+                    lists.flatten().for_each(|&u| found.insert(u));
                 } else {
                     let known = by_location.iter();
                     let those = known.filter(|(location, _)| befores.binary_search(location).is_ok());
-                    found.extend(those.flat_map(|(_, us)| us).map(|&u| (number, u)));
+                    those.flat_map(|(_, us)| us).for_each(|&u| found.insert(u));
                 }
             }
             for level in p.levels {
@@ -129,20 +152,30 @@ impl Violations {
                                 .into_iter()
                                 .any(|other| open[**u].object(other) == p.object(level))
                     };
-                    found.extend(us.filter(is_of).map(|&u| (number, u)));
+                    us.filter(is_of).for_each(|&u| found.insert(u));
                 }
             }
             if self.guards_any(&p.locations, p.levels) {
-                found.extend(guardians.iter().map(|&u| (number, u)));
+                guardians.iter().for_each(|&u| found.insert(u));
             }
+            let site = p.site();
+            let known = groups.iter().position(|(other, _)| *other == site);
+            let group = known.unwrap_or_else(|| {
+                groups.push((site, vec![0; open.len()]));
+                groups.len() - 1
+            });
+            found.iter().for_each(|u| groups[group].1[u] += 1);
         }
-        found.sort_unstable();
-        found.dedup();
-        let unfinished = found.into_iter().map(|(p, u)| Unfinished {
-            sites: [done[p].site(), open[u].site()],
-            pending: open[u].at,
+        let each = groups.into_iter().flat_map(|(site, times)| {
+            let open = &open;
+            let violated = times.into_iter().enumerate().filter(|&(_, times)| times > 0);
+            violated.map(move |(u, times)| Unfinished {
+                sites: [site, open[u].site()],
+                pending: open[u].at,
+                times,
+            })
         });
-        unfinished.collect()
+        each.collect()
     }
 
     /// What the operation at a point has persisted, the newest first, and what is pending or to come.

@@ -79,25 +79,36 @@ impl Violating {
         let unfinished = self.violations.unfinished(point);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut variants: Vec<Variant> = Vec::new();
-        let mut add = |kind: Kind, sites: [Site; 2], variant: Option<Variant>| {
-            let Some(variant) = variant else { return };
+        let mut again: FxHashMap<(Kind, [Site; 2]), u32> = FxHashMap::default();
+        let mut add = |kind: Kind, sites: [Site; 2], times: u32, variant: &dyn Fn() -> Option<Variant>| {
             let seldom = phase == BEHAVIOURS
                 && known
                     .get(&(STATEMENTS, (kind, sites, 0)))
                     .is_some_and(|&count| count <= SELDOM);
             let count = known.entry((phase, (kind, sites, own))).or_default();
+            // Beyond that nobody asks how often.
+            if *count > SELDOM && !seldom {
+                return;
+            }
+            let Some(variant) = variant() else { return };
             *count += 1;
             if *count <= FEW || seldom {
                 variants.push(variant);
             }
+            if times > 1 {
+                *again.entry((kind, sites)).or_default() += times - 1;
+            }
         };
         for Pair { p, u, sites } in pairs {
-            add(Kind::Minimal, sites, minimal(point, p));
-            add(Kind::Maximal, sites, maximal(point, u));
+            add(Kind::Minimal, sites, 1, &|| minimal(point, p));
+            add(Kind::Maximal, sites, 1, &|| maximal(point, u));
         }
-        for Unfinished { sites, pending } in unfinished {
-            add(Kind::Nothing, sites, Some(NOTHING));
-            add(Kind::Maximal, sites, pending.and_then(|u| maximal(point, u)));
+        for Unfinished { sites, pending, times } in unfinished {
+            add(Kind::Nothing, sites, times, &|| Some(NOTHING));
+            add(Kind::Maximal, sites, times, &|| pending.and_then(|u| maximal(point, u)));
+        }
+        for ((kind, sites), times) in again {
+            *known.entry((phase, (kind, sites, own))).or_default() += times;
         }
         variants.sort_unstable();
         variants.dedup();

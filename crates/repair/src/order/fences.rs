@@ -17,6 +17,16 @@ const DEPTH: u32 = 8;
 /// The parameters of a function that are known in one call.
 type Given = Vec<Option<u64>>;
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Question {
+    AlwaysFences,
+    MayLeavePending,
+}
+
+/// What is asked of a function, for known parameters, and how deep it is looked into: functions that call each other come up again and again.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Asked<'m>(Question, Value<'m>, Given, u32);
+
 impl<'m> Analysis<'m, '_> {
     /// Whether an instruction fences; of a call of a function with a body, whatever way is taken through that.
     pub fn always_fences(&self, instruction: Value<'m>) -> bool {
@@ -37,8 +47,10 @@ impl<'m> Analysis<'m, '_> {
             return false;
         }
         let given = self.given(instruction, given);
-        let step = |fenced: bool, at: Value<'m>| fenced || self.fences(at, &given, depth - 1);
-        self.at_ends(callee, &given, false, step).iter().all(|fenced| *fenced)
+        self.once(Asked(Question::AlwaysFences, callee, given.clone(), depth), || {
+            let step = |fenced: bool, at: Value<'m>| fenced || self.fences(at, &given, depth - 1);
+            self.at_ends(callee, &given, false, step).iter().all(|fenced| *fenced)
+        })
     }
 
     fn leaves_pending(&self, instruction: Value<'m>, given: &Given, depth: u32) -> bool {
@@ -54,10 +66,21 @@ impl<'m> Analysis<'m, '_> {
             return true;
         }
         let given = self.given(instruction, given);
-        let step = |pending: bool, at: Value<'m>| {
-            self.leaves_pending(at, &given, depth - 1) || (pending && !self.fences(at, &given, depth - 1))
-        };
-        self.at_ends(callee, &given, false, step).contains(&true)
+        self.once(Asked(Question::MayLeavePending, callee, given.clone(), depth), || {
+            let step = |pending: bool, at: Value<'m>| {
+                self.leaves_pending(at, &given, depth - 1) || (pending && !self.fences(at, &given, depth - 1))
+            };
+            self.at_ends(callee, &given, false, step).contains(&true)
+        })
+    }
+
+    fn once(&self, asked: Asked<'m>, answer: impl FnOnce() -> bool) -> bool {
+        if let Some(&known) = self.calls.borrow().get(&asked) {
+            return known;
+        }
+        let answer = answer();
+        self.calls.borrow_mut().insert(asked, answer);
+        answer
     }
 
     /// Whether what an instruction stores is persistent when its function ends, because that function has a library persist the range.

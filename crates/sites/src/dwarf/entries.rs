@@ -156,16 +156,39 @@ impl<'a> Entries<'a> {
                     gimli::DW_AT_signature => all[id].definition = Some(to),
                     _ => continue,
                 }
-                if !all[to].in_use {
-                    let range = to..all[to].end;
-                    for entry in &mut all[range.clone()] {
-                        entry.in_use = true;
+                let (mut at, end) = (to, all[to].end);
+                while at < end {
+                    // All below what is in use is, too.
+                    if all[at].in_use {
+                        at = all[at].end;
+                        continue;
                     }
-                    pending.push(range);
+                    let start = at;
+                    while at < end && !all[at].in_use {
+                        all[at].in_use = true;
+                        at += 1;
+                    }
+                    pending.push(start..at);
                 }
             }
         }
         Some(loader.entries)
+    }
+
+    /// Whether a type that is only declared at one entry can be what is defined at the other: of two units of C each may have a type of its
+    /// own by that name. Units of types, or of what other units have in common, leave a definition to the unit that uses them.
+    pub fn can_define(&self, definition: EntryId, declaration: EntryId) -> bool {
+        let unit_of = |id| {
+            self.languages
+                .partition_point(|&(start, _)| start <= id)
+                .saturating_sub(1)
+        };
+        let (defining, declaring) = (unit_of(definition), unit_of(declaration));
+        let is_shared = |unit: usize| {
+            let root = self.languages.get(unit).and_then(|&(start, _)| self.all.get(start));
+            root.is_some_and(|root| matches!(root.tag, gimli::DW_TAG_type_unit | gimli::DW_TAG_partial_unit))
+        };
+        defining == declaring || defining == 0 && is_shared(declaring)
     }
 
     /// Whether an entry is of C++: of another unit that does not say, if the unit itself is.

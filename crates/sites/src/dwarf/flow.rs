@@ -908,8 +908,7 @@ impl Flow<'_> {
                 return Some(Value::Pointer(Address { base, ..summary }));
             }
         }
-        let declared = self.module.declared_return(entry)?;
-        let object = self.unit.types.named(&declared.name, declared.size)?;
+        let object = self.unit.types.like(self.module.declared_return(entry)?)?;
         Some(Value::to(Pointer::to(object)))
     }
 

@@ -414,6 +414,79 @@ fn types_in_other_units() {
     }
 }
 
+/// Link-time optimisation reads two sources of C as one, each with a `struct node` of its own: what one of them only declares is not what the
+/// other defines, nor is it what a function of the other returns.
+#[test]
+fn a_declaration_is_of_its_own_unit() {
+    const KEPT: &str = "#define KEPT __attribute__((noipa, used, visibility(\"hidden\")))\n";
+    const OPAQUE: &str = "
+        struct node; struct list { struct node *first; long count; };
+        KEPT struct node *opaque(struct list *list) { return list->first; }
+        KEPT void in_opaque(struct list *list) { list->count = 1; ((long *)opaque(list))[1] = 2; }\n";
+    const FIRST: &str = "
+        struct node { long key, value; };
+        KEPT struct node *first_node(struct node *n) { return n; }
+        KEPT void in_first(struct node *n) { n->value = 3; first_node(n)->key = 4; }\n";
+    const SECOND: &str = "
+        struct node { long left, right; };
+        KEPT struct node *second_node(struct node *n) { return n; }
+        KEPT void in_second(struct node *n) { n->right = 5; second_node(n)->left = 6; }\n";
+    for sources in [
+        &[OPAQUE, FIRST][..],
+        &[FIRST, OPAQUE],
+        &[OPAQUE, FIRST, SECOND],
+        &[SECOND, FIRST, OPAQUE],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let object = folder.path().join("a.so");
+        let mut compile = std::process::Command::new("gcc");
+        compile.args(["-g", "-O2", "-flto", "-fcf-protection=none", "-shared", "-fPIC"]);
+        for (number, source) in sources.iter().enumerate() {
+            let file = folder.path().join(format!("{number}.c"));
+            std::fs::write(&file, format!("{KEPT}{source}")).unwrap();
+            compile.arg(file);
+        }
+        assert!(compile.arg("-o").arg(&object).status().unwrap().success());
+        let stores = stores_of(&DebugInfo::read_one(&object));
+        assert_eq!(typed(&stores, "in_opaque"), ["struct list: count"], "{sources:?}");
+        assert_eq!(
+            typed(&stores, "in_first"),
+            ["struct node: value", "struct node: key"],
+            "{sources:?}"
+        );
+        if sources.contains(&SECOND) {
+            assert_eq!(
+                typed(&stores, "in_second"),
+                ["struct node: right", "struct node: left"],
+                "{sources:?}"
+            );
+        }
+    }
+}
+
+/// A class that is only declared in one namespace is not that of another.
+#[test]
+fn a_declaration_is_of_its_own_namespace() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, object) = (folder.path().join("a.cpp"), folder.path().join("a.so"));
+    let text = "
+        namespace a { struct node; struct list { node *first; long count; }; }
+        namespace b { struct node { long key, value; }; }
+        extern \"C\" void in_a(a::list *list) { list->count = 1; ((long *)list->first)[1] = 2; }
+        extern \"C\" void in_b(b::node *n) { n->value = 3; }\n";
+    std::fs::write(&source, text).unwrap();
+    for compiler in ["g++", "clang++-19"] {
+        let mut compile = std::process::Command::new(compiler);
+        compile
+            .args(["-g", "-O2", "-fcf-protection=none", "-shared", "-fPIC"])
+            .arg(&source);
+        assert!(compile.arg("-o").arg(&object).status().unwrap().success());
+        let stores = stores_of(&DebugInfo::read_one(&object));
+        assert_eq!(typed(&stores, "in_a"), ["a::list: count"], "{compiler}");
+        assert_eq!(typed(&stores, "in_b"), ["b::node: value"], "{compiler}");
+    }
+}
+
 /// An array of more than 127 elements, whose bound fits into a byte, is not open-ended.
 #[test]
 fn bounds_have_no_sign() {

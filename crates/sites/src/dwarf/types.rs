@@ -71,10 +71,25 @@ impl Types {
         (self.shapes.get(pointee) != Type::Opaque).then_some(pointee)
     }
 
-    /// The type of this name and size, which another unit may have, too.
-    pub fn named(&self, name: &str, size: u64) -> Option<TypeId> {
-        let of_name = self.names.get(name)?;
-        of_name.iter().copied().find(|&ty| self.shapes.size(ty) == Some(size))
+    /// The type of the same name and fields as one that another unit has.
+    pub fn like(&self, other: &TypeInfo) -> Option<TypeId> {
+        let layout = |info: &TypeInfo| -> Vec<_> {
+            let fields = info.fields.iter();
+            fields
+                .map(|field| (field.name.clone(), field.offset, field.size, field.elements))
+                .collect()
+        };
+        self.names
+            .get(&other.name)?
+            .iter()
+            .copied()
+            .find(|&ty| match self.shapes.get(ty) {
+                Type::Composite(index) => {
+                    let own = &self.shapes.composites[index as usize];
+                    own.size == other.size && layout(own) == layout(other)
+                }
+                _ => false,
+            })
     }
 }
 
@@ -272,12 +287,15 @@ impl Reader<'_> {
             return ty;
         }
         if entry.has(gimli::DW_AT_declaration) {
-            let definitions = entry
+            let of_name = entry
                 .name
                 .as_ref()
                 .and_then(|name| self.names.definitions.get(name.as_ref()));
-            let ty = match definitions.map_or(&[][..], Vec::as_slice) {
-                &[definition] => self.of(Some(definition), depth + 1),
+            let mut definitions = of_name.into_iter().flatten().copied().filter(|&definition| {
+                self.entries.can_define(definition, id) && self.name(definition) == self.name(id)
+            });
+            let ty = match (definitions.next(), definitions.next()) {
+                (Some(definition), None) => self.of(Some(definition), depth + 1),
                 _ => OPAQUE,
             };
             self.types.ids.insert(id, ty);

@@ -12,7 +12,7 @@ use super::state::State;
 use super::{how_it_ended, quote};
 use crate::arguments::{CrashArguments, Strategy};
 use crate::commands::record::{self, Manner};
-use crate::terminal;
+use crate::{interrupt, terminal};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DriverRunError {
@@ -143,6 +143,8 @@ impl Driver {
             })
         };
         copy(&self.pool, &start)?;
+        // What ends the driver does not end us until the pool is back.
+        let held = interrupt::hold();
         let recorded = self.record_operations(arguments, &state.unfinished_trace());
         let wanted =
             matches!(arguments.strategy(), Strategy::Auto | Strategy::Conditions) && arguments.dependences.is_none();
@@ -157,6 +159,7 @@ impl Driver {
             copy(&start, &self.pool)?;
         }
         drop(made);
+        drop(held);
         let _ = std::fs::remove_file(&start);
         recorded
     }
