@@ -3,6 +3,7 @@
 //! From the largest behaviour (most updates, then fewest edges, then the earliest) to the smallest: each is added to every group
 //! whose representative represents it, and begins a group if there is none. Behaviours of one shape are one here.
 
+use super::compare::{Comparable, Scratch};
 use super::epochs::{Class, Epoch, EpochId, parts};
 use super::shape::Shape;
 use rustc_hash::FxHashMap;
@@ -30,6 +31,8 @@ pub(crate) fn group(classes: &[Class], epochs: &FxHashMap<EpochId, Epoch>) -> Ve
     let mut order: Vec<usize> = (0..classes.len()).collect();
     // Shapes are numbered as they first came up.
     order.sort_by_cached_key(|&class| (usize::MAX - shapes[class].nodes.len(), shapes[class].edges(), class));
+    let comparables = Comparable::all(&shapes);
+    let mut scratch = Scratch::default();
     let mut groups: Vec<Group> = Vec::new();
     let mut by_type: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
     for class in order {
@@ -37,7 +40,7 @@ pub(crate) fn group(classes: &[Class], epochs: &FxHashMap<EpochId, Epoch>) -> Ve
         let mut represented = false;
         for &number in known.iter() {
             let group = &mut groups[number];
-            if shapes[group.classes[0]].represents(&shapes[class]) {
+            if comparables[group.classes[0]].represents(&comparables[class], &mut scratch) {
                 group.classes.push(class);
                 group.count += classes[class].count;
                 represented = true;

@@ -2,7 +2,7 @@
 //! which stands for many that are alike.
 //!
 //! [`order`] replays the persistence graph (§4.4.2), [`epochs`] cuts it into update behaviours (§4.4.3) and finds joint ones
-//! (ours), [`shape`] and [`groups`] put them under their representatives (§4.4.4), [`choices`] says which crash states
+//! (ours), [`shape`], [`compare`] and [`groups`] put them under their representatives (§4.4.4), [`choices`] says which crash states
 //! of a behaviour are tested (§4.4.5). What an update is about is behind [`subject`].
 //!
 //! What it may miss: a bug that shows only in a state that no representative has (§4.4.6): one between objects that are neither
@@ -11,6 +11,7 @@
 
 mod calls;
 pub(crate) mod choices;
+mod compare;
 mod epochs;
 mod graph;
 mod groups;

@@ -52,8 +52,6 @@ pub(crate) struct Shape<'a> {
     by_persistence: Vec<usize>,
     /// Of the types.
     pub ty: u64,
-    /// Labels as a set of bits: what is not in it is not in the shape.
-    signature: u64,
 }
 
 impl<'a> Shape<'a> {
@@ -81,7 +79,6 @@ impl<'a> Shape<'a> {
             .map(|(index, (label, _, node))| Labelled { label, index, node })
             .collect();
         nodes.sort_by_key(|node| node.label);
-        let signature = nodes.iter().fold(0, |set, node| set | 1 << (node.label % 64));
         let mut by_issue: Vec<usize> = (0..nodes.len()).collect();
         by_issue.sort_unstable_by_key(|&at| nodes[at].index);
         let mut by_persistence = by_issue.clone();
@@ -91,7 +88,6 @@ impl<'a> Shape<'a> {
             by_issue,
             by_persistence,
             ty,
-            signature,
         }
     }
 
@@ -171,73 +167,6 @@ impl<'a> Shape<'a> {
         }
         total
     }
-
-    /// Where the nodes of another shape are in this one, if it has all of them.
-    fn find(&self, other: &Shape<'_>) -> Option<Vec<usize>> {
-        let mut places = Vec::with_capacity(other.nodes.len());
-        let mut at = 0;
-        for node in &other.nodes {
-            while self.nodes.get(at)?.label < node.label {
-                at += 1;
-            }
-            if self.nodes[at].label != node.label {
-                return None;
-            }
-            places.push(at);
-            at += 1;
-        }
-        Some(places)
-    }
-
-    /// Has all updates of the other, and among these no edge that the other has not.
-    pub fn represents(&self, other: &Shape<'_>) -> bool {
-        if self.ty != other.ty || other.signature & !self.signature != 0 || other.nodes.len() > self.nodes.len() {
-            return false;
-        }
-        let Some(places) = self.find(other) else {
-            return false;
-        };
-        let mut there: Vec<Option<usize>> = vec![None; self.nodes.len()];
-        for (at, &place) in places.iter().enumerate() {
-            there[place] = Some(at);
-        }
-        let mut persistent = self.by_persistence.iter().copied().peekable();
-        let mut lines: FxHashMap<Option<LineAddress>, Vec<usize>> = FxHashMap::default();
-        // When all that is persistent here is persistent there.
-        let mut latest = 0;
-        for &place in &self.by_issue {
-            let Some(at) = there[place] else { continue };
-            let (node, other_node) = (self.nodes[place].node, other.nodes[at].node);
-            while let Some(earlier) = persistent.next_if(|&earlier| self.nodes[earlier].node.persistent_at <= node.seq)
-            {
-                let known = there[earlier].map_or(0, |at| other.nodes[at].node.persistent_at);
-                latest = latest.max(known);
-            }
-            let line = lines.entry(node.line).or_default();
-            let is_allowed = if latest < other_node.seq {
-                !node.in_line_order || line.iter().all(|&earlier| other.edge(earlier, at))
-            } else {
-                (0..places.len()).all(|a| !self.edge(places[a], place) || other.edge(a, at))
-            };
-            if !is_allowed {
-                return false;
-            }
-            if node.in_line_order {
-                line.push(at);
-            }
-        }
-        true
-    }
-
-    /// As [`Shape::represents`], by looking at every two.
-    #[cfg(test)]
-    fn represents_by_pairs(&self, other: &Shape<'_>) -> bool {
-        let places = match self.find(other) {
-            Some(places) if self.ty == other.ty => places,
-            _ => return false,
-        };
-        (0..places.len()).all(|a| (0..places.len()).all(|b| !self.edge(places[a], places[b]) || other.edge(a, b)))
-    }
 }
 
 /// Hashes shapes without making them: most behaviours of a long run are like one that is known, and there may be millions.
@@ -311,55 +240,5 @@ impl ShapeHasher {
             total = total.wrapping_add(pair(node.label, low));
         }
         total
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crashproof_trace::FileId;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Nodes in issue order: several of one event, persistent by their own event, later, or never.
-    fn nodes() -> impl Strategy<Value = Vec<Node>> {
-        let node = (0u64..3, 0u64..8, 0u64..3, any::<bool>(), 0u64..3);
-        prop::collection::vec(node, 0..10).prop_map(|nodes| {
-            let mut seq = 1;
-            let made = nodes.into_iter().map(|(step, later, line, in_line_order, field)| {
-                seq += step;
-                Node {
-                    seq,
-                    persistent_at: if later == 7 { NEVER } else { seq + later },
-                    at: PmAddress {
-                        file: FileId(0),
-                        offset: line * 64,
-                    },
-                    len: 8,
-                    line: Some(LineAddress { file: 0, line }),
-                    in_line_order,
-                    field,
-                    call: None,
-                    stack: StackId(0),
-                    site: 0,
-                }
-            });
-            made.collect()
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn as_by_every_two(a in nodes(), b in nodes(), cut in 0usize..10) {
-            // A part of the first has a chance to be represented by it.
-            let part = &a[..cut.min(a.len())];
-            let shapes = [Shape::new(&[(1, &a[..])]), Shape::new(&[(1, &b[..])]), Shape::new(&[(1, part)])];
-            for one in &shapes {
-                prop_assert_eq!(one.edges(), one.edge_list().len());
-                for other in &shapes {
-                    prop_assert_eq!(one.represents(other), one.represents_by_pairs(other));
-                }
-            }
-        }
     }
 }
