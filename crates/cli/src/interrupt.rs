@@ -1,7 +1,8 @@
 //! Ctrl-C during long work: the first asks it to stop and report what there is, the second ends the process at once.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -40,21 +41,12 @@ pub fn requested() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
-/// How many are at work that has to come to its end.
-static HELD: AtomicUsize = AtomicUsize::new(0);
+/// Who reads does what has to come to its end, who writes ends the process.
+static HELD: RwLock<()> = RwLock::new(());
 
 /// Until this is dropped, the first stop waits: a file of the user is being changed, and put back.
-pub struct Held(());
-
-pub fn hold() -> Held {
-    HELD.fetch_add(1, Ordering::Relaxed);
-    Held(())
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        HELD.fetch_sub(1, Ordering::Relaxed);
-    }
+pub fn hold() -> RwLockReadGuard<'static, ()> {
+    HELD.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// While there is nothing to report yet, a stop is the end: until this is dropped.
@@ -69,7 +61,9 @@ impl NothingYet {
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
             while receiver.recv_timeout(NOTICE) == Err(RecvTimeoutError::Timeout) {
-                if requested() && HELD.load(Ordering::Relaxed) == 0 {
+                if requested()
+                    && let Ok(_ending) = HELD.try_write()
+                {
                     return end();
                 }
             }

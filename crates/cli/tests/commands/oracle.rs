@@ -3,8 +3,9 @@
 use crate::support;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::{compile, crashproof, run, source, text};
@@ -270,6 +271,48 @@ fn what_is_no_driver_is_told_why() {
     with("dies", "was ended by signal 6 when it had to create its pool");
     with("unmade", "did not create its pool");
     with("unprobed", "has to print the line \"probe\"");
+}
+
+/// A pool that was there before is what it was, or its content is kept and named.
+#[test]
+fn a_pool_of_the_users_survives_what_ends_the_test() {
+    let mut place = Place::new("waits", SETS);
+    let pool = place.path().join("pool");
+    let mut make = Command::new(driver());
+    run(
+        make.arg(&pool)
+            .args(["--ops", "ops", "--from", "0", "--to", "5"])
+            .current_dir(place.path()),
+        0,
+    );
+    let content = std::fs::read(&pool).unwrap();
+    let stop = |signal: i32| {
+        let waiting = place.path().join("waiting");
+        let _ = std::fs::remove_file(&waiting);
+        let mut child = place.crash_command(&[]).stderr(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        while !waiting.exists() {
+            assert!(start.elapsed() < Duration::from_secs(60), "the driver was not started");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_ne!(std::fs::read(&pool).unwrap(), content);
+        // SAFETY: a child that was not waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        child.wait().unwrap().code()
+    };
+    assert_eq!(stop(libc::SIGTERM), Some(2));
+    assert_eq!(std::fs::read(&pool).unwrap(), content);
+    assert_eq!(stop(libc::SIGKILL), None);
+    assert_ne!(std::fs::read(&pool).unwrap(), content);
+    place.wrong = "";
+    let error = text(&run(&mut place.crash_command(&[]), 2).stderr);
+    let error: String = error.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, saved) = error.split_once("what it was before is in ").expect(&error);
+    let (saved, _) = saved.split_once(": move that to the pool").expect(&error);
+    std::fs::rename(saved, &pool).unwrap();
+    assert_eq!(std::fs::read(&pool).unwrap(), content);
+    place.crash(0, &["--max-states", "20"]);
+    assert_eq!(std::fs::read(&pool).unwrap(), content);
 }
 
 #[test]

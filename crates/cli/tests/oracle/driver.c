@@ -92,6 +92,8 @@ static int operate(char *text, const char *file, int number) {
             pthread_join(thread, NULL);
         }
         set(key, value);
+        if (is("waits") && close(open("waiting", O_CREAT | O_WRONLY, 0644)) == 0)
+            pause();
         while (is("fork") && wait(NULL) > 0)
             ;
     } else if (strcmp(name, "get") == 0 && words == 2) {

@@ -85,12 +85,13 @@ impl Violating {
                 && known
                     .get(&(STATEMENTS, (kind, sites, 0)))
                     .is_some_and(|&count| count <= SELDOM);
-            let count = known.entry((phase, (kind, sites, own))).or_default();
+            let alike = (phase, (kind, sites, own));
             // Beyond that nobody asks how often.
-            if *count > SELDOM && !seldom {
+            if !seldom && known.get(&alike).is_some_and(|&count| count > SELDOM) {
                 return;
             }
             let Some(variant) = variant() else { return };
+            let count = known.entry(alike).or_default();
             *count += 1;
             if *count <= FEW || seldom {
                 variants.push(variant);

@@ -129,7 +129,7 @@ pub struct Analysis<'m, 'c> {
     pub(super) points_to: OnceCell<PointsTo<'m>>,
     summaries: RefCell<FxHashMap<Value<'m>, Rc<Effects<'m>>>>,
     pub(super) private: RefCell<FxHashMap<Value<'m>, bool>>,
-    pub(super) calls: RefCell<FxHashMap<Asked<'m>, bool>>,
+    pub(super) answers: RefCell<FxHashMap<Asked<'m>, bool>>,
     pub(super) layout: LLVMTargetDataRef,
 }
 
@@ -140,7 +140,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
             points_to: OnceCell::new(),
             summaries: RefCell::default(),
             private: RefCell::default(),
-            calls: RefCell::default(),
+            answers: RefCell::default(),
             // SAFETY: the module lives as long as the analysis borrows it.
             layout: unsafe { LLVMGetModuleDataLayout(module.as_mut_ptr()) },
         }

@@ -75,11 +75,11 @@ impl<'m> Analysis<'m, '_> {
     }
 
     fn once(&self, asked: Asked<'m>, answer: impl FnOnce() -> bool) -> bool {
-        if let Some(&known) = self.calls.borrow().get(&asked) {
+        if let Some(&known) = self.answers.borrow().get(&asked) {
             return known;
         }
         let answer = answer();
-        self.calls.borrow_mut().insert(asked, answer);
+        self.answers.borrow_mut().insert(asked, answer);
         answer
     }
 

@@ -188,7 +188,16 @@ impl<'a> Entries<'a> {
             let root = self.languages.get(unit).and_then(|&(start, _)| self.all.get(start));
             root.is_some_and(|root| matches!(root.tag, gimli::DW_TAG_type_unit | gimli::DW_TAG_partial_unit))
         };
-        defining == declaring || defining == 0 && is_shared(declaring)
+        // What a function defines is its own.
+        let within = |id: EntryId| {
+            let parent = self.all[id].parent;
+            parent.filter(|&parent| {
+                let tag = self.all[parent].tag;
+                matches!(tag, gimli::DW_TAG_subprogram | gimli::DW_TAG_lexical_block)
+            })
+        };
+        let is_visible = within(definition).is_none_or(|function| within(declaration) == Some(function));
+        is_visible && (defining == declaring || defining == 0 && is_shared(declaring))
     }
 
     /// Whether an entry is of C++: of another unit that does not say, if the unit itself is.

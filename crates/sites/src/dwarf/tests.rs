@@ -464,6 +464,18 @@ fn a_declaration_is_of_its_own_unit() {
     }
 }
 
+/// What a function defines is not what the file declares.
+#[test]
+fn a_declaration_is_not_of_a_function() {
+    let stores = stores(
+        "struct node; struct list { struct node *first; long count; };\n\
+         void look(void *p);\n\
+         void local(void) { struct node { long key, value; } n; n.key = 1; look(&n); }\n\
+         void put(struct list *list) { list->count = 1; ((long *)list->first)[1] = 2; }\n",
+    );
+    assert_eq!(typed(&stores, "put"), ["struct list: count"]);
+}
+
 /// A class that is only declared in one namespace is not that of another.
 #[test]
 fn a_declaration_is_of_its_own_namespace() {

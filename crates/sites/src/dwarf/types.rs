@@ -73,23 +73,19 @@ impl Types {
 
     /// The type of the same name and fields as one that another unit has.
     pub fn like(&self, other: &TypeInfo) -> Option<TypeId> {
-        let layout = |info: &TypeInfo| -> Vec<_> {
-            let fields = info.fields.iter();
-            fields
-                .map(|field| (field.name.clone(), field.offset, field.size, field.elements))
-                .collect()
+        let is_alike = |own: &TypeInfo| {
+            let mut fields = own.fields.iter().zip(&other.fields);
+            let are_alike = fields.all(|(own, other)| {
+                own.name == other.name
+                    && (own.offset, own.size, own.elements) == (other.offset, other.size, other.elements)
+            });
+            are_alike && own.size == other.size && own.fields.len() == other.fields.len()
         };
-        self.names
-            .get(&other.name)?
-            .iter()
-            .copied()
-            .find(|&ty| match self.shapes.get(ty) {
-                Type::Composite(index) => {
-                    let own = &self.shapes.composites[index as usize];
-                    own.size == other.size && layout(own) == layout(other)
-                }
-                _ => false,
-            })
+        let mut of_name = self.names.get(&other.name)?.iter().copied();
+        of_name.find(|&ty| match self.shapes.get(ty) {
+            Type::Composite(index) => is_alike(&self.shapes.composites[index as usize]),
+            _ => false,
+        })
     }
 }
 
@@ -291,9 +287,12 @@ impl Reader<'_> {
                 .name
                 .as_ref()
                 .and_then(|name| self.names.definitions.get(name.as_ref()));
-            let mut definitions = of_name.into_iter().flatten().copied().filter(|&definition| {
-                self.entries.can_define(definition, id) && self.name(definition) == self.name(id)
-            });
+            let name = self.name(id);
+            let mut definitions = of_name
+                .into_iter()
+                .flatten()
+                .copied()
+                .filter(|&definition| self.entries.can_define(definition, id) && self.name(definition) == name);
             let ty = match (definitions.next(), definitions.next()) {
                 (Some(definition), None) => self.of(Some(definition), depth + 1),
                 _ => OPAQUE,

@@ -60,6 +60,20 @@ pub enum DriverRunError {
     Fails { ended: String, command: String },
     #[error("cannot copy the pool {}: {source}; is the disk full?", pool.display())]
     Copy { pool: PathBuf, source: std::io::Error },
+    #[error(
+        "the pool {} could not be put back as it was before the test ({source}): that is in {}, copy it when there is room",
+        pool.display(), saved.display()
+    )]
+    PutBack {
+        pool: PathBuf,
+        saved: PathBuf,
+        source: std::io::Error,
+    },
+    #[error(
+        "a test that was killed may have changed the pool {}; what it was before is in {}: move that to the pool, or remove it if it is \
+         of no use", pool.display(), saved.display()
+    )]
+    Left { pool: PathBuf, saved: PathBuf },
     #[error("interrupted while {program} was recorded: nothing was crashed")]
     Interrupted { program: String },
 }
@@ -120,6 +134,11 @@ impl Driver {
         }))
     }
 
+    /// The pool, if it is one that the test makes, and removes.
+    pub fn missing_pool(&self) -> Option<PathBuf> {
+        (!self.pool.exists()).then(|| self.pool.clone())
+    }
+
     fn command(&self, from: u64, to: u64) -> Vec<OsString> {
         let mut command = self.command.clone();
         command.extend(self.options.arguments(from, to, false));
@@ -129,38 +148,47 @@ impl Driver {
     /// Creates the pool, if it is missing, and records all operations; once more with their dependences, if the strategy wants
     /// them and the driver has them. The pool is then what it was.
     pub fn record(&self, arguments: &CrashArguments, state: &State) -> Result<(), Box<dyn std::error::Error>> {
+        let pool = || self.pool.clone();
+        if state.start().exists() {
+            let saved = state.start();
+            return Err(DriverRunError::Left { pool: pool(), saved }.into());
+        }
         let missing = !self.pool.exists();
         let made = Made(missing.then_some(&self.pool));
         if missing {
             self.set_up()?;
         }
-        let start = state.start();
-        let copy = |from: &Path, to: &Path| {
-            let copied = std::fs::copy(from, to);
-            copied.map(drop).map_err(|source| DriverRunError::Copy {
-                pool: self.pool.clone(),
+        // What ends the driver does not end us until the pool is back.
+        let held = interrupt::hold();
+        let saved = if missing { state.made() } else { state.start() };
+        let unfinished = saved.with_extension("unfinished");
+        let copied = std::fs::copy(&self.pool, &unfinished).and_then(|_| std::fs::rename(&unfinished, &saved));
+        copied.map_err(|source| DriverRunError::Copy { pool: pool(), source })?;
+        let put_back = || {
+            std::fs::copy(&saved, &self.pool).map_err(|source| DriverRunError::PutBack {
+                pool: pool(),
+                saved: saved.clone(),
                 source,
             })
         };
-        copy(&self.pool, &start)?;
-        // What ends the driver does not end us until the pool is back.
-        let held = interrupt::hold();
         let recorded = self.record_operations(arguments, &state.unfinished_trace());
         let wanted =
             matches!(arguments.strategy(), Strategy::Auto | Strategy::Conditions) && arguments.dependences.is_none();
         let recorded = recorded.and_then(|()| {
-            copy(&start, &self.pool)?;
-            if wanted && self.has_dependences() && !self.record_dependences(arguments, &state.dependences(), missing)? {
-                let _ = std::fs::remove_file(state.dependences());
+            if wanted && self.has_dependences() {
+                put_back()?;
+                if !self.record_dependences(arguments, &state.dependences(), missing)? {
+                    let _ = std::fs::remove_file(state.dependences());
+                }
             }
             Ok(())
         });
         if !missing {
-            copy(&start, &self.pool)?;
+            put_back()?;
         }
+        let _ = std::fs::remove_file(&saved);
         drop(made);
         drop(held);
-        let _ = std::fs::remove_file(&start);
         recorded
     }
 
@@ -225,6 +253,13 @@ impl Driver {
         trace: &Path,
         dependences: bool,
     ) -> Result<(Ended, bool), Box<dyn std::error::Error>> {
+        let stopped = || {
+            let program = self.command[0].to_string_lossy().into_owned();
+            Err(DriverRunError::Interrupted { program }.into())
+        };
+        if interrupt::requested() {
+            return stopped();
+        }
         let manner = Manner {
             kept: true,
             quiet: true,
@@ -234,8 +269,8 @@ impl Driver {
         // Signals that ask to end are passed on to the program.
         let asked_to_end = matches!(recorded.end.signal, Some(libc::SIGTERM | libc::SIGHUP | libc::SIGINT));
         if recorded.end.interrupted || asked_to_end {
-            let program = self.command[0].to_string_lossy().into_owned();
-            return Err(DriverRunError::Interrupted { program }.into());
+            interrupt::request();
+            return stopped();
         }
         let ended = Ended {
             status: recorded.end.status,

@@ -112,9 +112,15 @@ pub fn report(
     let state = State::open(&plan.identity(arguments), arguments.resume)?;
     let folder = state.folder().to_owned();
     let resumed = arguments.resume;
+    // What --setup makes stays.
+    let made = plan.driver.as_ref().filter(|_| arguments.setup.is_none());
+    let made = made.and_then(driver::Driver::missing_pool);
     let nothing_yet = NothingYet::new(move || {
         if !resumed {
             let _ = std::fs::remove_dir_all(folder);
+        }
+        if let Some(pool) = made {
+            let _ = std::fs::remove_file(pool);
         }
         terminal::error(&"interrupted before anything was tested");
         stopped();

@@ -116,9 +116,14 @@ impl State {
         self.folder.join(DEPENDENCES)
     }
 
-    /// What the pool of a driver was before it ran.
+    /// What the pool of a driver was before it ran: it is there until the pool is that again, whatever ends the test.
     pub fn start(&self) -> PathBuf {
         self.folder.join(START)
+    }
+
+    /// What the driver made of a pool that was not there.
+    pub fn made(&self) -> PathBuf {
+        self.folder.join(MADE)
     }
 
     /// Where the trace is recorded, until it is complete.
@@ -173,7 +178,7 @@ impl State {
     }
 
     fn clear(&self) {
-        for name in [TRACE, DEPENDENCES, START, UNFINISHED, PROGRAMS, JOURNAL] {
+        for name in [TRACE, DEPENDENCES, MADE, UNFINISHED, PROGRAMS, JOURNAL] {
             let _ = std::fs::remove_file(self.folder.join(name));
         }
         let _ = std::fs::remove_dir_all(self.folder.join(RECOVERIES));
@@ -188,7 +193,9 @@ impl State {
 impl Drop for State {
     /// Ended before there was anything to go on with.
     fn drop(&mut self) {
-        if !self.can_be_resumed() {
+        if self.start().exists() {
+            self.temporary.take().map(tempfile::TempDir::keep);
+        } else if !self.can_be_resumed() {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
@@ -197,6 +204,7 @@ impl Drop for State {
 const TRACE: &str = "trace";
 const DEPENDENCES: &str = "dependences";
 const START: &str = "start";
+const MADE: &str = "made";
 const UNFINISHED: &str = "trace.unfinished";
 const PROGRAMS: &str = "programs";
 const JOURNAL: &str = "journal";
@@ -227,7 +235,10 @@ fn name(identity: &str) -> String {
 fn remove_abandoned(root: &Path) {
     let Ok(folders) = std::fs::read_dir(root) else { return };
     for folder in folders.flatten().map(|folder| folder.path()) {
-        let nothing = |folder: &Path| folder.join(TRACE).symlink_metadata().is_err();
+        let nothing = |folder: &Path| {
+            let is_missing = |name| folder.join(name).symlink_metadata().is_err();
+            is_missing(TRACE) && is_missing(START)
+        };
         if !nothing(&folder) {
             continue;
         }

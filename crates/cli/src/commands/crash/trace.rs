@@ -12,6 +12,7 @@ use super::state::State;
 use crate::arguments::CrashArguments;
 use crate::commands::record::Manner;
 use crate::commands::{record, setup};
+use crate::interrupt;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
@@ -69,6 +70,7 @@ fn record(arguments: &CrashArguments, output: &Path) -> Result<(), Box<dyn std::
     let recorded = record::record(&arguments.command, output, &arguments.recording, manner)?;
     let program = arguments.command[0].to_string_lossy().into_owned();
     if recorded.end.interrupted {
+        interrupt::request();
         return Err(TraceError::Interrupted { program }.into());
     }
     let ended = match (recorded.end.signal, recorded.end.status) {
