@@ -1,5 +1,5 @@
 //! Judging by output, in states a second: on structures in plainly mapped files, with one worker and with one for each processor, and on
-//! libpmemobj pools beside what the driver needs by itself (`driver_alone.c`: open, recovery, 64 operations, probe).
+//! libpmemobj pools a run beside what the driver needs by itself (`driver_alone.c`: open, recovery, 64 operations, probe).
 //!
 //! A rate is that between a short test and a longer one, so that recording, inferring and the first looks at the driver are not in it.
 
@@ -22,35 +22,39 @@ const SUFFIX: u32 = 64;
 pub fn measure(root: &Path, tool: &Path, folder: &Path, only: &str) {
     println!("\njudged by output: {OPERATIONS} operations, {SUFFIX} after each crash (milliseconds a state)");
     println!(
-        "{:<16}{:>10}{:>12}{:>16}{:>12}{:>10}",
-        "structure", "a state", "states/s", "all processors", "by itself", "ratio"
+        "{:<16}{:>10}{:>12}{:>16}{:>8}{:>12}{:>10}",
+        "structure", "a state", "states/s", "all processors", "runs", "by itself", "ratio"
     );
     for structure in &drivers(only) {
         generate(tool, folder, structure, OPERATIONS);
         build(tool, folder, structure, None);
-        let Some(state) = milliseconds(tool, folder, "1") else {
+        let Some((one, runs)) = state(tool, folder, "1") else {
             println!("{:<16}has too few states", structure.name);
             continue;
         };
         let processors = std::thread::available_parallelism().map_or(1, usize::from).to_string();
-        let all = milliseconds(tool, folder, &processors).map_or(0.0, |state| 1e3 / state);
-        print!("{:<16}{state:>10.3}{:>12.0}{all:>16.0}", structure.name, 1e3 / state);
+        let all = state(tool, folder, &processors).map_or(0.0, |(state, _)| 1e3 / state);
+        print!(
+            "{:<16}{one:>10.3}{:>12.0}{all:>16.0}{runs:>8.2}",
+            structure.name,
+            1e3 / one
+        );
         if listing::needs_pmemobj(structure).expect("a readable source") {
             let own = alone(root, tool, folder, structure);
-            print!("{own:>12.3}{:>9.2}x", state / own);
+            print!("{own:>12.3}{:>9.2}x", one / runs / own);
         }
         println!();
     }
 }
 
-/// For a state.
-fn milliseconds(tool: &Path, folder: &Path, jobs: &str) -> Option<f64> {
+/// What a state takes, in milliseconds, and how often the driver runs for it: once on the state, and now and then to know what to expect.
+fn state(tool: &Path, folder: &Path, jobs: &str) -> Option<(f64, f64)> {
     let [short, long] = STATES.map(|states| crash(tool, folder, jobs, states));
-    let more = long
-        .states_tested
-        .checked_sub(short.states_tested)
-        .filter(|&more| more > 0)?;
-    Some((long.seconds - short.seconds) * 1e3 / more as f64)
+    let more = long.states_tested.checked_sub(short.states_tested);
+    let more = more.filter(|&more| more > 0)? as f64;
+    let runs = |stats: &Stats| (stats.recoveries + stats.oracle_runs) as f64;
+    let milliseconds = (long.seconds - short.seconds) * 1e3;
+    Some((milliseconds / more, (runs(&long) - runs(&short)) / more))
 }
 
 fn crash(tool: &Path, folder: &Path, jobs: &str, states: &str) -> Stats {

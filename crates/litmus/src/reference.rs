@@ -60,6 +60,8 @@ pub struct Tried {
 pub enum ReferenceError {
     #[error("cannot run z3: {0}; install it (Debian's package z3)")]
     Run(#[from] io::Error),
+    #[error("z3 needs more than {MEMORY} MB")]
+    Memory,
     #[error("z3 answered `{0}`")]
     Answer(String),
 }
@@ -167,6 +169,7 @@ impl Reference {
             Ok(outcome) => outcome,
             // Out of time it ends, wherever it is.
             Err(ReferenceError::Run(_)) if solver.is_out_of_time() => Outcome::TimedOut,
+            Err(ReferenceError::Run(_)) if solver.is_out_of_memory() => return Err(ReferenceError::Memory),
             Err(error) => return Err(error),
         };
         let processor = match outcome {
@@ -424,6 +427,12 @@ impl Solver {
         const SIGXCPU: i32 = 24;
         let signal = self.child.wait().ok().and_then(|status| status.signal());
         signal.is_some_and(|signal| signal == SIGXCPU || signal == SIGKILL)
+    }
+
+    fn is_out_of_memory(&mut self) -> bool {
+        const OUT_OF_MEMORY: i32 = 101;
+        let code = self.child.wait().ok().and_then(|status| status.code());
+        code == Some(OUT_OF_MEMORY)
     }
 }
 

@@ -378,6 +378,7 @@ fn crash() -> Report {
         states_pruned: 210,
         states_failed: 13,
         recoveries: 640,
+        oracle_runs: 0,
         first_failure: Some(FirstFailure {
             states: 9,
             seconds: 0.31,

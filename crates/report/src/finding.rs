@@ -333,6 +333,9 @@ pub struct Stats {
     /// How often a recovery was run for them, this time: not for what `--resume` knew.
     #[serde(default)]
     pub recoveries: u64,
+    /// With `--oracle output`: how often the driver was run to know what it would print without a crash.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub oracle_runs: u64,
     /// If there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,

@@ -167,6 +167,11 @@ impl OutputOracle {
         &self.options
     }
 
+    /// How often it had the driver run.
+    pub fn runs(&self) -> u64 {
+        self.reference().runs
+    }
+
     /// The operation in which a crash lies before which so many bytes had been output; the number of operations if
     /// all had ended.
     pub fn operation(&self, output: u64) -> u64 {

@@ -43,6 +43,8 @@ pub(super) struct Reference {
     probes_each: bool,
     /// By the snapshot and the operations done on it. None: the driver fails there.
     printed: FxHashMap<(u64, u64, u64), Option<Digest>>,
+    /// How often the driver was run.
+    pub runs: u64,
 }
 
 impl Reference {
@@ -71,6 +73,7 @@ impl Reference {
             on_the_way: FxHashMap::default(),
             probes_each: true,
             printed: FxHashMap::default(),
+            runs: 0,
         })
     }
 
@@ -143,6 +146,7 @@ impl Reference {
         let last = self.boundaries.len() - 1;
         let event = self.boundaries[(done as usize).min(last)];
         let point = self.lab.open(event, event)?;
+        self.runs += 1;
         let run = self.lab.run_with(&self.lab.prefix(point), arguments)?;
         Ok(run.recovery.succeeded().then_some(run.recovery.stdout))
     }

@@ -146,6 +146,7 @@ fn outcome(shared: &Shared<'_>, points: u128, findings: Vec<Finding>) -> Outcome
             states_pruned: shared.pruned(tested),
             states_failed: shared.failed.load(Ordering::Relaxed),
             recoveries: shared.recoveries.load(Ordering::Relaxed),
+            oracle_runs: shared.options.oracle.as_ref().map_or(0, |oracle| oracle.runs()),
             first_failure: shared.first_failure.get().copied(),
             points_total: shared
                 .strategy

@@ -269,6 +269,7 @@ pub fn stats() -> Stats {
         states_pruned: 1_000,
         states_failed: 3_469,
         recoveries: 0,
+        oracle_runs: 0,
         points_total: 812,
         points_reached: 640,
         seconds: 3.2,

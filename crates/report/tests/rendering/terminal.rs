@@ -38,6 +38,7 @@ fn crash_of_each_kind() {
     let mut report = report(vec![crash_order(), crash_atomicity(), crash_durability()]);
     report.stats = Some(Stats {
         recoveries: 15_814,
+        oracle_runs: 0,
         ..stats()
     });
     assert_snapshot!(rendered(&report));
