@@ -2,6 +2,8 @@
 
 use crate::support;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -102,6 +104,10 @@ fn a_right_driver_is_clean() {
         assert_eq!(report["findings"], serde_json::json!([]), "{strategy}");
         assert!(
             report["stats"]["states_tested"].as_u64().unwrap() >= 3,
+            "{strategy}: {report:#}"
+        );
+        assert!(
+            report["stats"]["oracle_runs"].as_u64().unwrap() >= 1,
             "{strategy}: {report:#}"
         );
         assert_eq!(text(&output.stdout), "", "what it prints is not shown");
@@ -313,6 +319,21 @@ fn a_pool_of_the_users_survives_what_ends_the_test() {
     assert_eq!(std::fs::read(&pool).unwrap(), content);
     place.crash(0, &["--max-states", "20"]);
     assert_eq!(std::fs::read(&pool).unwrap(), content);
+}
+
+/// Neither is it lost if it cannot be put back.
+#[test]
+fn a_pool_that_cannot_be_put_back_is_kept() {
+    let place = Place::new("", SETS);
+    let (pool, driver) = (place.path().join("pool"), place.path().join("driver"));
+    std::fs::write(&pool, "mine").unwrap();
+    std::fs::write(&driver, "#!/bin/sh\nrm -f pool && mkdir pool\nexit 1\n").unwrap();
+    std::fs::set_permissions(&driver, Permissions::from_mode(0o755)).unwrap();
+    let error = text(&run(&mut place.crash_driver(&driver, &[]), 2).stderr);
+    let error: String = error.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, saved) = error.split_once("that is in ").expect(&error);
+    let (saved, _) = saved.split_once(", copy it back").expect(&error);
+    assert_eq!(std::fs::read(saved).unwrap(), b"mine");
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub struct Entries<'a> {
     /// How many are of the unit itself.
     pub own: usize,
     /// For each unit: where its entries begin, and whether it is of C++, if it says so.
-    languages: Vec<(EntryId, Option<bool>)>,
+    units: Vec<(EntryId, Option<bool>)>,
 }
 
 /// What an attribute refers to.
@@ -175,17 +175,17 @@ impl<'a> Entries<'a> {
         Some(loader.entries)
     }
 
+    /// Which of the units that were read an entry is in; 0 is the unit itself.
+    fn unit(&self, id: EntryId) -> usize {
+        self.units.partition_point(|&(start, _)| start <= id).saturating_sub(1)
+    }
+
     /// Whether a type that is only declared at one entry can be what is defined at the other: of two units of C each may have a type of its
     /// own by that name. Units of types, or of what other units have in common, leave a definition to the unit that uses them.
     pub fn can_define(&self, definition: EntryId, declaration: EntryId) -> bool {
-        let unit_of = |id| {
-            self.languages
-                .partition_point(|&(start, _)| start <= id)
-                .saturating_sub(1)
-        };
-        let (defining, declaring) = (unit_of(definition), unit_of(declaration));
+        let (defining, declaring) = (self.unit(definition), self.unit(declaration));
         let is_shared = |unit: usize| {
-            let root = self.languages.get(unit).and_then(|&(start, _)| self.all.get(start));
+            let root = self.units.get(unit).and_then(|&(start, _)| self.all.get(start));
             root.is_some_and(|root| matches!(root.tag, gimli::DW_TAG_type_unit | gimli::DW_TAG_partial_unit))
         };
         // What a function defines is its own.
@@ -202,10 +202,8 @@ impl<'a> Entries<'a> {
 
     /// Whether an entry is of C++: of another unit that does not say, if the unit itself is.
     pub fn is_cplusplus(&self, id: EntryId) -> bool {
-        let before = self.languages.partition_point(|&(start, _)| start <= id);
-        let of_unit = self.languages[..before].last().and_then(|&(_, is)| is);
-        let own = self.languages.first().and_then(|&(_, is)| is);
-        of_unit.or(own).unwrap_or(false)
+        let says = |unit: usize| self.units.get(unit).and_then(|&(_, is)| is);
+        says(self.unit(id)).or(says(0)).unwrap_or(false)
     }
 
     /// The entry, and what it refers to for the rest.
@@ -335,7 +333,7 @@ impl<'a> Loader<'_, 'a> {
             self.entries.all[done].end = end;
         }
         let language = self.entries.all.get(start)?.number(gimli::DW_AT_language);
-        self.entries.languages.push((start, language.map(is_cplusplus)));
+        self.entries.units.push((start, language.map(is_cplusplus)));
         Some(())
     }
 }

@@ -61,7 +61,7 @@ pub enum DriverRunError {
     #[error("cannot copy the pool {}: {source}; is the disk full?", pool.display())]
     Copy { pool: PathBuf, source: std::io::Error },
     #[error(
-        "the pool {} could not be put back as it was before the test ({source}): that is in {}, copy it when there is room",
+        "the pool {} could not be put back as it was before the test ({source}): that is in {}, copy it back when what is in the way is gone",
         pool.display(), saved.display()
     )]
     PutBack {
