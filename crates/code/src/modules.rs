@@ -16,6 +16,7 @@ use crate::sys;
 
 const DT_NULL: i64 = 0;
 const DT_HASH: i64 = 4;
+const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_DEBUG: i64 = 21;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
@@ -173,6 +174,8 @@ pub struct Module {
     pub(crate) eh_frame_hdr: Option<Range<usize>>,
     /// Address and length of the dynamic symbol table.
     dynamic_symbols: Option<(usize, usize)>,
+    /// Address of the strings that its names are in.
+    dynamic_strings: Option<usize>,
     /// The ELF header and, wherever they are, the program headers, to recognise the file on disk.
     pub(crate) headers: Vec<u8>,
     dynamic: usize,
@@ -250,12 +253,13 @@ impl Module {
         };
 
         // SAFETY: notes and the dynamic section lie within mapped segments.
-        let (build_id, dynamic_symbols) = unsafe {
+        let (build_id, dynamic_symbols, dynamic_strings) = unsafe {
             let build_id = of_type(libc::PT_NOTE)
                 .find_map(|notes| find_note(bytes(notes), b"GNU\0", NT_GNU_BUILD_ID))
                 .unwrap_or_default()
                 .to_vec();
-            (build_id, dynamic_symbols(link, &range))
+            let strings = dynamic_entry(link, &range, DT_STRTAB).filter(|address| range.contains(address));
+            (build_id, dynamic_symbols(link, &range), strings)
         };
         let notes = of_type(libc::PT_NOTE).collect();
         let first = program_headers.as_ptr() as usize;
@@ -275,6 +279,7 @@ impl Module {
             build_id,
             notes,
             dynamic_symbols,
+            dynamic_strings,
         })
     }
 
@@ -330,6 +335,26 @@ impl Module {
             Some((address, count)) => unsafe { std::slice::from_raw_parts(address as *const Elf64_Sym, count) },
             None => &[],
         }
+    }
+
+    /// The address of the function that this module exports under `name`.
+    ///
+    /// # Safety
+    /// The module is mapped.
+    pub unsafe fn exported_function(&self, name: &[u8]) -> Option<usize> {
+        const STT_FUNC: u8 = 2;
+        let strings = self.dynamic_strings?;
+        // SAFETY: the module's own tables; a name ends with a zero byte, before its segment does.
+        let symbol = unsafe {
+            self.dynamic_symbols().iter().find(|symbol| {
+                let defined = symbol.st_shndx != 0 && symbol.st_info & 0xf == STT_FUNC;
+                defined
+                    && self
+                        .bytes_from(strings + symbol.st_name as usize)
+                        .is_some_and(|text| text.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0)))
+            })
+        };
+        symbol.map(|symbol| self.bias.wrapping_add(symbol.st_value as usize))
     }
 }
 
@@ -430,21 +455,30 @@ fn find_note<'a>(notes: &'a [u8], wanted: &[u8], wanted_kind: u32) -> Option<&'a
     }
 }
 
+/// The address that an entry of the dynamic section holds.
+///
+/// # Safety
+/// The module of `link` is mapped at `image`.
+unsafe fn dynamic_entry(link: &LinkMap, image: &Range<usize>, tag: i64) -> Option<usize> {
+    // SAFETY: the dynamic section of a mapped module.
+    let value = unsafe { dynamic_entries(link.dynamic) }
+        .find(|entry| entry.tag == tag)?
+        .value;
+    // glibc relocates the entries in place, unless the section is read-only.
+    Some(if image.contains(&value) {
+        value
+    } else {
+        value.wrapping_add(link.bias)
+    })
+}
+
 /// Address and length of the dynamic symbol table. ELF does not say how long it is; the hash tables do.
 ///
 /// # Safety
 /// The module of `link` is mapped at `image`.
 unsafe fn dynamic_symbols(link: &LinkMap, image: &Range<usize>) -> Option<(usize, usize)> {
-    // SAFETY: the dynamic section of a mapped module.
-    let entry = |tag| unsafe {
-        let value = dynamic_entries(link.dynamic).find(|entry| entry.tag == tag)?.value;
-        // glibc relocates the entries in place, unless the section is read-only.
-        Some(if image.contains(&value) {
-            value
-        } else {
-            value.wrapping_add(link.bias)
-        })
-    };
+    // SAFETY: the caller's promise.
+    let entry = |tag| unsafe { dynamic_entry(link, image, tag) };
     // SAFETY: read only if within the image; its tables lie in its mapped, readable part.
     let word = |address: usize| {
         (image.contains(&address) && image.contains(&(address + 3)))
@@ -501,6 +535,11 @@ mod tests {
         let symbols = unsafe { libc.dynamic_symbols() };
         let malloc = (malloc - libc.bias) as u64;
         assert!(symbols.len() > 1000 && symbols.iter().any(|symbol| symbol.st_value == malloc));
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(libc.exported_function(b"malloc"), Some(libc.bias + malloc as usize));
+            assert_eq!(libc.exported_function(b"mallo"), None);
+        }
 
         assert_eq!(
             modules.iter().filter(|module| module.path.is_none()).count(),

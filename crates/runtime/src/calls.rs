@@ -3,7 +3,7 @@
 //! Each name gets a trampoline that the program's calls bind to. It saves the argument registers, has the call logged,
 //! and jumps on to the real function, so that stack arguments, variable arguments and results are untouched.
 
-use crate::{log, real, sys};
+use crate::{code_map, log, real, sys};
 use std::arch::naked_asm;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,6 +108,10 @@ fn lookup(name: &str) -> usize {
     let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else {
         std::process::abort()
     };
+    if let Some(found) = sys::without_signals(|| code_map::exported_function(name.to_bytes())) {
+        return found;
+    }
+    let _errno = sys::KeptErrno::new();
     let next = real::next(name);
     if next != 0 {
         return next;

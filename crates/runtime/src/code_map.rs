@@ -199,6 +199,18 @@ pub fn for_each_module(mut f: impl FnMut(&Module)) {
     known.iter().for_each(|module| f(module));
 }
 
+/// The function of this name in the only module of the program's that exports one; unlike `dlsym` this leaves `dlerror` alone.
+pub fn exported_function(name: &[u8]) -> Option<usize> {
+    let (mut found, mut several) = (None, false);
+    for_each_module(|module| {
+        // SAFETY: the loader has the module mapped.
+        let function = unsafe { module.exported_function(name) }.filter(|&address| !is_runtime(address as u64));
+        several |= function.is_some() && found.is_some();
+        found = found.or(function);
+    });
+    found.filter(|_| !several)
+}
+
 fn announce(module: &Module, locked: u32) {
     let path = module
         .path

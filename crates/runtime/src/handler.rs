@@ -85,6 +85,7 @@ pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     let Some(session) = log::session() else { return false };
     let address = rip(uc) - 1;
     if code_map::is_loader_breakpoint(address) {
+        let _errno = sys::KeptErrno::new();
         code_map::modules_changed();
         return_to_caller(uc);
         return true;

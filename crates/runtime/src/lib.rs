@@ -65,12 +65,14 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     if !record && !watch {
         return;
     }
+    let _errno = sys::KeptErrno::new();
     // SAFETY: the loader's own block.
     unsafe { exec::init(environment) };
     threads::init();
     signals::adopt_mask();
     sys::without_signals(|| {
         real::resolve();
+        hooks::resolve();
         locks::init();
         syscalls::resolve();
         watch::server::resolve();
@@ -85,6 +87,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
             libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
             at_quick_exit(finish);
         }
+        real::forget_errors();
     });
 }
 
@@ -158,6 +161,7 @@ static MASK_BEFORE_FORK: AtomicU64 = AtomicU64::new(0);
 
 /// The child must not inherit a lock that another thread of the parent holds, nor what that thread had half changed.
 extern "C" fn before_fork() {
+    let _errno = sys::KeptErrno::new();
     let mask = sys::set_mask(!sys::OURS);
     // Whoever holds it may be waiting for any of the others.
     labels::before_fork();
@@ -169,12 +173,14 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn after_fork_in_parent() {
+    let errno = sys::KeptErrno::new();
     let mask = MASK_BEFORE_FORK.load(Ordering::Relaxed);
     ALLOCATOR.lock.reset();
     labels::after_fork();
     watch::after_fork_in_parent();
     pm::after_fork();
     code_map::after_fork();
+    drop(errno);
     sys::set_mask(mask);
 }
 

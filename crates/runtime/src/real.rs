@@ -1,15 +1,26 @@
 //! libc's own functions, where an interposed one needs them.
 
+use crate::sys::KeptErrno;
 use libc::{c_int, off_t};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The next definition of `name` behind ours.
+///
+/// `dlsym` forgets the thread's last error (`dlerror`) and sets one of its own if it finds nothing. So this is called before the program
+/// runs ([`forget_errors`]); what is called later has to be looked up then.
 pub fn next(name: &std::ffi::CStr) -> usize {
+    let _errno = KeptErrno::new();
     // SAFETY: NUL-terminated name.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
 }
 
 static POSIX_FALLOCATE: AtomicUsize = AtomicUsize::new(0);
+
+/// The program does not see an error of a function that this libc does not have.
+pub fn forget_errors() {
+    // SAFETY: returns a string of libc's, if any.
+    unsafe { libc::dlerror() };
+}
 
 /// Looked up at start: dlsym allocates, and must not be called at any time.
 pub fn resolve() {

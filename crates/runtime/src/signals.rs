@@ -33,6 +33,7 @@ use std::arch::{global_asm, naked_asm};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sys::OURS;
+use threads::Sent;
 
 const SHADOW: u64 = bit(libc::SIGSTKFLT);
 const VIRTUAL: u64 = OURS | SHADOW;
@@ -297,10 +298,9 @@ pub fn mask_of(uc: &mut ucontext_t) -> &mut u64 {
 
 /// The kernel's entry for our four. Runs on the alternate stack with all other signals blocked.
 extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
-    // SAFETY: the kernel's frame; errno is this thread's, and the program must find it as it left it.
+    // `errno` is not saved here: code of ours does not touch it, and the program's instructions that are executed ahead may store to it.
+    // SAFETY: the kernel's frame.
     unsafe {
-        let errno = libc::__errno_location();
-        let saved = *errno;
         let (info, uc) = (&*info, &mut *uc.cast::<ucontext_t>());
         let done = match signal {
             libc::SIGSTKFLT => bring(info, uc),
@@ -323,7 +323,6 @@ extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, uc: *mut c_void
         if shadow_stays_blocked(*mask_of(uc)) && !threads::current().in_hook.is_set() {
             deliver_sent(uc);
         }
-        *errno = saved;
     }
 }
 
@@ -336,7 +335,7 @@ fn put_off(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     }
     if let Some(index) = EACH_OF_OURS.iter().position(|&ours| ours == signal) {
         // As with the kernel, a second one before the first was delivered is the same one.
-        state.sent[index] = Some(*info);
+        state.sent[index] = Some(Sent::to_this_task(info));
     }
     if all_blocked {
         send_shadow(info);
@@ -378,7 +377,7 @@ fn bring(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
 
 fn deliver_sent(uc: &mut ucontext_t) {
     for (index, signal) in EACH_OF_OURS.into_iter().enumerate() {
-        if let Some(sent) = threads::current().sent[index].take() {
+        if let Some(sent) = threads::current().take_sent(index) {
             forward(signal, &sent, uc);
         }
     }
@@ -401,7 +400,7 @@ pub fn after_our_code(mask: u64) {
         return;
     }
     for (index, signal) in EACH_OF_OURS.into_iter().enumerate() {
-        if let Some(sent) = threads::current().sent[index].take() {
+        if let Some(sent) = threads::current().take_sent(index) {
             hooks::signals::send_again(signal, &sent);
         }
     }

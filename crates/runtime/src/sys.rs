@@ -296,8 +296,28 @@ pub fn to_libc(result: Result<u64, i32>) -> i64 {
     }
 }
 
-/// Runs `f` with no asynchronous signal delivered to this thread, so that the program's handlers cannot interrupt it.
-/// The four signals that the runtime itself needs stay deliverable.
+/// The program's `errno`, which is put back when this is dropped.
+///
+/// System calls of ours are raw and do not touch it, but the few functions of libc that we call may. Only code of ours may run meanwhile:
+/// the program's handlers, and the instructions that a handler of ours executes in its place, set `errno` for the program to see.
+pub struct KeptErrno(i32);
+
+impl KeptErrno {
+    pub fn new() -> KeptErrno {
+        // SAFETY: libc's own location for this thread.
+        KeptErrno(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for KeptErrno {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
+/// Runs `f`, code of ours, with no asynchronous signal delivered to this thread, so that the program's handlers cannot interrupt it,
+/// and with the program's `errno` kept. The four signals that the runtime itself needs stay deliverable.
 pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(u64);
 
@@ -309,6 +329,8 @@ pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     }
 
     let _restore = Restore(set_mask(!OURS));
+    // Put back before the mask is: a handler that comes then may set it.
+    let _errno = KeptErrno::new();
     f()
 }
 

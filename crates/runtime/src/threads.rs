@@ -39,7 +39,7 @@ pub struct ThreadState {
     /// See [`crate::hooks::signals`].
     pub in_hook: InHook,
     /// Those of our signals that some process sent while our own code ran.
-    pub sent: [Option<libc::siginfo_t>; 4],
+    pub sent: [Option<Sent>; 4],
     /// A system call is being made only to see whether the filter traps it.
     pub probing: bool,
     routine: usize,
@@ -51,6 +51,30 @@ pub struct ThreadState {
 }
 
 const _: () = assert!(size_of::<ThreadState>() <= STATE as usize);
+
+/// A signal, and the task that got it. A task that is copied with this memory (fork), or that shares it (vfork), was not sent it.
+#[derive(Clone, Copy)]
+pub struct Sent {
+    info: libc::siginfo_t,
+    task: u32,
+}
+
+impl Sent {
+    pub fn to_this_task(info: &libc::siginfo_t) -> Sent {
+        Sent {
+            info: *info,
+            task: sys::gettid(),
+        }
+    }
+}
+
+impl ThreadState {
+    /// Takes the signal at `index` out of [`ThreadState::sent`] if this task was sent it.
+    pub fn take_sent(&mut self, index: usize) -> Option<libc::siginfo_t> {
+        let sent = &mut self.sent[index];
+        sent.take_if(|sent| sent.task == sys::gettid()).map(|sent| sent.info)
+    }
+}
 
 /// Of the stack for our handlers in a [`ThreadState`], for the entries of the hooks.
 pub const STACK_OFFSET: usize = std::mem::offset_of!(ThreadState, stack);
@@ -181,9 +205,9 @@ pub fn reset_after_fork() {
     syscalls::reset_after_fork();
     let state = current();
     state.os_id = sys::gettid();
-    // A child is not sent what its parent was.
-    if state.sent.iter().any(Option::is_some) {
-        state.sent = [None; 4];
+    // A child is not sent what its parent was. But it may have been sent something itself, before it came here.
+    for sent in &mut state.sent {
+        sent.take_if(|sent| sent.task != state.os_id);
     }
 }
 

@@ -143,6 +143,18 @@ fn signals_of_ours_that_others_send() {
     assert_eq!(behaves("sent").incomplete, Vec::<String>::new());
 }
 
+#[test]
+fn signals_of_ours_that_others_send_to_new_children() {
+    assert_eq!(behaves("sent_to_children").incomplete, Vec::<String>::new());
+}
+
+/// `errno`, `dlerror`, masks, registers, floating-point state: all as natively.
+#[test]
+fn what_belongs_to_a_thread_stays_its_own() {
+    let flags = ["-lm"];
+    assert_eq!(behaves_built("own_state", &flags).incomplete, Vec::<String>::new());
+}
+
 /// Its `memcpy` is for its own use.
 #[test]
 fn a_program_with_memory_functions_of_its_own() {

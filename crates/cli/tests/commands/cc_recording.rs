@@ -16,7 +16,7 @@ fn behaves(name: &str) {
     let source = programs().join(name).with_extension("c");
     let mut compiler = support::crashproof();
     compiler.args(["cc", "-g", "-O1", "-w", "-pthread"]).arg(&source);
-    support::run(compiler.arg("-o").arg(&program), 0);
+    support::run(compiler.arg("-o").arg(&program).arg("-lm"), 0);
     support::compile(
         "cc",
         &["-static", &programs().join("static_child.c").display().to_string()],
@@ -51,6 +51,12 @@ fn handlers_interrupt_and_are_put_off() {
     behaves("handlers");
     behaves("put_off");
     behaves("sent");
+    behaves("sent_to_children");
+}
+
+#[test]
+fn what_belongs_to_a_thread_stays_its_own() {
+    behaves("own_state");
 }
 
 #[test]

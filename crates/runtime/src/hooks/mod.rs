@@ -16,6 +16,7 @@ mod stacks;
 pub use entry::HOOKS;
 pub(crate) use entry::entry;
 pub use events::abandon;
+pub use retreat::resolve;
 pub use signals::InHook;
 
 use crate::labels;

@@ -5,7 +5,7 @@
 //! cancelled in the middle of a hook, by a signal of libc's own that nothing puts off.
 
 use super::{NOTE, entry, slot};
-use crate::real::Next;
+use crate::real::{Next, Resolve};
 use crate::{code_map, log, sys};
 use crashproof_wire::hooks::Hooks;
 use crashproof_wire::hooks::VERSION;
@@ -61,6 +61,12 @@ type SetCancelType = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
 static NEXT_CLONE: Next<Clone> = unsafe { Next::new(c"clone") };
 // SAFETY: as above.
 static NEXT_SET_CANCEL_TYPE: Next<SetCancelType> = unsafe { Next::new(c"pthread_setcanceltype") };
+
+/// Looks up libc's functions.
+pub fn resolve() {
+    NEXT_CLONE.resolve();
+    NEXT_SET_CANCEL_TYPE.resolve();
+}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn clone(
