@@ -101,6 +101,8 @@ pub struct Status {
     /// As wait(2) says.
     pub wait: i32,
     pub timed_out: bool,
+    /// Its processes took more memory than they may.
+    pub over_memory: bool,
     /// The runtime was in at least one of its processes.
     pub watched: bool,
 }

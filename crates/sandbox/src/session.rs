@@ -11,6 +11,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::cgroup::Cgroup;
 use crate::error::SandboxError;
 use crate::protocol::{Channel, Config, Reply, Request, SUPERVISOR_ARGUMENT};
 
@@ -24,7 +25,9 @@ const END_TIME: Duration = Duration::from_secs(5);
 pub struct Session {
     channel: Channel,
     patience: Duration,
+    // Dropped in this order: a control group can be removed when its processes are gone.
     _process: Process,
+    group: Option<Cgroup>,
 }
 
 #[derive(Debug)]
@@ -59,6 +62,9 @@ impl Session {
                 Ok(())
             })
         };
+        let group = (config.memory < u64::MAX)
+            .then(|| Cgroup::create(total(config)))
+            .flatten();
         let child = spawn(command).map_err(|source| SandboxError::Spawn {
             path: supervisor.into(),
             source,
@@ -69,16 +75,28 @@ impl Session {
             channel: Channel::new(ours),
             patience: PATIENCE,
             _process: Process { child, socket },
+            group,
         };
         let no_supervisor = || SandboxError::NoSupervisor {
             path: PathBuf::from(supervisor),
         };
         // A supervisor that failed early has said why, and may be gone already.
-        let _ = session.channel.send(config, &[]);
+        let group = session.group.as_ref().map(Cgroup::descriptors);
+        let _ = session
+            .channel
+            .send(config, group.as_ref().map_or(&[], |group| &group[..]));
         match session.channel.receive() {
             Ok((Reply::Built, descriptors)) => Ok((session, descriptors)),
             Ok((Reply::Failed(error), _)) => Err(error.into()),
             _ => Err(no_supervisor()),
+        }
+    }
+
+    /// The commands may take this much, files and memory together.
+    pub fn limit(&self, bytes: u64) {
+        if let Some(group) = &self.group {
+            // A limit that cannot be raised ends recoveries that it should not, and they say so.
+            let _ = group.limit(bytes);
         }
     }
 
@@ -108,6 +126,11 @@ impl Session {
             reply => Ok(reply),
         }
     }
+}
+
+/// Files that the commands write are in memory.
+fn total(config: &Config) -> u64 {
+    config.memory.saturating_add(config.disk)
 }
 
 impl Drop for Process {

@@ -246,6 +246,9 @@ impl Worker {
         let needed = room(&self.options, &self.images);
         if needed > self.allowed {
             self.allowed = needed;
+            self.sandbox
+                .session
+                .limit(self.options.limits.memory.saturating_add(needed));
             let request = Request::Allow { disk: needed };
             self.sandbox
                 .session
@@ -492,6 +495,12 @@ impl Worker {
             ..Ended::default()
         };
         if let Some(status) = status {
+            if status.over_memory {
+                let limit = self.options.limits.memory >> 20;
+                let note =
+                    format!("crashproof: ended: its processes took more than {limit} MiB of memory (--memory)\n");
+                ended.stderr.extend_from_slice(note.as_bytes());
+            }
             ended.timed_out = status.timed_out;
             if !status.timed_out && libc::WIFEXITED(status.wait) {
                 ended.status = Some(libc::WEXITSTATUS(status.wait));

@@ -221,7 +221,13 @@ fn recording() -> State {
 /// Where recoveries run; everything but `crash` works without it.
 fn sandbox() -> State {
     match crashproof_sandbox::available() {
-        Ok(()) => Good("recoveries can be run on crash images".to_owned()),
+        Ok(()) => Good(format!(
+            "recoveries can be run on crash images; their memory is bounded by {}",
+            match crashproof_sandbox::bounds_memory() {
+                true => "a control group",
+                false => "looking at their processes (no memory control group can be made here)",
+            }
+        )),
         Err(error) => Limited("`crashproof crash` cannot run recoveries".to_owned(), error.to_string()),
     }
 }

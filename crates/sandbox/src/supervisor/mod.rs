@@ -2,9 +2,11 @@
 //! running, and puts back the files that they change. When it ends, the kernel ends everything in the sandbox.
 
 mod layer;
+mod memory;
 mod mounts;
 mod namespace;
 mod process;
+mod rights;
 mod root;
 mod server;
 mod sys;
@@ -23,11 +25,15 @@ use crate::error::{BuildError, errno};
 use crate::protocol::{Channel, CommandLine, Config, Control, Parked, Ran, Reply, Request, Status};
 use crate::recovery::Shared;
 use layer::Layer;
+use memory::Memory;
 use process::{Capture, Launcher, Pid, Program};
-use server::{NoServer, Outcome, Server};
+use server::{NoServer, Outcome, Server, Waiting};
 
 /// A server that is not parked by then never will be.
 const PARK_TIME: Duration = Duration::from_secs(10);
+
+/// As wait(2) says it of a process that SIGKILL ended.
+const KILLED: i32 = libc::SIGKILL;
 
 /// Becomes the supervisor: for a process started by a worker, with the socket as its standard input.
 pub fn supervise() -> ! {
@@ -78,6 +84,7 @@ struct Supervisor {
     control: Vec<OwnedFd>,
     shared: Shared,
     launcher: Launcher,
+    memory: Memory,
     new_root: OwnedFd,
     recover: Option<Runner>,
     check: Option<Runner>,
@@ -109,7 +116,7 @@ struct Placed {
 
 impl Supervisor {
     fn build(channel: &mut Channel, rights: namespace::Rights) -> Result<Self, BuildError> {
-        let (config, _) = channel.receive::<Config>().map_err(|error| BuildError::Protocol {
+        let (config, group) = channel.receive::<Config>().map_err(|error| BuildError::Protocol {
             what: error.to_string(),
         })?;
         let root = root::build(&config, rights)?;
@@ -137,6 +144,7 @@ impl Supervisor {
                 .map(|command| runner(command, Control::CheckStdout, Control::CheckStderr))
                 .transpose()?,
             launcher: Launcher::new(&config.cwd)?,
+            memory: Memory::new(config.memory, config.disk, group),
             layers: root.layers,
             control: root.control,
             shared,
@@ -163,7 +171,10 @@ impl Supervisor {
                     Reply::Done
                 }),
                 Request::Hide { path } => self.hide(Path::new(&path)).map(|()| Reply::Done),
-                Request::Allow { disk } => root::allow(disk).map(|()| Reply::Done),
+                Request::Allow { disk } => {
+                    self.memory.allow(disk);
+                    root::allow(disk).map(|()| Reply::Done)
+                }
                 Request::Park { recover, check } => self.park(recover, check, worker),
                 Request::Run { alone, time } => self.run(alone, time, worker).map(Reply::Ran),
                 Request::RunOther { command, share, time } => {
@@ -292,9 +303,9 @@ impl Supervisor {
     }
 
     fn park(&mut self, recover: bool, check: bool, worker: BorrowedFd<'_>) -> Result<Reply, BuildError> {
-        let (launcher, control) = (&self.launcher, &self.control);
+        let (launcher, control, memory) = (&self.launcher, &self.control, &self.memory);
         let park = |runner: &mut Option<Runner>, wanted: bool| match runner {
-            Some(runner) if wanted => runner.park(launcher, control, worker).map(Some),
+            Some(runner) if wanted => runner.park(launcher, control, worker, memory).map(Some),
             _ => Ok(None),
         };
         let recover = park(&mut self.recover, recover)?;
@@ -339,7 +350,7 @@ impl Supervisor {
             None => return Ok(None),
             Some(Runner {
                 server: Some(server), ..
-            }) if !alone => server.run(self.shared.get(), time, worker),
+            }) if !alone => server.run(self.shared.get(), time, worker, &self.memory),
             Some(runner) => {
                 let capture = runner.capture(&self.control);
                 let given = match which {
@@ -347,7 +358,7 @@ impl Supervisor {
                     Which::Check => &[],
                 };
                 let program = runner.program.with(given);
-                run_process(&self.launcher, &program, capture, time, worker)?
+                run_process(&self.launcher, &program, capture, time, worker, &self.memory)?
             }
         };
         let ended = matches!(outcome, Outcome::Ended { timed_out: false, .. });
@@ -357,12 +368,23 @@ impl Supervisor {
         }
         Ok(match outcome {
             Outcome::Lost => None,
-            Outcome::Ended { wait, timed_out } => Some(Status {
-                wait,
-                timed_out,
-                watched: self.shared.get().started.load(Ordering::Relaxed) > before,
-            }),
+            Outcome::OverMemory => Some(self.status(KILLED, false, true, before)),
+            Outcome::Ended { wait, timed_out } => {
+                // Asked after every run, or the next would be blamed for this one.
+                let over_memory = self.memory.was_exceeded() && wait != 0 && !timed_out;
+                Some(self.status(wait, timed_out, over_memory, before))
+            }
         })
+    }
+
+    /// `before`: how often the runtime had started by then.
+    fn status(&self, wait: i32, timed_out: bool, over_memory: bool, before: u32) -> Status {
+        Status {
+            wait,
+            timed_out,
+            over_memory,
+            watched: self.shared.get().started.load(Ordering::Relaxed) > before,
+        }
     }
 
     /// Ends everything in the sandbox, the servers too.
@@ -407,7 +429,9 @@ impl Supervisor {
         let program = Program::plain(command)?;
         let shared = root::share(share)?;
         let capture = capture(&self.control, Control::Stdout, Control::Stderr);
-        let outcome = run_process(&self.launcher, &program, capture, time, worker);
+        // A recording of a recovery takes what a recorder takes.
+        let unbounded = Memory::new(u64::MAX, 0, Vec::new());
+        let outcome = run_process(&self.launcher, &program, capture, time, worker, &unbounded);
         let ended = matches!(outcome, Ok(Outcome::Ended { timed_out: false, .. }));
         let unparked = !ended || !sweep_but([&self.recover, &self.check]);
         if unparked {
@@ -422,6 +446,7 @@ impl Supervisor {
             ran.recovery = Some(Status {
                 wait,
                 timed_out,
+                over_memory: false,
                 watched: false,
             });
         }
@@ -436,12 +461,18 @@ impl Supervisor {
 }
 
 impl Runner {
-    fn park(&mut self, launcher: &Launcher, control: &[OwnedFd], worker: BorrowedFd<'_>) -> Result<Parked, BuildError> {
+    fn park(
+        &mut self,
+        launcher: &Launcher,
+        control: &[OwnedFd],
+        worker: BorrowedFd<'_>,
+        memory: &Memory,
+    ) -> Result<Parked, BuildError> {
         if self.server.is_some() {
             return Ok(Parked::Ready);
         }
         let capture = self.capture(control);
-        match Server::start(launcher, &self.program, capture, PARK_TIME, worker) {
+        match Server::start(launcher, &self.program, capture, PARK_TIME, worker, memory) {
             Ok(server) => {
                 self.server = Some(server);
                 Ok(Parked::Ready)
@@ -480,12 +511,16 @@ fn run_process(
     capture: Capture<'_>,
     time: Duration,
     worker: BorrowedFd<'_>,
+    memory: &Memory,
 ) -> Result<Outcome, BuildError> {
     let failed = |error: io::Error| BuildError::Process { errno: errno(&error) };
-    let child = launcher.start(program, capture)?;
+    let child = launcher.start(program, capture, memory.group())?;
     let descriptor = process::descriptor(child).map_err(failed)?;
-    if !server::wait_for(descriptor.as_fd(), Instant::now() + time, worker).map_err(failed)? {
-        return Ok(Outcome::TIMED_OUT);
+    match server::wait_for(descriptor.as_fd(), Instant::now() + time, worker, memory) {
+        Ok(()) => {}
+        Err(Waiting::Late) => return Ok(Outcome::TIMED_OUT),
+        Err(Waiting::OverMemory) => return Ok(Outcome::OverMemory),
+        Err(Waiting::Failed(error)) => return Err(failed(error)),
     }
     let wait = process::wait(child);
     match launcher.failure(program) {

@@ -1,4 +1,4 @@
-//! The supervisor's namespaces: mounts, processes, network, System V IPC; and a user namespace where the caller has not
+//! The supervisor's namespaces: mounts, processes, network, System V IPC, host name; and a user namespace where the caller has not
 //! the right to make the others.
 
 use std::io;
@@ -8,7 +8,10 @@ use std::path::Path;
 use super::sys;
 use crate::error::{BuildError, errno};
 
-const SPACES: libc::c_int = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWIPC;
+const SPACES: libc::c_int =
+    libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+/// Those that not every kernel has; what they isolate is out of a command's reach for other reasons, too.
+const OPTIONAL: [libc::c_int; 2] = [libc::CLONE_NEWCGROUP, libc::CLONE_NEWTIME];
 
 /// Whether a user namespace was needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,7 @@ pub fn unshare() -> Result<Rights, BuildError> {
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
     // SAFETY: changes only what this process sees; it has one thread.
     if user == 0 && unsafe { libc::unshare(SPACES) } == 0 {
+        unshare_optional();
         return Ok(Rights::Root);
     }
     // SAFETY: as above.
@@ -38,7 +42,15 @@ pub fn unshare() -> Result<Rights, BuildError> {
     write("/proc/self/setgroups", "deny".into())?;
     write("/proc/self/uid_map", format!("{user} {user} 1"))?;
     write("/proc/self/gid_map", format!("{group} {group} 1"))?;
+    unshare_optional();
     Ok(Rights::UserNamespace)
+}
+
+fn unshare_optional() {
+    for space in OPTIONAL {
+        // SAFETY: changes only what this process, or its children, see; it has one thread.
+        unsafe { libc::unshare(space) };
+    }
 }
 
 /// A new network namespace has a loopback interface that is down.
@@ -68,6 +80,12 @@ pub fn loopback_up() -> Result<(), BuildError> {
 pub fn forget_connections(proc: &Path) {
     // Where the kernel has no such setting there is no IPv4 either.
     let _ = std::fs::write(proc.join("sys/net/ipv4/tcp_max_tw_buckets"), "0");
+}
+
+/// Bounds System V shared memory, where the limit belongs to the namespace.
+pub fn limit_shared_memory(proc: &Path, bytes: u64) {
+    // Where it cannot be set, the bound on all memory still holds.
+    let _ = std::fs::write(proc.join("sys/kernel/shmall"), (bytes / 4096).to_string());
 }
 
 /// Bounds what a fork bomb can do, where the limit belongs to the namespace and not to the machine (Linux 6.14).

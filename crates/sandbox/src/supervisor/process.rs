@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use crashproof_wire::recovery::{BIND_NOW, RECOVERY_ENV, SERVER_ENV};
 
-use super::root;
 use super::sys::{self, c_string};
+use super::{rights, root};
+use crate::cgroup;
 use crate::error::{BuildError, errno};
 use crate::protocol::{CONTROL, CommandLine, Control};
 
@@ -215,7 +216,12 @@ impl Launcher {
     }
 
     /// Starts a program as a child of this process.
-    pub fn start(&self, program: &Program, capture: Capture<'_>) -> Result<Pid, BuildError> {
+    pub fn start(
+        &self,
+        program: &Program,
+        capture: Capture<'_>,
+        group: Option<BorrowedFd<'_>>,
+    ) -> Result<Pid, BuildError> {
         self.report.page().failure.store(0, Ordering::Relaxed);
         let execution = Execution::new(program);
         // SAFETY: this process has one thread, so the child may do what it likes.
@@ -223,7 +229,7 @@ impl Launcher {
             -1 => Err(BuildError::Process {
                 errno: errno(&io::Error::last_os_error()),
             }),
-            0 => self.execute(program, &execution, capture, None),
+            0 => self.execute(program, &execution, capture, None, group),
             child => Ok(child),
         }
     }
@@ -235,6 +241,7 @@ impl Launcher {
         program: &Program,
         capture: Capture<'_>,
         socket: BorrowedFd<'_>,
+        group: Option<BorrowedFd<'_>>,
     ) -> Result<Pid, BuildError> {
         self.report.page().failure.store(0, Ordering::Relaxed);
         self.report.page().server.store(0, Ordering::Relaxed);
@@ -249,7 +256,7 @@ impl Launcher {
                 // SAFETY: as in `start`; the nurse only waits for its child and ends.
                 unsafe {
                     match libc::fork() {
-                        0 => self.execute(program, &execution, capture, Some(socket)),
+                        0 => self.execute(program, &execution, capture, Some(socket), group),
                         server => {
                             self.report.page().server.store(server, Ordering::Release);
                             // The socket must end with the server.
@@ -290,6 +297,7 @@ impl Launcher {
         execution: &Execution,
         capture: Capture<'_>,
         socket: Option<BorrowedFd<'_>>,
+        group: Option<BorrowedFd<'_>>,
     ) -> ! {
         // SAFETY: after a fork in a process with one thread; all strings and arrays were made before it and end with a zero byte
         // or a null pointer.
@@ -311,7 +319,11 @@ impl Launcher {
             if let Some(memory) = program.memory {
                 limit(libc::RLIMIT_DATA, memory);
             }
-            if libc::chroot(self.root.as_ptr()) == 0 && libc::chdir(self.cwd.as_ptr()) == 0 {
+            if group.is_none_or(cgroup::join)
+                && libc::chroot(self.root.as_ptr()) == 0
+                && libc::chdir(self.cwd.as_ptr()) == 0
+                && rights::drop_rights()
+            {
                 libc::execvpe(
                     execution.arguments[0],
                     execution.arguments.as_ptr(),
@@ -453,7 +465,8 @@ pub fn sweep_all() {
     {}
 }
 
-fn processes() -> Vec<Pid> {
+/// All of the sandbox, the supervisor included.
+pub fn processes() -> Vec<Pid> {
     let Ok(entries) = std::fs::read_dir(root::inside("/proc")) else {
         return Vec::new();
     };

@@ -52,6 +52,18 @@ const PSEUDO: [&str; 17] = [
     "securityfs",
     "tracefs",
 ];
+/// What in `/proc` is the machine's and can be written by root without any capability.
+const MACHINE: [&str; 9] = [
+    "acpi",
+    "bus",
+    "driver",
+    "fs",
+    "irq",
+    "mtrr",
+    "scsi",
+    "sys",
+    "sysrq-trigger",
+];
 /// The runtime's name in [`CONTROL`]: a path that LD_PRELOAD can hold.
 const RUNTIME: &str = "runtime.so";
 /// A file beside a mount, in a user namespace: copied if it is not larger, else read-only.
@@ -111,7 +123,7 @@ pub fn build(config: &Config, rights: Rights) -> Result<Root, BuildError> {
             }));
         }
     }
-    make_proc(rights)?;
+    make_proc(rights, config.memory)?;
     make_sys()?;
     builder.make_dev()?;
     mount(
@@ -387,16 +399,17 @@ fn make_own(lower: &Path, upper: &Path, wanted: &Path) {
     }
 }
 
-fn make_proc(rights: Rights) -> Result<(), BuildError> {
+fn make_proc(rights: Rights, memory: u64) -> Result<(), BuildError> {
     let proc = inside("/proc");
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     sys::mount(Path::new("proc"), &proc, "proc", flags, "")
         .map_err(|error| BuildError::Proc { errno: errno(&error) })?;
     namespace::limit_processes(&proc);
     namespace::forget_connections(&proc);
+    namespace::limit_shared_memory(&proc, memory);
     if rights == Rights::Root {
         // The settings of the machine are not the sandbox's.
-        for name in ["sys", "sysrq-trigger"] {
+        for name in MACHINE {
             let path = proc.join(name);
             if path.exists() {
                 mount("show", &path, &path, "", libc::MS_BIND, "")?;

@@ -37,6 +37,9 @@ pub fn all() -> Vec<Case> {
         fork_bombs_are_ended,
         daemons_are_ended,
         memory_and_disk_are_limited,
+        all_memory_is_limited,
+        a_hostile_recovery_reaches_nothing,
+        rights_that_stay,
         recoveries_that_kill_their_parent,
         what_cannot_be_parked_is_started,
         programs_that_are_not_there,
@@ -523,6 +526,87 @@ fn memory_and_disk_are_limited() {
         worker.write(0, 1, &[1; SIZE as usize - 1]);
         assert_eq!(run(worker).recovery.status, Some(28));
     });
+}
+
+/// What the processes of a run take together, however they take it.
+fn all_memory_is_limited() {
+    let place = Place::new();
+    for how in ["memfd", "shared", "children", "System V"] {
+        let mut options = place.options(place.recovery("hoard", how));
+        options.limits.memory = 100 << 20;
+        options.limits.disk = 20 << 20;
+        both_ways(&options, |worker, _| {
+            for _ in 0..2 {
+                let run = run(worker);
+                let ended = &run.recovery;
+                // Refused (12), or ended and told why. A child that was ended may leave its parent to go on to its end.
+                let told = String::from_utf8_lossy(&ended.stderr).contains("(--memory)");
+                let refused = ended.status == Some(12);
+                let ended_child = how == "children" && ended.status == Some(0);
+                assert!(
+                    refused || told && ended.signal == Some(9) || ended_child,
+                    "{how}: {ended:?}"
+                );
+            }
+        });
+    }
+    // What stays within the limit is left alone.
+    let mut options = place.options(place.recovery("hoard", "memfd"));
+    options.limits.memory = 900 << 20;
+    let mut worker = start(&options);
+    assert_eq!(run(&mut worker).recovery.status, Some(0));
+}
+
+/// Each promise that docs/crash.md makes of the sandbox.
+fn a_hostile_recovery_reaches_nothing() {
+    let place = Place::new();
+    let attempts = [
+        "host name",
+        "mount proc",
+        "mount sysfs",
+        "remount",
+        "unmount",
+        "another root",
+        "user namespace",
+        "device",
+        "clock",
+        "supervisor's root",
+        "supervisor's descriptors",
+        "supervisor's memory",
+        "settings",
+        "interrupts",
+        "devices' settings",
+        "control group",
+        "file by handle",
+        "module",
+        "reboot",
+        "priority",
+        "limits",
+        "new rights",
+    ];
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    for attempt in attempts {
+        both_ways(&place.options(place.recovery("refused", attempt)), |worker, _| {
+            succeeds(worker, attempt);
+        });
+    }
+    let mut worker = start(&place.options(Command::Shell("! hostname changed 2>/dev/null".into())));
+    succeeds(&mut worker, "a shell command that changes the host's name");
+    assert_eq!(std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap(), name);
+}
+
+/// What a recovery of root's can need, it has.
+fn rights_that_stay() {
+    // SAFETY: only returns a number of this process.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let place = Place::new();
+    for attempt in ["owner", "user", "port"] {
+        both_ways(&place.options(place.recovery("allowed", attempt)), |worker, _| {
+            succeeds(worker, attempt);
+        });
+    }
 }
 
 /// The server is lost, but not the result.

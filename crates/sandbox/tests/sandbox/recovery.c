@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,11 +11,17 @@
 #include <string.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char *pm;
@@ -90,6 +98,117 @@ __attribute__((used, aligned(16))) static struct {
     unsigned long long magic[2];
     void (*function)(int, char **);
 } marker = {{0x6f72706873617263ULL, 0x79646165723a666fULL}, prepare};
+
+/* Tries to leave the sandbox or to change the machine. */
+static int is_refused(const char *what)
+{
+    if (strcmp(what, "host name") == 0)
+        return sethostname("changed", 7) != 0;
+    if (strcmp(what, "mount proc") == 0)
+        return mount("proc", "/tmp", "proc", 0, NULL) != 0;
+    if (strcmp(what, "mount sysfs") == 0)
+        return mount("sysfs", "/tmp", "sysfs", 0, NULL) != 0;
+    if (strcmp(what, "remount") == 0)
+        return mount(NULL, "/proc/sys", NULL, MS_REMOUNT | MS_BIND, NULL) != 0;
+    if (strcmp(what, "unmount") == 0)
+        return umount2("/proc/sys", MNT_DETACH) != 0;
+    if (strcmp(what, "another root") == 0)
+        return chroot("/tmp") != 0;
+    if (strcmp(what, "user namespace") == 0)
+        return unshare(CLONE_NEWUSER) != 0;
+    if (strcmp(what, "device") == 0)
+        return mknod("/tmp/disk", S_IFBLK | 0600, makedev(7, 0)) != 0;
+    if (strcmp(what, "clock") == 0) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        return clock_settime(CLOCK_REALTIME, &now) != 0;
+    }
+    if (strcmp(what, "supervisor's root") == 0)
+        return open("/proc/1/root/old", O_RDONLY | O_DIRECTORY) < 0 && open("/proc/1/cwd/old", O_RDONLY | O_DIRECTORY) < 0;
+    if (strcmp(what, "supervisor's descriptors") == 0) {
+        char name[4096];
+        return open("/proc/1/fd/0", O_RDWR) < 0 && readlink("/proc/1/fd/0", name, sizeof name) < 0;
+    }
+    if (strcmp(what, "supervisor's memory") == 0)
+        return ptrace(PTRACE_SEIZE, 1, NULL, NULL) != 0 && open("/proc/1/mem", O_RDWR) < 0;
+    if (strcmp(what, "settings") == 0)
+        return open("/proc/sys/kernel/core_pattern", O_WRONLY) < 0 && open("/proc/sysrq-trigger", O_WRONLY) < 0;
+    if (strcmp(what, "interrupts") == 0)
+        return open("/proc/irq/default_smp_affinity", O_WRONLY) < 0;
+    if (strcmp(what, "devices' settings") == 0)
+        return open("/sys/kernel/mm/transparent_hugepage/enabled", O_WRONLY) < 0;
+    if (strcmp(what, "control group") == 0)
+        return open("/sys/fs/cgroup/cgroup.procs", O_WRONLY) < 0 && open("/sys/fs/cgroup/memory/cgroup.procs", O_WRONLY) < 0;
+    if (strcmp(what, "file by handle") == 0) {
+        struct {
+            struct file_handle head;
+            unsigned char id[8];
+        } handle = { { 8, 1 }, { 2 } };
+        return open_by_handle_at(open("/usr", O_RDONLY), &handle.head, O_RDONLY) < 0 && errno != ESTALE;
+    }
+    if (strcmp(what, "module") == 0)
+        return syscall(SYS_init_module, "", 0, "") != 0 && (errno == EPERM || errno == ENOSYS);
+    if (strcmp(what, "reboot") == 0) /* with a wrong magic number, in case it is not refused */
+        return syscall(SYS_reboot, 1, 2, 3, NULL) != 0 && errno == EPERM;
+    if (strcmp(what, "priority") == 0)
+        return setpriority(PRIO_PROCESS, 0, -10) != 0;
+    if (strcmp(what, "limits") == 0) {
+        struct rlimit limit;
+        getrlimit(RLIMIT_DATA, &limit);
+        limit.rlim_max += 4096;
+        return setrlimit(RLIMIT_DATA, &limit) != 0;
+    }
+    if (strcmp(what, "new rights") == 0)
+        return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
+    fprintf(stderr, "no such attempt: %s\n", what);
+    return 0;
+}
+
+static int is_allowed(const char *what)
+{
+    if (strcmp(what, "owner") == 0)
+        return close(creat("owned", 0600)) == 0 && chown("owned", 1, 1) == 0 && chown("owned", 0, 0) == 0;
+    if (strcmp(what, "user") == 0)
+        return setgid(1) == 0 && setuid(1) == 0 && geteuid() == 1;
+    if (strcmp(what, "port") == 0) {
+        struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(80), .sin_addr = { htonl(INADDR_LOOPBACK) } };
+        return bind(socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&address, sizeof address) == 0;
+    }
+    fprintf(stderr, "no such attempt: %s\n", what);
+    return 0;
+}
+
+static void hoard(const char *how, int megabytes)
+{
+    static char block[10 << 20];
+    memset(block, 1, sizeof block);
+    for (int taken = 0; taken < megabytes; taken += 10) {
+        char *memory = MAP_FAILED;
+        if (strcmp(how, "memfd") == 0) {
+            int fd = memfd_create("hoard", 0);
+            if (fd < 0 || write(fd, block, sizeof block) != sizeof block)
+                exit(12);
+            continue;
+        }
+        if (strcmp(how, "children") == 0 && fork() == 0) {
+            memory = malloc(sizeof block);
+            memset(memory, 1, sizeof block);
+            sleep(3);
+            _exit(0);
+        }
+        if (strcmp(how, "shared") == 0)
+            memory = mmap(NULL, sizeof block, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (strcmp(how, "System V") == 0) {
+            int id = shmget(IPC_PRIVATE, sizeof block, IPC_CREAT | 0600);
+            memory = id < 0 ? MAP_FAILED : shmat(id, NULL, 0);
+        }
+        if (strcmp(how, "children") == 0)
+            continue;
+        if (memory == MAP_FAILED)
+            exit(12);
+        memcpy(memory, block, sizeof block);
+    }
+}
 
 int main(int argc, char **argv) {
     const char *mode = argv[1], *path = argv[2];
@@ -272,6 +391,15 @@ int main(int argc, char **argv) {
                 return 12;
             memset(block, 1, 10 << 20);
         }
+        return 0;
+    }
+    if (MODE("refused")) /* other: what a recovery must not be able to do */
+        return is_refused(other) ? 0 : 1;
+    if (MODE("allowed")) /* other: what a recovery of root's may do */
+        return is_allowed(other) ? 0 : 1;
+    if (MODE("hoard")) { /* other: how; takes 600 MB, which is more than the limit, and holds them */
+        hoard(other, 600);
+        sleep(3);
         return 0;
     }
     if (MODE("disk")) {
