@@ -494,8 +494,17 @@ fn quote(ended: &Ended) -> String {
             text += line;
         }
     }
+    // SAFETY: only returns a number of this process.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root && text.contains(OVERFLOW) {
+        text += "\nThat is the sandbox's limit, not the recovery's fault: without root, it cannot change files or folders that belong \
+                 to other users. Run crashproof as root, or let the recovery write to folders of your own.";
+    }
     text
 }
+
+/// What programs say when an overlay in a user namespace cannot copy what belongs to a user that the namespace does not have.
+const OVERFLOW: &str = "Value too large for defined data type";
 
 fn tell_how(how: &How) {
     match how {
