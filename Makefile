@@ -43,7 +43,7 @@ test: test-deps
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	$(CARGO) build --release --workspace
-	$(CARGO) test --release --workspace
+	$(CARGO) test --release --workspace --no-fail-fast
 	@echo "make test: everything passed"
 
 bench: test-deps build
