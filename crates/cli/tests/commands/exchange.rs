@@ -112,3 +112,27 @@ fn a_log_of_pmtest_is_checked_and_not_crashed() {
     let said = in_folder(&["import", "pmtest", "bad.log", "-o", "bad.trace"], 2);
     assert!(said.contains("bad.log:2: the size \"x\" is not a number"), "{said}");
 }
+
+/// Stores without a call stack made a field that was its own inner field, and naming it never ended.
+#[test]
+fn traces_without_call_stacks_are_explained() {
+    let logs = [
+        ("pmtest", "_ASSIGN 0x1040 8 a.c 1\n"),
+        (
+            "pmemcheck",
+            "==1== START|REGISTER_FILE;/mnt/pmem/pool;0x5200000;0x1000;0x0|STORE;0x5200040;0x1;0x8\
+             |FLUSH;0x5200040;0x40|FENCE|STORE;0x5200080;0x1;0x8|STOP\n",
+        ),
+    ];
+    for (format, log) in logs {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("log"), log).unwrap();
+        let import = ["import", format, "-o", "trace", "log"];
+        run(crashproof().current_dir(folder.path()).args(import), 0);
+        // Without an end this would take all memory, too.
+        let mut bounded = std::process::Command::new("timeout");
+        bounded.arg("100").arg(crashproof().get_program());
+        let explained = run(bounded.current_dir(folder.path()).args(["explain", "trace"]), 0);
+        assert!(String::from_utf8_lossy(&explained.stdout).contains("stand for all"), "{format}");
+    }
+}

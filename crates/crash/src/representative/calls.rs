@@ -22,6 +22,8 @@ use crate::hash::mix;
 
 /// Innermost calls that a store counts for.
 const MAX_LEVELS: usize = 12;
+/// What the hash of a field begins with. Not 0: `mix(0)` is 0, and position 0 is that of a store without a call stack.
+const OWN_STORE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CallFrame {
@@ -47,8 +49,8 @@ pub(crate) struct Calls {
     functions: Vec<String>,
     numbers: FxHashMap<String, TypeKey>,
     places: FxHashMap<u64, String>,
-    /// Of a field: the position in its function, and the field in the function called there, 0 if it is the store's own.
-    paths: FxHashMap<u64, (u64, u64)>,
+    /// Of a field: the position in its function, and the field in the function called there, if the store is not its own.
+    paths: FxHashMap<u64, (u64, Option<u64>)>,
     /// By thread, outermost first.
     active: Vec<Vec<Active>>,
     calls: u64,
@@ -188,13 +190,14 @@ impl Subjects for Calls {
     fn of(&mut self, update: &Update<'_>, tables: &Tables, out: &mut Vec<Subject>) {
         let frames = self.frames(update.stack, tables);
         let active = self.active.get(update.thread as usize).map_or(&[][..], Vec::as_slice);
-        let mut field = 0;
+        let mut field = OWN_STORE;
+        let mut inner = None;
         let (mut inner_call, mut innermore) = (None, None);
         let first = out.len();
         for (depth, frame) in frames.iter().enumerate().rev().take(MAX_LEVELS) {
-            let inner = field;
             field = mix(field ^ frame.position);
             self.paths.entry(field).or_insert((frame.position, inner));
+            inner = Some(field);
             let instance = active.get(depth).map_or(0, |call| call.instance);
             out.push(Subject {
                 instance: (frame.function, instance),
@@ -226,8 +229,12 @@ impl Subjects for Calls {
 
     fn field_name(&self, _ty: TypeKey, field: u64) -> String {
         let mut names = Vec::new();
-        let mut field = field;
-        while let Some(&(position, inner)) = self.paths.get(&field) {
+        let mut field = Some(field);
+        // The bound is for fields that would be their own inner ones, should two hashes ever be equal.
+        for _ in 0..MAX_LEVELS {
+            let Some(&(position, inner)) = field.and_then(|field| self.paths.get(&field)) else {
+                break;
+            };
             names.extend(self.places.get(&position).map(String::as_str));
             field = inner;
         }
