@@ -133,6 +133,9 @@ fn traces_without_call_stacks_are_explained() {
         let mut bounded = std::process::Command::new("timeout");
         bounded.arg("100").arg(crashproof().get_program());
         let explained = run(bounded.current_dir(folder.path()).args(["explain", "trace"]), 0);
-        assert!(String::from_utf8_lossy(&explained.stdout).contains("stand for all"), "{format}");
+        assert!(
+            String::from_utf8_lossy(&explained.stdout).contains("stand for all"),
+            "{format}"
+        );
     }
 }

@@ -86,3 +86,55 @@ fn a_recovery_is_run_and_recorded_in_a_sandbox() {
     assert!(worker.run(b"").unwrap().recovery.succeeded());
     assert!(!pool.exists());
 }
+
+/// Without root, what belongs to other users cannot be changed in the sandbox; the kernel's words for that mislead.
+#[test]
+fn a_recovery_that_writes_where_it_cannot_is_told_why() {
+    // SAFETY: only returns a number of this process.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: this is not root");
+        return;
+    }
+    let folder = tempfile::Builder::new()
+        .prefix("crashproof-user-")
+        .tempdir_in("/tmp")
+        .unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let open = |path: &Path| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    };
+    let own = Path::new(env!("CARGO_BIN_EXE_crashproof"));
+    for name in ["crashproof", "libcrashproof_runtime.so"] {
+        std::fs::copy(own.with_file_name(name), place(name)).unwrap();
+    }
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo/event_log.c");
+    let demo = demo.display().to_string();
+    compile("gcc", &["-g", "-O1", "-mclwb", &demo], &place("event_log"));
+    for name in ["home", "others"] {
+        std::fs::create_dir(place(name)).unwrap();
+        open(&place(name));
+    }
+    open(folder.path());
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([
+            "./crashproof",
+            "crash",
+            "--recover",
+            "echo x > others/new",
+            "--",
+            "./event_log",
+            "log",
+        ])
+        .env("HOME", place("home"))
+        .env_remove("XDG_STATE_HOME")
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = support::text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("it cannot change files or folders that belong to other users"),
+        "{said}"
+    );
+}
