@@ -23,7 +23,19 @@ const MAX_SHEBANG: usize = 256;
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 const CLASS_32: u8 = 1;
 const MACHINE_X86_64: u16 = 62;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
+const DT_STRTAB: u64 = 5;
+const DT_STRSZ: u64 = 10;
+/// Larger tables of names are not looked through.
+const MAX_NAMES: u64 = 64 << 20;
+
+/// Sanitizers that keep notes for each address in a layout of their own, which leaves no room for the views of PM.
+const REFUSED_SANITIZERS: [(&[u8], &str); 2] = [
+    (b"\0__tsan_init\0", "ThreadSanitizer"),
+    (b"\0__msan_init\0", "MemorySanitizer"),
+];
 
 /// Why the runtime cannot be loaded into a program.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -53,6 +65,12 @@ pub enum Unrecordable {
         path.display()
     )]
     Privileged { path: PathBuf, how: &'static str },
+    #[error(
+        "cannot record {}: it is built with {sanitizer}, which allows no memory where crashproof maps PM; build it without \
+         (AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer can be recorded)",
+        path.display()
+    )]
+    Sanitizer { path: PathBuf, sanitizer: &'static str },
 }
 
 /// Whether the program, found as the shell would find it, can be recorded.
@@ -155,32 +173,91 @@ fn check_elf(path: &Path, file: &mut File, header: &[u8]) -> Result<(), Unrecord
         }
         Ok(None) if !is_loader => Err(Unrecordable::Static { path: path() }),
         // A damaged file: the kernel will say so.
-        _ => Ok(()),
+        _ => match refused_sanitizer(file, header) {
+            Ok(Some(sanitizer)) => Err(Unrecordable::Sanitizer {
+                path: path(),
+                sanitizer,
+            }),
+            _ => Ok(()),
+        },
     }
 }
 
-/// The dynamic loader that an ELF file names.
-fn loader(file: &mut File, header: &[u8]) -> io::Result<Option<PathBuf>> {
+/// A program that is built with a sanitizer has the name of the function that starts it among its dynamic symbols: it imports it, or its static
+/// copy is exported.
+fn refused_sanitizer(file: &mut File, header: &[u8]) -> io::Result<Option<&'static str>> {
+    let segments = segments(file, header)?;
+    let Some(dynamic) = segments.iter().find(|segment| segment.kind == PT_DYNAMIC) else {
+        return Ok(None);
+    };
+    let mut entries = Vec::new();
+    file.seek(SeekFrom::Start(dynamic.offset))?;
+    file.take(dynamic.size.min(MAX_NAMES)).read_to_end(&mut entries)?;
+    let value = |tag| {
+        let mut entries = entries.chunks_exact(16);
+        entries.find_map(|entry| u64_at(entry, 8).filter(|_| u64_at(entry, 0) == Some(tag)))
+    };
+    let place = value(DT_STRTAB).and_then(|address| {
+        let holds = |segment: &&Segment| {
+            segment.kind == PT_LOAD
+                && (segment.address..segment.address.saturating_add(segment.size)).contains(&address)
+        };
+        let segment = segments.iter().find(holds)?;
+        segment.offset.checked_add(address - segment.address)
+    });
+    let (Some(place), Some(size)) = (place, value(DT_STRSZ).filter(|&size| size <= MAX_NAMES)) else {
+        return Ok(None);
+    };
+    let mut names = Vec::new();
+    file.seek(SeekFrom::Start(place))?;
+    file.take(size).read_to_end(&mut names)?;
+    let has = |name: &[u8]| names.windows(name.len()).any(|part| part == name);
+    let found = REFUSED_SANITIZERS.iter().find(|(name, _)| has(name));
+    Ok(found.map(|(_, sanitizer)| *sanitizer))
+}
+
+/// An entry of the program header table.
+struct Segment {
+    kind: u32,
+    offset: u64,
+    address: u64,
+    size: u64,
+}
+
+fn segments(file: &mut File, header: &[u8]) -> io::Result<Vec<Segment>> {
     let damaged = || io::Error::from(io::ErrorKind::InvalidData);
     let table = u64_at(header, 32).ok_or_else(damaged)?;
     let entry_size = u16_at(header, 54).ok_or_else(damaged)?;
     let entries = u16_at(header, 56).ok_or_else(damaged)?;
+    let mut segments = Vec::new();
     for index in 0..u64::from(entries) {
         let mut entry = [0; 56];
         let offset = table.checked_add(index * u64::from(entry_size)).ok_or_else(damaged)?;
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(&mut entry)?;
-        if u32_at(&entry, 0) != Some(PT_INTERP) {
-            continue;
-        }
-        let (offset, size) = u64_at(&entry, 8).zip(u64_at(&entry, 32)).ok_or_else(damaged)?;
-        let mut name = Vec::new();
-        file.seek(SeekFrom::Start(offset))?;
-        file.take(size.min(libc::PATH_MAX as u64)).read_to_end(&mut name)?;
-        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        return Ok(Some(OsStr::from_bytes(&name[..end]).into()));
+        let word = |at| u64_at(&entry, at).ok_or_else(damaged);
+        segments.push(Segment {
+            kind: u32_at(&entry, 0).ok_or_else(damaged)?,
+            offset: word(8)?,
+            address: word(16)?,
+            size: word(32)?,
+        });
     }
-    Ok(None)
+    Ok(segments)
+}
+
+/// The dynamic loader that an ELF file names.
+fn loader(file: &mut File, header: &[u8]) -> io::Result<Option<PathBuf>> {
+    let segments = segments(file, header)?;
+    let Some(named) = segments.iter().find(|segment| segment.kind == PT_INTERP) else {
+        return Ok(None);
+    };
+    let mut name = Vec::new();
+    file.seek(SeekFrom::Start(named.offset))?;
+    file.take(named.size.min(libc::PATH_MAX as u64))
+        .read_to_end(&mut name)?;
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Ok(Some(OsStr::from_bytes(&name[..end]).into()))
 }
 
 /// The interpreter on a `#!` line.
@@ -298,6 +375,29 @@ mod tests {
         ));
         let musl = judge(&elf(2, MACHINE_X86_64, PT_INTERP, "/lib/ld-musl-x86_64.so.1"));
         assert!(matches!(musl, Err(Unrecordable::OtherLibc { .. })));
+    }
+
+    #[test]
+    fn sanitizers_that_leave_no_room_for_views_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("program.c");
+        std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+        let built = |sanitizer: &str| {
+            let program = folder.path().join(sanitizer);
+            let mut compiler = std::process::Command::new("gcc");
+            compiler.arg(format!("-fsanitize={sanitizer}")).arg(&source);
+            assert!(compiler.arg("-o").arg(&program).status().unwrap().success());
+            check(program.as_os_str())
+        };
+        assert_eq!(built("address"), Ok(()));
+        assert_eq!(built("undefined"), Ok(()));
+        assert!(matches!(
+            built("thread"),
+            Err(Unrecordable::Sanitizer {
+                sanitizer: "ThreadSanitizer",
+                ..
+            })
+        ));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! - [`hooks`]: what code built by `crashproof cc` calls instead of faulting;
 //! - [`labels`]: dependences between accesses to PM, in code built by `crashproof cc --deps`;
 //! - [`code_map`]: which code is loaded, where its flushes and fences are, whose call stack this is;
-//! - [`signals`], [`threads`], [`syscalls`], [`exec`]: what is ours and what is the program's;
+//! - [`signals`], [`threads`], [`syscalls`], [`exec`], [`sanitizers`]: what is ours and what is the program's;
 //! - [`log`]: the records, into the ring that `crashproof-wire` describes;
 //! - [`watch`]: what is done instead in a recovery program of `crashproof crash`.
 //!
@@ -29,6 +29,7 @@ mod memory;
 mod pm;
 mod real;
 mod requests;
+mod sanitizers;
 mod signals;
 mod spin;
 mod sys;
@@ -53,10 +54,14 @@ static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = 
 #[unsafe(link_section = ".fini_array")]
 static FINISH: extern "C" fn() = finish;
 
-extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *const *const c_char) {
     // libc has not set `environ` yet, so the loader's own argument is read.
     let session = variable(environment, crashproof_wire::SESSION_ENV.as_bytes());
     let recovery = variable(environment, crashproof_wire::recovery::RECOVERY_ENV.as_bytes());
+    if session.is_some() || recovery.is_some() {
+        // SAFETY: the loader's own blocks.
+        unsafe { sanitizers::come_first(arguments, environment) };
+    }
     let (record, watch) = match (session, recovery) {
         (Some(path), _) => (log::open(path), false),
         (None, Some(path)) => (false, watch::open(path)),

@@ -155,6 +155,40 @@ fn what_belongs_to_a_thread_stays_its_own() {
     assert_eq!(behaves_built("own_state", &flags).incomplete, Vec::<String>::new());
 }
 
+/// The library of AddressSanitizer wants to be loaded before all others, the runtime too.
+#[test]
+fn a_program_with_address_sanitizer() {
+    let flags = ["-fsanitize=address"];
+    assert_eq!(behaves_built("sanitized", &flags).incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn a_program_that_executes_one_with_address_sanitizer() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let program = compile(directory.path(), "sanitized", &["-fsanitize=address"]);
+    let run = |environment: &[(&str, &OsStr)]| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "\"$0\" && echo \"$LD_PRELOAD\""]).arg(&program);
+        shell.env("PM_FILE", directory.path().join("pm"));
+        shell
+            .envs(environment.iter().copied())
+            .output()
+            .expect("running a shell")
+    };
+    let session = session::Session::create(&directory.path().join("session"));
+    let (runtime, name) = (runtime(), directory.path().join("session"));
+    let environment = [
+        ("LD_PRELOAD", runtime.as_os_str()),
+        ("CRASHPROOF_SESSION", name.as_os_str()),
+    ];
+    let (recorded, output) = session.record(|| run(&environment));
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.ends_with(&format!("done\n{}\n", runtime.display())), "{said}");
+    assert_eq!(recorded.mismatches, Vec::<String>::new());
+    assert!(recorded.stores > 10 && recorded.incomplete.is_empty());
+}
+
 /// Its `memcpy` is for its own use.
 #[test]
 fn a_program_with_memory_functions_of_its_own() {
