@@ -2,9 +2,9 @@
 //!
 //! It lives in `/dev/shm` when there is room, else in the temporary directory, and is fully allocated before the
 //! program starts: the program touches its pages one by one, and a page that could not be had would kill it (`SIGBUS`).
-//! It has a name because the program opens it, in processes that may have closed every descriptor they inherited. A
-//! recorder that is killed cannot remove it, so each recorder holds a lock on its own session, and removes those that
-//! nobody holds.
+//! It has a name because the program opens it, in processes that may have closed every descriptor they inherited, or that see other
+//! process numbers than the recorder (so that `/proc/PID/fd` would not do). A recorder that is killed cannot remove it, so each recorder holds
+//! a lock on its own session, and at its start removes those that nobody holds. A session gets its name only when it is locked.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,8 +25,10 @@ use crate::pattern;
 
 const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "crashproof-session-";
-/// A session this young may belong to a recorder that has not locked it yet.
-const STALE_AGE: Duration = Duration::from_secs(60);
+/// Of a file that is to become a session, is empty and not locked yet.
+const UNLOCKED_PREFIX: &str = ".crashproof-session-";
+/// Of the link that [`SessionFile::preloadable`] makes.
+const LINK_SUFFIX: &str = ".so";
 
 /// What the runtime is told.
 #[derive(Clone, Debug, Default)]
@@ -114,7 +116,7 @@ impl SessionFile {
             return Ok(runtime.to_owned());
         }
         let mut link = self.path.as_os_str().to_owned();
-        link.push(".so");
+        link.push(LINK_SUFFIX);
         let link = PathBuf::from(link);
         symlink(runtime, &link)?;
         self.link = Some(tempfile::TempPath::try_from_path(&link)?);
@@ -145,15 +147,25 @@ const SIZE: usize = size_of::<Session>();
 /// A new session of zeros, locked and allocated.
 fn allocate(directory: &Path) -> io::Result<SessionFile> {
     let (file, path) = tempfile::Builder::new()
-        .prefix(PREFIX)
+        .prefix(UNLOCKED_PREFIX)
         .rand_bytes(12)
         .tempfile_in(directory)?
         .into_parts();
-    // SAFETY: plain system calls on a descriptor that we own.
-    let error = unsafe {
-        libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB);
-        libc::posix_fallocate(file.as_raw_fd(), 0, SIZE as libc::off_t)
+    // SAFETY: a plain system call on a descriptor that we own.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    let name = path
+        .file_name()
+        .and_then(OsStr::to_str)
+        .and_then(|name| name.strip_prefix('.'));
+    let path = match name.map(|name| directory.join(name)) {
+        Some(named) => {
+            path.persist_noclobber(&named)?;
+            tempfile::TempPath::try_from_path(named)?
+        }
+        None => path,
     };
+    // SAFETY: a plain system call on a descriptor that we own.
+    let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, SIZE as libc::off_t) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
@@ -187,23 +199,53 @@ fn remove_stale(directory: &Path) {
         if !is_session_name(&entry.file_name()) {
             continue;
         }
-        let old = entry
-            .metadata()
-            .and_then(|m| m.modified())
-            .is_ok_and(|t| t.elapsed().is_ok_and(|a| a > STALE_AGE));
         // Whatever else has such a name is not followed and not waited for.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let Ok(file) = File::options().read(true).custom_flags(flags).open(entry.path()) else {
             continue;
         };
         // SAFETY: a plain system call on a descriptor that we own; closing it releases the lock.
-        if old && unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            let mut link = entry.path().into_os_string();
+            link.push(LINK_SUFFIX);
             let _ = std::fs::remove_file(entry.path());
+            let _ = std::fs::remove_file(link);
         }
     }
 }
 
 fn is_session_name(name: &OsStr) -> bool {
     name.to_str()
-        .is_some_and(|n| n.starts_with(PREFIX) && !n.ends_with(".so"))
+        .is_some_and(|n| n.starts_with(PREFIX) && !n.ends_with(LINK_SUFFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_that_nobody_holds_are_removed_at_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        // As a recorder leaves them that is killed.
+        std::fs::write(at("crashproof-session-killed"), "x").unwrap();
+        symlink("/no/such/runtime.so", at("crashproof-session-killed.so")).unwrap();
+        std::fs::write(at("another-file"), "x").unwrap();
+        let held = allocate(directory.path()).unwrap();
+        remove_stale(directory.path());
+        let mut left: Vec<_> = directory
+            .path()
+            .read_dir()
+            .unwrap()
+            .flatten()
+            .map(|e| e.path())
+            .collect();
+        left.sort();
+        assert_eq!(left, [at("another-file"), held.path().to_owned()]);
+        assert!(is_session_name(held.path().file_name().unwrap()));
+
+        let path = held.path().to_owned();
+        drop(held);
+        assert!(!path.exists());
+    }
 }

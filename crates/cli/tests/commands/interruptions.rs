@@ -465,3 +465,53 @@ fn a_test_of_depth_2_can_be_resumed() {
         assert_eq!(causes(&rest), causes(&whole), "{states}");
     }
 }
+
+/// The shared memory of a recording: its name is in the environment of the program.
+fn session_of(recorder: &Child) -> PathBuf {
+    let children = format!("/proc/{0}/task/{0}/children", recorder.id());
+    let start = Instant::now();
+    loop {
+        let found = std::fs::read_to_string(&children).unwrap_or_default();
+        // The program, or the keeper before it.
+        let session = found.split_whitespace().find_map(|child| {
+            let below = std::fs::read_to_string(format!("/proc/{child}/task/{child}/children")).unwrap_or_default();
+            let environments = [child].into_iter().chain(below.split_whitespace()).map(|process| {
+                let bytes = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+                String::from_utf8_lossy(&bytes).into_owned()
+            });
+            environments.into_iter().find_map(|environment| {
+                let variables: Vec<&str> = environment.split('\0').collect();
+                let name = variables.iter().find_map(|v| v.strip_prefix("CRASHPROOF_SESSION="))?;
+                Some(PathBuf::from(name))
+            })
+        });
+        if let Some(session) = session {
+            return session;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "the program does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_no_memory_behind_for_long() {
+    let place = Place::new();
+    let mut recorder = place
+        .command()
+        .args(["record", "-o", "killed", "--", "sleep", "60"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let session = session_of(&recorder);
+    assert!(session.exists());
+    let program = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", recorder.id())).unwrap();
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    for process in program.split_whitespace() {
+        // SAFETY: a plain system call; this is the program that was recorded.
+        unsafe { libc::kill(process.parse().unwrap(), libc::SIGKILL) };
+    }
+    expect(&place.crashproof(&["record", "-o", "next", "--", "true"]), 0);
+    assert!(!session.exists(), "{} is left", session.display());
+}

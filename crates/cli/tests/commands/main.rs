@@ -21,5 +21,6 @@ mod repair_flow;
 mod replay;
 mod results;
 mod sandbox;
+mod sanitizers;
 mod threads;
 mod types;
