@@ -297,6 +297,11 @@ impl Unwinder {
         self.code_at(pc).is_some()
     }
 
+    /// The function that the address is in, as its module's unwind tables have it.
+    pub fn function_at(&self, pc: u64) -> Option<Range<usize>> {
+        self.tables_at(pc)?.function_at(pc as usize)
+    }
+
     fn code_at(&self, pc: u64) -> Option<&Code> {
         let index = self
             .code

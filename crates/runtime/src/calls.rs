@@ -1,7 +1,14 @@
-//! Calls of libpmemobj's transaction functions, logged with their six register arguments.
+//! Calls of PMDK's functions by the program, which bind to the functions here.
 //!
-//! Each name gets a trampoline that the program's calls bind to. It saves the argument registers, has the call logged,
-//! and jumps on to the real function, so that stack arguments, variable arguments and results are untouched.
+//! - Transaction functions are logged with their six register arguments. Their trampoline saves the argument registers, has
+//!   the call logged, and jumps on to the real function, so that stack arguments, variable arguments and results are untouched.
+//! - Functions that persist leave a frame on the stack ([`stands_for`]). In stock builds of PMDK most of them end in a jump to
+//!   a function without a name, and a flush or fence in it would not say what the program has called. How the program got
+//!   the address (by its PLT, by a pointer, through a wrapper that ends in a jump) does not matter then.
+//! - Functions that allocate or reserve outside transactions are logged when they have returned, with the object's offset in the
+//!   pool in the place of the sixth argument.
+//!
+//! `crashproof-stacks` has the names of the functions that persist and do nothing else; a test compares them.
 
 use crate::{code_map, log, real, sys};
 use std::arch::naked_asm;
@@ -47,9 +54,212 @@ calls! {
     21 pmemobj_tx_xfree
     22 pmemobj_tx_publish
     23 pmemobj_tx_xpublish
+    24 pmemobj_publish
+    25 pmemobj_cancel
 }
 
 static REAL: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
+
+/// A function that stays on the stack while the real one runs.
+struct Framed {
+    name: &'static str,
+    /// Where the real function returns to.
+    returns: &'static u8,
+}
+
+static FRAMED_REAL: [AtomicUsize; FRAMED.len()] = [const { AtomicUsize::new(0) }; FRAMED.len()];
+/// Where the real functions end; 0 if that is not known.
+static FRAMED_END: [AtomicUsize; FRAMED.len()] = [const { AtomicUsize::new(0) }; FRAMED.len()];
+
+macro_rules! framed {
+    (
+        persist { $($index:literal $name:ident $label:ident)* }
+        objects { $($object_index:literal $object_name:ident $object_label:ident)* }
+    ) => {
+        unsafe extern "C" {
+            $(static $label: u8;)*
+            $(static $object_label: u8;)*
+        }
+
+        // SAFETY: labels in the text of the functions below; only their addresses are used.
+        const FRAMED: &[Framed] = unsafe { &[
+            $(Framed { name: concat!(stringify!($name), "\0"), returns: &$label },)*
+            $(Framed { name: concat!(stringify!($object_name), "\0"), returns: &$object_label },)*
+        ] };
+
+        $(
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $name() {
+                naked_asm!(
+                    ".cfi_startproc",
+                    "sub rsp, 8",
+                    ".cfi_adjust_cfa_offset 8",
+                    "mov rax, [rip + {real} + 8 * {index}]",
+                    "test rax, rax",
+                    "jnz 2f",
+                    "mov r11d, {index}",
+                    "call {resolve}",
+                    "2:",
+                    "call rax",
+                    concat!(".globl ", stringify!($label)),
+                    concat!(".hidden ", stringify!($label)),
+                    concat!(stringify!($label), ":"),
+                    "add rsp, 8",
+                    ".cfi_adjust_cfa_offset -8",
+                    "ret",
+                    ".cfi_endproc",
+                    real = sym FRAMED_REAL,
+                    index = const $index,
+                    resolve = sym resolve,
+                )
+            }
+        )*
+
+        $(
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $object_name() {
+                naked_asm!(
+                    ".cfi_startproc",
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "push rcx",
+                    "push r8",
+                    "push r9",
+                    // A seventh argument, if there is one, is on the caller's stack.
+                    "push [rsp + 56]",
+                    ".cfi_adjust_cfa_offset 56",
+                    "mov rax, [rip + {real} + 8 * {index}]",
+                    "test rax, rax",
+                    "jnz 2f",
+                    "mov r11d, {index}",
+                    "call {resolve}",
+                    "2:",
+                    "call rax",
+                    concat!(".globl ", stringify!($object_label)),
+                    concat!(".hidden ", stringify!($object_label)),
+                    concat!(stringify!($object_label), ":"),
+                    "add rsp, 8",
+                    // The result takes two registers.
+                    "push rax",
+                    "push rdx",
+                    "sub rsp, 8",
+                    ".cfi_adjust_cfa_offset 16",
+                    "mov edi, {index}",
+                    "lea rsi, [rsp + 24]",
+                    "mov rcx, rdx",
+                    "mov rdx, rax",
+                    "call {returned}",
+                    "add rsp, 8",
+                    "pop rdx",
+                    "pop rax",
+                    "add rsp, 48",
+                    ".cfi_adjust_cfa_offset -72",
+                    "ret",
+                    ".cfi_endproc",
+                    real = sym FRAMED_REAL,
+                    index = const $object_index,
+                    resolve = sym resolve,
+                    returned = sym returned,
+                )
+            }
+        )*
+    };
+}
+
+framed! {
+    persist {
+        0 pmem_persist crashproof_in_pmem_persist
+        1 pmem_flush crashproof_in_pmem_flush
+        2 pmem_drain crashproof_in_pmem_drain
+        3 pmemobj_persist crashproof_in_pmemobj_persist
+        4 pmemobj_flush crashproof_in_pmemobj_flush
+        5 pmemobj_drain crashproof_in_pmemobj_drain
+        6 pmemobj_xpersist crashproof_in_pmemobj_xpersist
+        7 pmemobj_xflush crashproof_in_pmemobj_xflush
+    }
+    objects {
+        8 pmemobj_reserve crashproof_in_pmemobj_reserve
+        9 pmemobj_xreserve crashproof_in_pmemobj_xreserve
+        10 pmemobj_alloc crashproof_in_pmemobj_alloc
+        11 pmemobj_xalloc crashproof_in_pmemobj_xalloc
+        12 pmemobj_zalloc crashproof_in_pmemobj_zalloc
+    }
+}
+
+/// Looks a framed function up, by its index in `r11`, and keeps the argument registers.
+#[unsafe(naked)]
+extern "C" fn resolve() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 56",
+        "mov edi, r11d",
+        "call {lookup}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -56",
+        "ret",
+        ".cfi_endproc",
+        lookup = sym lookup_framed,
+    )
+}
+
+extern "C" fn lookup_framed(index: usize) -> usize {
+    let found = lookup(FRAMED[index].name);
+    let end = sys::without_signals(|| code_map::function_end(found));
+    FRAMED_END[index].store(end, Ordering::Relaxed);
+    FRAMED_REAL[index].store(found, Ordering::Relaxed);
+    found
+}
+
+/// What the frame of an interposed function stands for: the real function, and where it ends.
+pub fn stands_for(return_address: u64) -> Option<std::ops::Range<u64>> {
+    let index = FRAMED
+        .iter()
+        .position(|framed| framed.returns as *const u8 as u64 == return_address)?;
+    let [start, end] = [&FRAMED_REAL, &FRAMED_END].map(|table| table[index].load(Ordering::Relaxed) as u64);
+    (start != 0).then_some(start..end)
+}
+
+/// Logs a call that has returned an object. `saved` holds the argument registers, last first.
+unsafe extern "C" fn returned(index: usize, saved: *const [u64; 6], result: u64, second: u64) {
+    // SAFETY: the trampoline pushed six registers there.
+    let mut arguments = unsafe { *saved };
+    arguments.reverse();
+    let name = FRAMED[index].name.trim_end_matches('\0');
+    let offset = if name.ends_with("reserve") {
+        // A PMEMoid: the pool's id and the offset; 0 if there was no memory.
+        second
+    } else {
+        match arguments[1] as *const [u64; 2] {
+            // SAFETY: the library has stored the object's PMEMoid there, if it reports success.
+            oid if !oid.is_null() && result as u32 == 0 => unsafe { oid.read_unaligned()[1] },
+            _ => 0,
+        }
+    };
+    if offset != 0 {
+        arguments[5] = offset;
+        sys::without_signals(|| {
+            if log::session().is_some() {
+                log::call(log::stack_here(), name.as_bytes(), &arguments);
+            }
+        });
+    }
+}
 
 /// Common tail of the trampolines; `r11` is the function's index.
 #[unsafe(naked)]
@@ -116,13 +326,38 @@ fn lookup(name: &str) -> usize {
     if next != 0 {
         return next;
     }
-    // SAFETY: NUL-terminated names; NOLOAD loads nothing.
-    unsafe {
-        let library = libc::dlopen(c"libpmemobj.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        let found = libc::dlsym(library, name.as_ptr()) as usize;
-        if found == 0 {
-            std::process::abort();
+    for library in [c"libpmemobj.so.1", c"libpmem.so.1"] {
+        // SAFETY: NUL-terminated names; NOLOAD loads nothing.
+        unsafe {
+            let library = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            // Without a library dlsym would find our own function.
+            if library.is_null() {
+                continue;
+            }
+            let found = libc::dlsym(library, name.as_ptr()) as usize;
+            if found != 0 {
+                return found;
+            }
         }
-        found
+    }
+    std::process::abort()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FRAMED;
+    use crashproof_stacks::Entry;
+
+    #[test]
+    fn what_persists_has_a_frame() {
+        for framed in FRAMED {
+            let name = framed.name.trim_end_matches('\0');
+            let entry = Entry {
+                function: Some(name.to_owned()),
+                library: String::new(),
+            };
+            let allocates = name.ends_with("alloc") || name.ends_with("reserve");
+            assert_ne!(entry.is_persist_primitive(), allocates, "{name}");
+        }
     }
 }

@@ -133,6 +133,12 @@ pub fn unwind_noting(
     }
 }
 
+/// Where the function ends that begins at the address; 0 if that is not known.
+pub fn function_end(address: usize) -> usize {
+    let function = unwinder().and_then(|unwinder| unwinder.function_at(address as u64));
+    function.filter(|f| f.start == address).map_or(0, |f| f.end)
+}
+
 /// Another number whenever a call stack may have another name: an unwinder is never freed, so its address is its own.
 pub fn generation() -> u64 {
     UNWINDER.load(Ordering::Acquire) as u64 ^ (address_space() as u64) << 48

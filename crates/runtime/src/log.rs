@@ -5,7 +5,7 @@
 
 use crate::ahead::Prospects;
 use crate::code_map::{self, Registers};
-use crate::{hooks, labels, sys, threads};
+use crate::{calls, hooks, labels, sys, threads};
 use crashproof_wire::{self as wire, Session, record::*};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -278,13 +278,23 @@ impl Logger {
     }
 
     fn without_runtime(&mut self, n: usize) -> &[u64] {
-        // The runtime's own functions, where they stand between the program and libc, are nobody's business.
-        let mut kept = 0;
+        // The runtime's own functions, where they stand between the program and libc, are nobody's business. Those that call a
+        // function of PMDK stand for it, unless it has a frame of its own.
+        let mut kept = 0usize;
         for i in 0..n {
-            if !code_map::is_runtime(self.frames[i]) {
-                self.frames[kept] = self.frames[i];
-                kept += 1;
+            let mut frame = self.frames[i];
+            if code_map::is_runtime(frame) {
+                let Some(inner) = kept.checked_sub(1).map(|inner| self.frames[inner]) else {
+                    continue;
+                };
+                let Some(function) = calls::stands_for(frame).filter(|function| !function.contains(&inner)) else {
+                    continue;
+                };
+                // As a return address: it belongs to the instruction before it.
+                frame = function.start + 1;
             }
+            self.frames[kept] = frame;
+            kept += 1;
         }
         &self.frames[..kept]
     }
