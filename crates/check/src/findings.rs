@@ -29,6 +29,8 @@ pub enum Relation {
     SnapshottedFirst,
     NotFlushed,
     NotFenced,
+    TransactionBegan,
+    TransactionUnfinished,
 }
 
 /// What the message needs beside the kind.
@@ -40,6 +42,8 @@ pub enum Detail {
     Nontemporal,
     /// The line was flushed before and not fenced since.
     Pending,
+    /// Nothing flushes the store, not even by luck.
+    NeverFlushed,
     /// Index of the rule in the configuration.
     Rule(usize),
     /// The end of an operation says that it has to be durable.

@@ -7,8 +7,9 @@
 use crashproof_model::{Keep, LINE, LineAddress, Memory, Model, Store, pieces};
 use crashproof_report::DurableByKind;
 use crashproof_trace::{
-    Event, EventKind, FileId, FlushKind, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables,
+    Event, EventKind, FileId, FlushKind, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables, ThreadId,
 };
+use std::collections::BTreeSet;
 
 use crate::config::Rule;
 use crate::findings::Findings;
@@ -50,6 +51,8 @@ pub struct Pass {
     threads: bool,
     /// Processes that have a thread.
     processes: Vec<ProcessId>,
+    /// Where transactions began that had not committed when their process ended.
+    unfinished: BTreeSet<StackId>,
     /// The program is annotated: there is an oracle for that.
     annotated: bool,
     /// Counted if it is wanted.
@@ -62,6 +65,8 @@ pub struct Outcome {
     pub stacks: Stacks,
     /// Whether some process had several threads.
     pub threads: bool,
+    /// Where transactions began that had not committed when their process ended.
+    pub unfinished: BTreeSet<StackId>,
     pub traffic: Option<ByStack>,
 }
 
@@ -109,6 +114,7 @@ impl Pass {
             quiets: 0,
             threads: false,
             processes: Vec::new(),
+            unfinished: BTreeSet::new(),
             annotated: false,
             traffic: None,
         }
@@ -162,6 +168,7 @@ impl Pass {
                         by: DurableByKind::Unmap,
                         stack: step.stack,
                         acknowledged: false,
+                        unfinished: false,
                     };
                     self.drain(file, range.start, range.end - range.start, gone);
                 }
@@ -232,11 +239,13 @@ impl Pass {
             }
             EventKind::ProcessEnd { process } => {
                 self.before_gone(Some(process), tables);
+                self.unfinished_transactions(Some(process), tables);
                 for (file, range) in self.mappings.end(process) {
                     let gone = Gone {
                         by: DurableByKind::Exit,
                         stack: step.stack,
                         acknowledged: false,
+                        unfinished: false,
                     };
                     self.drain(file, range.start, range.end - range.start, gone);
                 }
@@ -273,9 +282,11 @@ impl Pass {
             self.fence(step);
         }
         let transaction = self.transactions.of(step.thread).and_then(|t| t.begin());
+        let not_snapshotted = transaction.is_some() && self.lacks_snapshot(step, at, len, flags, tables);
         let mut tag = StoreTag {
             stack: step.stack,
             transaction: transaction.into(),
+            not_snapshotted,
             fence: OptionalStack::default(),
             fences: self.fences,
             outputs: outputs_of(&self.outputs, self.quiets, step.thread),
@@ -296,6 +307,32 @@ impl Pass {
             };
             self.memory.store(line, store);
             tag.count = 0;
+        }
+    }
+
+    /// Whether the program makes the store in a transaction that ought to cover it and does not. What a constructor does,
+    /// which libpmemobj calls, is for the program to persist.
+    fn lacks_snapshot(&mut self, step: Step, at: PmAddress, len: u64, flags: StoreFlags, tables: &Tables) -> bool {
+        let (file, end) = (at.file.0, at.offset.saturating_add(len));
+        let in_pool = self.transactions.of(step.thread).and_then(|t| t.is_in_pool(file));
+        in_pool == Some(true)
+            && !flags.syscall
+            && self.transactions.lacks_snapshot(step.thread, file, at.offset, end)
+            && self.stacks.origin(step.stack, tables) == Origin::Program
+            && !self.stacks.is_callback(step.stack, tables)
+    }
+
+    /// Of a process (of every process, if not given) that is at its end: the transactions that it is in.
+    fn unfinished_transactions(&mut self, process: Option<ProcessId>, tables: &Tables) {
+        let is_of_process = |thread| process.is_none() || tables.process_of(ThreadId(thread)) == process;
+        for (thread, begin) in self.transactions.take_unfinished(is_of_process) {
+            self.unfinished.extend(begin);
+            let step = Step {
+                thread,
+                process: tables.process_of(ThreadId(thread)).unwrap_or(ProcessId(0)),
+                stack: begin.unwrap_or(StackId(0)),
+            };
+            self.transaction(step, Change::Unfinished { begin }, tables);
         }
     }
 
@@ -342,13 +379,18 @@ impl Pass {
         } = self;
         memory.drain(file.0, offset, len, |lost| {
             let begin = lost.store.tag.transaction.get();
-            if begin.is_some() && transactions.uncommitted(lost.store.thread) == begin {
-                // Its fences were meant for it all the same.
+            let unfinished = begin.is_some() && transactions.uncommitted(lost.store.thread) == begin;
+            if unfinished && !lost.store.tag.not_snapshotted {
+                // The next opening of the pool rolls it back. Its fences were meant for it all the same.
                 findings.awaited_fences.extend(lost.store.tag.fence.get());
                 return;
             }
             let acknowledged = outputs_of(outputs, *quiets, lost.store.thread) != lost.store.tag.outputs;
-            let gone = Gone { acknowledged, ..gone };
+            let gone = Gone {
+                acknowledged,
+                unfinished,
+                ..gone
+            };
             for oracle in oracles.iter_mut() {
                 oracle.unpersisted(&lost, gone, findings);
             }
@@ -358,11 +400,13 @@ impl Pass {
     /// After the last event: whatever is still mapped goes away with the program.
     pub fn finish(mut self, tables: &Tables) -> Outcome {
         self.before_gone(None, tables);
+        self.unfinished_transactions(None, tables);
         for file in 0..tables.files.len() as u32 {
             let gone = Gone {
                 by: DurableByKind::Exit,
                 stack: StackId(0),
                 acknowledged: false,
+                unfinished: false,
             };
             self.drain(FileId(file), 0, u64::MAX, gone);
         }
@@ -373,6 +417,7 @@ impl Pass {
             findings: self.findings,
             stacks: self.stacks,
             threads: self.threads,
+            unfinished: self.unfinished,
             traffic: self.traffic,
         }
     }

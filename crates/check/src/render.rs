@@ -10,7 +10,7 @@ use crate::config::{Analysis, Config, Rule};
 use crate::findings::{Detail, RawFinding, Relation};
 use crate::pass::Outcome;
 use crashproof_sites::Typing;
-use crashproof_stacks::{Entry, Stacks, Symbolized, file_name, is_c_runtime};
+use crashproof_stacks::{Entry, Stacks, Symbolized, file_name, is_c_runtime, standing};
 
 pub struct Context<'a> {
     pub model: Model,
@@ -27,6 +27,7 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
         findings: raw,
         mut stacks,
         threads,
+        unfinished,
         ..
     } = outcome;
     let unseen_fences = unseen_fences(context, threads);
@@ -54,7 +55,14 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
             context,
         ));
     }
-    let warnings = context.config.apply_ignores(&mut findings, Analysis::Check);
+    let mut warnings = context.config.apply_ignores(&mut findings, Analysis::Check);
+    if !ended_early(context.end) {
+        warnings.extend(
+            unfinished
+                .iter()
+                .map(|&begin| unfinished_warning(begin, &mut stacks, context.tables)),
+        );
+    }
     findings.sort_by_cached_key(|f| {
         (
             f.severity,
@@ -68,6 +76,24 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
     });
     let warnings = warnings.into_iter().chain(stacks.warnings().iter().cloned()).collect();
     (findings, warnings)
+}
+
+/// A transaction that had not committed when its process exited: on purpose in a crash test, by mistake after a `return` or `goto`
+/// out of it. All that came after would be rolled back, too.
+fn unfinished_warning(begin: StackId, stacks: &mut Stacks, tables: &Tables) -> String {
+    let frames = stacks.symbolize(begin, tables).frames;
+    let place = standing(&frames).map_or_else(
+        || "an unknown place".to_owned(),
+        |frame| match (&frame.file, &frame.function) {
+            (Some(file), _) => format!("{file}:{}", frame.line.unwrap_or(0)),
+            (None, Some(function)) => format!("`{function}`"),
+            (None, None) => format!("{:#x}", frame.address),
+        },
+    );
+    format!(
+        "the transaction that began at {place} had not ended when its process did: the next opening of the pool rolls back \
+         everything since then that it has snapshotted"
+    )
 }
 
 /// Killed, or nobody knows: what was under way then is no evidence of a mistake.
@@ -179,6 +205,10 @@ impl Relation {
             Relation::SnapshottedFirst => "snapshotted first here",
             Relation::NotFlushed => "stored here, and not flushed yet",
             Relation::NotFenced => "stored here, and its flush is not fenced yet",
+            Relation::TransactionBegan => "in the transaction that began here",
+            Relation::TransactionUnfinished => {
+                "in the transaction that began here and had not ended when the process did"
+            }
         }
     }
 }
@@ -262,6 +292,9 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
             )
         }
         Kind::TransientData => format!("{place} are rewritten again and again, and nothing ever persists them"),
+        Kind::TxStoreNotSnapshotted if raw.detail == Detail::NeverFlushed => {
+            format!("store of {place} in a transaction that has not snapshotted it; nothing flushes it either")
+        }
         Kind::TxStoreNotSnapshotted => format!("store of {place} in a transaction that has not snapshotted it"),
         Kind::TxSnapshotTwice => format!("{place} are snapshotted again in the same transaction"),
         Kind::TxStoreOutside => {

@@ -24,6 +24,8 @@ pub struct StoreTag {
     pub stack: StackId,
     /// Where the transaction began that it was made in.
     pub transaction: OptionalStack,
+    /// It was made in a transaction that ought to cover it and does not.
+    pub not_snapshotted: bool,
     /// The first fence of its thread that passed it by.
     pub fence: OptionalStack,
     /// Fences of any thread before it, or [`FORGOTTEN`].

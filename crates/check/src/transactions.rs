@@ -3,7 +3,7 @@
 //! Two sources, used side by side: pmemcheck's client requests, which libpmemobj makes for every transaction, snapshot and
 //! new object, and the program's calls of `pmemobj_tx_*`, which say what the program asked for. libpmemobj makes no
 //! request for a snapshot that it has already, so asking twice shows in the calls only; it says of a new object only in a
-//! request.
+//! request. Own undo logs, and a libpmemobj that is linked statically, make requests alone.
 
 use crashproof_trace::{PmAddress, ProcessId, Request, StackId};
 
@@ -25,6 +25,22 @@ pub struct Transaction {
     pub objects: RangeSet,
     /// The pool, where it is mapped, as given to `pmemobj_tx_begin`.
     pool: u64,
+    /// The file that the pool begins in.
+    pool_file: Option<u32>,
+    /// The program has called `pmemobj_tx_begin`, and no request has followed yet.
+    called: bool,
+    /// The program began it by a call, so `asked` is what the program wanted a snapshot of.
+    by_call: bool,
+    /// Files in which it has work to do: of its pool, and of everything that it covers.
+    files: Vec<u32>,
+    /// What the thread allocated in it without the transaction.
+    allocated: RangeSet,
+    /// What the thread has reserved and not published, in any transaction or in none.
+    reserved: RangeSet,
+    /// The transaction publishes what was reserved when it ends.
+    publishes: bool,
+    /// Its process has ended, and it was reported as unfinished.
+    unfinished: bool,
 }
 
 impl Transaction {
@@ -42,19 +58,42 @@ impl Transaction {
         self.begin.filter(|_| self.is_active())
     }
 
+    /// What was snapshotted in it, as far as that is known: with requests alone this includes new objects.
+    pub fn snapshots(&self) -> &RangeSet {
+        if self.by_call { &self.asked } else { &self.covered }
+    }
+
+    /// Whether the file is one of its pool's. `None`: nothing is known of the pool.
+    pub fn is_in_pool(&self, file: u32) -> Option<bool> {
+        (!self.files.is_empty()).then(|| self.files.contains(&file))
+    }
+
+    pub fn is_by_call(&self) -> bool {
+        self.by_call
+    }
+
     fn begin_level(&mut self, stack: StackId) {
         if self.levels.is_empty() {
             self.begin = Some(stack);
             self.covered.clear();
             self.asked.clear();
             self.objects.clear();
+            self.allocated.clear();
+            self.by_call = std::mem::take(&mut self.called);
+            self.files.clear();
+            self.files.extend(self.pool_file.filter(|_| self.by_call));
+            self.unfinished = false;
         }
         self.levels.push(true);
     }
 
     /// Whether that was the outermost one.
     fn end_level(&mut self) -> bool {
-        self.levels.pop().is_some() && self.levels.is_empty()
+        let outermost = self.levels.pop().is_some() && self.levels.is_empty();
+        if outermost && std::mem::take(&mut self.publishes) {
+            self.reserved.clear();
+        }
+        outermost
     }
 
     fn leave_work(&mut self) {
@@ -69,6 +108,8 @@ impl Transaction {
 pub enum Change {
     /// The thread's outermost transaction ended; it began here.
     Ended { begin: Option<StackId> },
+    /// The process of the thread ended, or the trace did, in the thread's transaction.
+    Unfinished { begin: Option<StackId> },
     /// The program asked to snapshot a range.
     Asked {
         at: PmAddress,
@@ -92,8 +133,6 @@ pub struct Transactions {
     pub ignored: RangeSet,
     /// The trace has client requests of transactions, so calls do not open and close them.
     pub requests: bool,
-    /// The trace has calls, so what the program asked for is known.
-    pub calls: bool,
 }
 
 impl Transactions {
@@ -104,6 +143,31 @@ impl Transactions {
     /// Where the thread's transaction began that, if its process ended now, the next opening of the pool would roll back.
     pub fn uncommitted(&self, thread: u32) -> Option<StackId> {
         self.of(thread).filter(|t| t.levels.first() == Some(&true))?.begin()
+    }
+
+    /// Whether the thread is at work in a transaction that does not cover the range, although it is neither memory that the
+    /// program makes durable itself (reserved, or allocated without the transaction) nor excluded by a request.
+    /// Without client requests nobody says which objects are new, and the answer is no.
+    pub fn lacks_snapshot(&self, thread: u32, file: u32, start: u64, end: u64) -> bool {
+        let Some(t) = self.of(thread).filter(|t| self.requests && t.is_working()) else {
+            return false;
+        };
+        let known = [&t.asked, &t.covered].iter().any(|set| set.covers(file, start, end));
+        let exempt = [&t.allocated, &t.reserved, &self.ignored];
+        !known && !exempt.iter().any(|set| set.touches(file, start, end))
+    }
+
+    /// The threads of a process (of every process, if not given) that are in a transaction which has not committed, and where it
+    /// began: once for each.
+    pub fn take_unfinished(&mut self, is_of_process: impl Fn(u32) -> bool) -> Vec<(u32, Option<StackId>)> {
+        let mut unfinished = Vec::new();
+        for (thread, t) in (0..).zip(&mut self.threads) {
+            if t.levels.first() == Some(&true) && !t.unfinished && is_of_process(thread) {
+                t.unfinished = true;
+                unfinished.push((thread, t.begin));
+            }
+        }
+        unfinished
     }
 
     fn thread(&mut self, thread: u32) -> &mut Transaction {
@@ -126,7 +190,10 @@ impl Transactions {
                 if !self.requests {
                     // What the calls opened so far is announced by requests from now on.
                     self.requests = true;
-                    self.threads.iter_mut().for_each(|t| t.levels.clear());
+                    for t in &mut self.threads {
+                        t.called |= t.by_call && t.is_active();
+                        t.levels.clear();
+                    }
                 }
                 self.thread(thread).begin_level(stack);
             }
@@ -137,6 +204,9 @@ impl Transactions {
                     let (file, end) = (at.file.0, at.offset.saturating_add(len));
                     let already_covered = t.covered.covers(file, at.offset, end);
                     t.covered.insert(file, at.offset, end);
+                    if !t.files.contains(&file) {
+                        t.files.push(file);
+                    }
                     return Change::Added {
                         at,
                         len,
@@ -167,13 +237,14 @@ impl Transactions {
         arguments: &[u64; 6],
         mappings: &Mappings,
     ) -> Change {
-        self.calls = true;
         let requests = self.requests;
         let t = self.thread(thread);
-        let [first, second, third, fourth, ..] = *arguments;
+        let [first, second, third, fourth, _, sixth] = *arguments;
         match name {
             "pmemobj_tx_begin" => {
                 t.pool = first;
+                t.pool_file = mappings.resolve(process, first).map(|at| at.file.0);
+                t.called = !t.is_active();
                 if !requests {
                     t.begin_level(stack);
                 }
@@ -188,6 +259,21 @@ impl Transactions {
                 let object = mappings.resolve(process, t.pool.wrapping_add(second));
                 return t.ask(object, third, fourth);
             }
+            // Of these the runtime notes where in the pool the object lies, as the sixth argument.
+            "pmemobj_reserve" | "pmemobj_xreserve" => {
+                if let Some(at) = mappings.resolve(process, first.wrapping_add(sixth)) {
+                    t.reserved.insert(at.file.0, at.offset, at.offset.saturating_add(third));
+                }
+            }
+            "pmemobj_alloc" | "pmemobj_xalloc" | "pmemobj_zalloc" if t.is_active() => {
+                if let Some(at) = mappings.resolve(process, first.wrapping_add(sixth)) {
+                    t.allocated
+                        .insert(at.file.0, at.offset, at.offset.saturating_add(third));
+                }
+            }
+            // Which of the reservations these are about is in memory that the trace does not have.
+            "pmemobj_publish" | "pmemobj_cancel" => t.reserved.clear(),
+            "pmemobj_tx_publish" | "pmemobj_tx_xpublish" => t.publishes = true,
             _ => {}
         }
         Change::None

@@ -154,6 +154,17 @@ impl Stacks {
         origin
     }
 
+    /// Whether code of PMDK called the code that this happened in: a constructor of an object, for example.
+    pub fn is_callback(&self, stack: StackId, tables: &Tables) -> bool {
+        let kinds = tables
+            .frames(stack)
+            .iter()
+            .map(|frame| module_kind(frame.module.and_then(|id| tables.module(id))));
+        kinds
+            .skip_while(|kind| *kind != ModuleKind::Program)
+            .any(|kind| kind == ModuleKind::Pmdk)
+    }
+
     /// Whether the instruction itself is in the C library: a large `memcpy` between ordinary buffers ends in a fence.
     pub fn is_in_c_runtime(&self, stack: StackId, tables: &Tables) -> bool {
         let innermost = tables.frames(stack).first();

@@ -1,5 +1,6 @@
 //! `missing-flush`, `missing-fence` and `transient-data`: what is not persistent when its memory goes away (Agamotto §4.2.1,
-//! the unflushed bug oracle).
+//! the unflushed bug oracle). What would be a missing flush is `tx-store-not-snapshotted` if a transaction ought to have covered it:
+//! a flush would make the store durable, and what cannot be rolled back would stay so.
 //!
 //! Deviations: a byte that was stored several times counts for its last store only; pending is per thread, so a flush that
 //! only another thread fences is a missing fence; data that is rewritten across fences and that nothing ever persists is
@@ -38,6 +39,7 @@ impl Oracle for Missing {
         let kind = match (flushed, transient) {
             (true, _) => Kind::MissingFence,
             (false, true) => Kind::TransientData,
+            (false, false) if tag.not_snapshotted => Kind::TxStoreNotSnapshotted,
             (false, false) => Kind::MissingFlush,
         };
         let transaction_end = tag
@@ -45,32 +47,50 @@ impl Oracle for Missing {
             .get()
             .and_then(|begin| self.transaction_ends.get(&begin));
         let durable_by = match (kind, transaction_end, tag.fence.get()) {
-            (Kind::TransientData, ..) => None,
+            (Kind::TransientData | Kind::TxStoreNotSnapshotted, ..) => None,
             (_, Some(&end), _) => Some((DurableByKind::TxEnd, end)),
             (Kind::MissingFlush, None, Some(fence)) => Some((DurableByKind::Fence, fence)),
             _ => Some((gone.by, gone.stack)),
         };
         findings.awaited_fences.extend(tag.fence.get());
+        let not_snapshotted = kind == Kind::TxStoreNotSnapshotted;
+        // The transaction oracle has had evidence of its own.
+        let known = findings.get(kind, tag.stack).filter(|_| not_snapshotted);
+        let counted = known.is_some_and(|known| known.detail != Detail::NeverFlushed);
         let bytes = lost.store.bytes;
         let at = PmAddress {
             file: FileId(lost.at.file),
             offset: lost.at.line * LINE + bytes.first(),
         };
-        findings.add_lowest(RawFinding {
+        let finding = RawFinding {
             durable_by,
-            related: lost.flushed.map(|flush| (Relation::FlushedHere, StackId(flush))),
-            detail: if lost.store.nontemporal {
-                Detail::Nontemporal
-            } else {
-                Detail::None
+            related: match (lost.flushed, tag.transaction.get()) {
+                (Some(flush), _) => Some((Relation::FlushedHere, StackId(flush))),
+                (None, Some(begin)) if not_snapshotted => Some(if gone.unfinished {
+                    (Relation::TransactionUnfinished, begin)
+                } else {
+                    (Relation::TransactionBegan, begin)
+                }),
+                _ => None,
             },
-            count: u64::from(tag.count),
+            detail: match kind {
+                _ if lost.store.nontemporal => Detail::Nontemporal,
+                Kind::TxStoreNotSnapshotted => Detail::NeverFlushed,
+                _ => Detail::None,
+            },
+            count: if counted { 0 } else { u64::from(tag.count) },
+            // libpmemobj fences in the middle of a transaction, for purposes of its own.
             in_flight: gone.by == DurableByKind::Exit
-                && tag.fence.get().is_none()
+                && (tag.fence.get().is_none() || gone.unfinished)
                 && !tag.repeated
                 && !gone.acknowledged,
             ..RawFinding::new(kind, tag.stack).at(at, bytes.span())
-        });
+        };
+        if counted {
+            findings.add(finding);
+        } else {
+            findings.add_lowest(finding);
+        }
     }
 
     fn finish(&mut self, world: &mut World) {

@@ -56,6 +56,8 @@ pub struct Gone {
     pub stack: StackId,
     /// The thread has output something since it stored: it had gone on to other things.
     pub acknowledged: bool,
+    /// The store's transaction has not committed, and the store is not covered by it.
+    pub unfinished: bool,
 }
 
 pub trait Oracle {

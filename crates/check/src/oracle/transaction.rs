@@ -13,13 +13,15 @@ use rustc_hash::FxHashMap;
 use super::{Oracle, Step, StoreAccess, World};
 use crate::findings::{RawFinding, Relation};
 use crate::ranges::WordSet;
-use crate::transactions::Change;
+use crate::transactions::{Change, Transaction};
 use crashproof_stacks::Origin;
 
 /// A store that is a finding unless the program persists it by hand.
 struct Candidate {
     stack: StackId,
     store: StoreAccess,
+    /// The program has fenced since, so it does not mean to persist it by hand.
+    fenced: bool,
 }
 
 impl Candidate {
@@ -71,12 +73,14 @@ impl TransactionOracle {
             self.changed.insert(file, start, end);
             return;
         }
-        // Without client requests nobody says which objects are new.
-        if !world.transactions.requests || transaction.covered.covers(file, start, end) {
+        if !world.transactions.lacks_snapshot(step.thread, file, start, end)
+            || transaction.is_in_pool(file) == Some(false)
+            || world.stacks.is_callback(step.stack, world.tables)
+        {
             return;
         }
         let (first_line, last_line) = (start / LINE * LINE, end.div_ceil(LINE) * LINE);
-        let evidence = transaction.asked.touches(file, first_line, last_line)
+        let evidence = transaction.snapshots().touches(file, first_line, last_line)
             || transaction.objects.covers(file, start, end)
             || self.transactional.contains_any(file, start, end);
         let thread = self.thread(step.thread);
@@ -84,6 +88,7 @@ impl TransactionOracle {
             thread.not_snapshotted.push(Candidate {
                 stack: step.stack,
                 store,
+                fenced: false,
             });
         }
     }
@@ -97,6 +102,7 @@ impl TransactionOracle {
                 thread.outside.push(Candidate {
                     stack: step.stack,
                     store,
+                    fenced: false,
                 });
             }
         }
@@ -104,7 +110,7 @@ impl TransactionOracle {
 
     /// Reports what the thread stored outside transactions and has not flushed by now.
     fn report_outside(thread: &mut Thread, world: &mut World) {
-        for Candidate { stack, store } in thread.outside.drain(..) {
+        for Candidate { stack, store, .. } in thread.outside.drain(..) {
             let unflushed = pieces(store.at.offset, store.len, LINE).any(|piece| {
                 let line = world.memory.line(LineAddress {
                     file: store.at.file.0,
@@ -127,6 +133,14 @@ impl TransactionOracle {
             }
         }
     }
+}
+
+/// Whether the program flushes or fences itself. The transaction does so for the sake of the ranges that it covers.
+fn is_by_hand(step: Step, world: &mut World) -> bool {
+    world
+        .stacks
+        .entry(step.stack, world.tables)
+        .is_none_or(|entry| entry.is_persist_primitive())
 }
 
 impl Oracle for TransactionOracle {
@@ -163,21 +177,23 @@ impl Oracle for TransactionOracle {
         if !thread.not_snapshotted.iter().any(|c| c.touches_line(at)) {
             return;
         }
-        // The transaction's own flushes come at its commit, for the sake of the ranges that it covers.
-        let by_hand = world
-            .stacks
-            .entry(step.stack, world.tables)
-            .is_none_or(|entry| entry.is_persist_primitive());
-        if by_hand {
+        // An undo log of the program's own commits by flushes that look like this one.
+        let line = at.offset / LINE * LINE;
+        let commits = |t: &Transaction| !t.is_by_call() && t.covered.touches(at.file.0, line, line + LINE);
+        if !world.transactions.of(step.thread).is_some_and(commits) && is_by_hand(step, world) {
             thread.not_snapshotted.retain(|c| !c.touches_line(at));
         }
     }
 
     fn fence(&mut self, step: Step, _: FenceKind, world: &mut World) {
-        if let Some(thread) = self.threads.get_mut(step.thread as usize)
-            && !thread.outside.is_empty()
-        {
+        let Some(thread) = self.threads.get_mut(step.thread as usize) else {
+            return;
+        };
+        if !thread.outside.is_empty() {
             Self::report_outside(thread, world);
+        }
+        if thread.not_snapshotted.iter().any(|c| !c.fenced) && is_by_hand(step, world) {
+            thread.not_snapshotted.iter_mut().for_each(|c| c.fenced = true);
         }
     }
 
@@ -201,17 +217,29 @@ impl Oracle for TransactionOracle {
             } => {
                 self.transactional
                     .insert(at.file.0, at.offset, at.offset.saturating_add(len));
-                if already_covered && !world.transactions.calls {
+                let by_call = world.transactions.of(step.thread).is_some_and(|t| t.is_by_call());
+                if already_covered && !by_call {
                     world.findings.add(twice(at, len));
                 }
             }
             Change::Ended { .. } => {
                 let thread = self.thread(step.thread);
                 thread.snapshots.clear();
-                for Candidate { stack, store } in thread.not_snapshotted.drain(..) {
+                for Candidate { stack, store, .. } in thread.not_snapshotted.drain(..) {
                     world
                         .findings
                         .add(RawFinding::new(Kind::TxStoreNotSnapshotted, stack).at(store.at, store.len));
+                }
+            }
+            // Its snapshots are rolled back, these are not.
+            Change::Unfinished { begin } => {
+                let thread = self.thread(step.thread);
+                for Candidate { stack, store, fenced } in thread.not_snapshotted.drain(..) {
+                    world.findings.add(RawFinding {
+                        related: begin.map(|begin| (Relation::TransactionUnfinished, begin)),
+                        in_flight: !fenced,
+                        ..RawFinding::new(Kind::TxStoreNotSnapshotted, stack).at(store.at, store.len)
+                    });
                 }
             }
             Change::None => {}

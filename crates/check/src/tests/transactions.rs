@@ -156,9 +156,151 @@ fn store_outside() {
 }
 
 #[test]
+fn never_flushed_in_a_line_of_its_own() {
+    let mut b = TraceBuilder::new();
+    begin(&mut b);
+    add(&mut b, 1, 0x1000, 64);
+    b.store(T0, 2, 0x1000, 8).store(T0, 3, 0x4000, 8);
+    end(&mut b, &[(0x1000, 64)]);
+    let findings = b.findings();
+    assert_eq!(summary(&findings), [(Kind::TxStoreNotSnapshotted, 3, 1)]);
+    assert_eq!(findings[0].related[0].stack[0].address, 91);
+    assert!(findings[0].durable_by.is_none());
+}
+
+/// Stores to a page of its own in a transaction, after `before`, and never flushes it.
+fn never_flushed(before: impl FnOnce(&mut TraceBuilder)) -> Vec<(Kind, u64, u64)> {
+    let mut b = TraceBuilder::new();
+    begin(&mut b);
+    before(&mut b);
+    b.store(T0, 3, 0x4000, 8);
+    end(&mut b, &[(0x1000, 64)]);
+    b.summary()
+}
+
+#[test]
+fn what_is_not_the_transactions_needs_a_flush() {
+    assert_eq!(never_flushed(|_| {}), [(Kind::TxStoreNotSnapshotted, 3, 1)]);
+    let flush = [(Kind::MissingFlush, 3, 1)];
+    let object = [POOL_ADDRESS, 0, 128, 0, 0, 0x4000];
+    for name in [
+        "pmemobj_reserve",
+        "pmemobj_xreserve",
+        "pmemobj_alloc",
+        "pmemobj_xalloc",
+        "pmemobj_zalloc",
+    ] {
+        let made = never_flushed(|b| {
+            b.call(T0, 1, name, &object);
+        });
+        assert_eq!(made, flush, "{name}");
+    }
+    let published = never_flushed(|b| {
+        b.call(T0, 1, "pmemobj_reserve", &object)
+            .call(T0, 2, "pmemobj_publish", &[POOL_ADDRESS, 0, 1]);
+    });
+    assert_eq!(published, [(Kind::TxStoreNotSnapshotted, 3, 1)]);
+    // Allocated with NO_FLUSH: the transaction covers it, and does not flush it.
+    let no_flush = never_flushed(|b| {
+        b.request(T0, 1, Request::TxAdd, Some((0x4000, 128)));
+    });
+    assert_eq!(no_flush, flush);
+    let ignored = never_flushed(|b| {
+        b.request(T0, 1, Request::TxIgnore, Some((0x4000, 128)));
+    });
+    assert_eq!(ignored, flush);
+}
+
+#[test]
+fn what_was_reserved_is_ordinary_once_it_is_published() {
+    let mut b = TraceBuilder::new();
+    b.call(T0, 1, "pmemobj_reserve", &[POOL_ADDRESS, 0, 128, 0, 0, 0x4000]);
+    begin(&mut b);
+    b.call(T0, 2, "pmemobj_tx_publish", &[POOL_ADDRESS, 1]);
+    b.store(T0, 3, 0x4000, 8).flush(T0, 4, 0x4000).sfence(T0, 5);
+    end(&mut b, &[(0x1000, 64)]);
+    begin(&mut b);
+    b.store(T0, 6, 0x4040, 8);
+    end(&mut b, &[(0x1000, 64)]);
+    assert_eq!(b.summary(), [(Kind::TxStoreNotSnapshotted, 6, 1)]);
+}
+
+#[test]
+fn a_constructor_persists_its_object() {
+    let mut b = TraceBuilder::new();
+    begin(&mut b);
+    let stack = b.stack(&[(None, 3), (Some("libpmemobj.so.1"), 2), (None, 4)]);
+    let at = PmAddress {
+        file: POOL,
+        offset: 0x4000,
+    };
+    let store = EventKind::Store {
+        at,
+        data: &[1; 8],
+        flags: StoreFlags::default(),
+    };
+    b.event_at(T0, stack, store);
+    end(&mut b, &[(0x1000, 64)]);
+    assert_eq!(b.summary(), [(Kind::MissingFlush, 3, 1)]);
+}
+
+/// A transaction that is still at work when its process ends.
+fn unfinished() -> TraceBuilder {
+    let mut b = TraceBuilder::new();
+    begin(&mut b);
+    add(&mut b, 1, 0x1000, 16);
+    b.store(T0, 2, 0x1000, 8).sfence(T0, 3);
+    // Beside the snapshot, and in a line of its own.
+    b.store(T0, 4, 0x1010, 8).store(T0, 5, 0x4000, 8);
+    b
+}
+
+#[test]
+fn an_unfinished_transaction_rolls_back_its_snapshots_only() {
+    let mut b = unfinished();
+    b.event(T0, 0, EventKind::ProcessEnd { process: ProcessId(0) });
+    let report = b.report(Model::Px86, "");
+    assert_eq!(
+        summary(&report.findings),
+        [(Kind::TxStoreNotSnapshotted, 4, 1), (Kind::TxStoreNotSnapshotted, 5, 1)]
+    );
+    for finding in &report.findings {
+        assert_eq!(finding.related[0].stack[0].address, 91);
+    }
+    assert!(
+        report.warnings.iter().any(|w| w.contains("had not ended")),
+        "{:?}",
+        report.warnings
+    );
+}
+
+#[test]
+fn requests_alone_are_evidence() {
+    let mut b = TraceBuilder::new();
+    b.request(T0, 91, Request::TxBegin, None)
+        .request(T0, 1, Request::TxAdd, Some((0x1000, 16)))
+        .store(T0, 2, 0x1000, 8)
+        .store(T0, 3, 0x1010, 8)
+        .store(T0, 4, 0x4000, 8)
+        // Its log.
+        .store(T0, 5, 0x8000, 8)
+        .flush(T0, 6, 0x8000)
+        .flush(T0, 7, 0x1000)
+        .sfence(T0, 8)
+        .request(T0, 9, Request::TxRemove, Some((0x1000, 16)))
+        .request(T0, 93, Request::TxEnd, None);
+    assert_eq!(
+        b.summary(),
+        [(Kind::TxStoreNotSnapshotted, 3, 1), (Kind::TxStoreNotSnapshotted, 4, 1)]
+    );
+}
+
+#[test]
 fn durable_by_the_end_of_the_transaction() {
     let mut b = TraceBuilder::new();
     begin(&mut b);
+    // The transaction covers it and is told not to flush it.
+    b.request(T0, 1, Request::TxAdd, Some((0x1000, 8)));
     b.store(T0, 1, 0x1000, 8).sfence(T0, 2);
     end(&mut b, &[(0x2000, 1)]);
     let findings = b.findings();
