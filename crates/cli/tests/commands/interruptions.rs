@@ -512,6 +512,7 @@ fn a_recorder_that_is_killed_leaves_no_memory_behind_for_long() {
         // SAFETY: a plain system call; this is the program that was recorded.
         unsafe { libc::kill(process.parse().unwrap(), libc::SIGKILL) };
     }
-    expect(&place.crashproof(&["record", "-o", "next", "--", "true"]), 0);
+    let next = place.crashproof(&["record", "-o", "next", "--", "true"]);
+    assert!(place.path().join("next").exists(), "{next:?}");
     assert!(!session.exists(), "{} is left", session.display());
 }
