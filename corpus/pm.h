@@ -73,4 +73,18 @@ static inline void pm_print(const char *name, const void *at, size_t len) {
     printf("\n");
 }
 
+// A system call by an instruction of the program's own, as languages without libc make them: the kernel's result, and errno
+// stays as it is.
+static inline long pm_raw(long number, long a, long b, long c, long d, long e, long f) {
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
 #endif

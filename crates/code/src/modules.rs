@@ -297,6 +297,24 @@ impl Module {
         notes.into_iter().find_map(|notes| find_note(notes, name, kind))
     }
 
+    fn has_name_in(&self, names: &[&str]) -> bool {
+        let name = self.path.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
+        name.is_some_and(|name| names.iter().any(|known| name.starts_with(known)))
+    }
+
+    /// A part of libc, or the loader.
+    pub fn is_c_library(&self) -> bool {
+        self.has_name_in(&[
+            "libc.so",
+            "ld-linux",
+            "ld.so",
+            "libpthread.so",
+            "librt.so",
+            "libdl.so",
+            "libanl.so",
+        ])
+    }
+
     /// The C and C++ run-time libraries: their locked instructions are an implementation detail, not the program's own.
     pub fn is_language_runtime(&self) -> bool {
         const RUNTIMES: [&str; 7] = [
@@ -308,8 +326,7 @@ impl Module {
             "libpthread.so",
             "ld.so",
         ];
-        let name = self.path.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
-        name.is_some_and(|name| RUNTIMES.iter().any(|runtime| name.starts_with(runtime)))
+        self.has_name_in(&RUNTIMES)
     }
 
     /// The image from `address` to the end of its segment.

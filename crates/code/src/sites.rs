@@ -159,6 +159,7 @@ mod tests {
             kind: SiteKind::Sfence,
             length: 3,
             original: [0; 15],
+            copy: 0,
         }
     }
 

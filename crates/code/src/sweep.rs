@@ -1,5 +1,5 @@
-//! Finds every flush, fence and Valgrind client request in the code of the process (and locked read-modify-writes, on
-//! request). They do not fault on PM, so the runtime needs a breakpoint on each.
+//! Finds every flush, fence and Valgrind client request in the code of the process (and locked read-modify-writes and system
+//! calls, on request). They do not fault on PM, so the runtime needs a breakpoint on each.
 //!
 //! x86 code cannot be searched by bytes alone: the bytes of an `sfence` also occur in constants and across instructions,
 //! and a breakpoint there would corrupt the program. So a byte search finds candidates, and each is verified by decoding
@@ -13,10 +13,13 @@
 //! What it may miss: code that is only entered in the middle of another instruction, and, silently, a flush hidden
 //! behind data in a gap that happens to decode as plausible code. What it may take for a flush wrongly: data inside a
 //! function, or data in a gap that reads as a flush followed by a return; compilers put none there.
+//!
+//! The two bytes of a `syscall` occur in data far more often than the bytes of a flush. So a system call is a site only in a
+//! function that tables or symbols know; what decodes as one in a gap is counted and left alone.
 
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::file::ModuleFile;
 use crate::functions::{Chunk, Functions, UnwindTables};
@@ -43,6 +46,8 @@ pub enum SiteKind {
     ClientRequest,
     /// A locked read-modify-write, `xchg` with memory included.
     Locked,
+    /// A `syscall` instruction.
+    SystemCall,
 }
 
 /// An instruction that gets a breakpoint.
@@ -54,6 +59,8 @@ pub struct Site {
     pub length: u8,
     /// The instruction as it was; only `length` bytes count.
     pub original: [u8; 15],
+    /// Where a copy of the instruction is that continues behind it; 0: there is none.
+    pub copy: usize,
 }
 
 impl Site {
@@ -67,6 +74,8 @@ pub struct SweepOptions {
     pub client_requests: bool,
     /// Make locked read-modify-writes sites, instead of only counting those of the program's own modules.
     pub locked: bool,
+    /// Make system calls with one of these numbers sites, and those whose number the code before them does not tell.
+    pub system_calls: &'static [i64],
     /// The runtime's own module, whose code must run as it is.
     pub own: Range<usize>,
 }
@@ -80,6 +89,8 @@ pub struct Sweep {
     pub unverified: Vec<usize>,
     /// Locked read-modify-writes found; none are looked for in the language's run-time libraries unless they are sites.
     pub locked: u32,
+    /// What reads as a system call that is wanted, in code of which nothing is known. These are no sites.
+    pub doubtful_calls: Vec<usize>,
 }
 
 /// # Safety
@@ -92,6 +103,10 @@ pub unsafe fn sweep_module(module: &Module, options: &SweepOptions) -> Sweep {
     let file = ModuleFile::open(module);
     let sections = file.as_ref().and_then(ModuleFile::code);
     let mut sweeper = Sweeper::new(options, options.locked || !module.is_language_runtime());
+    if module.is_c_library() {
+        // Its functions are interposed, and what it does on its own is its own.
+        sweeper.options.system_calls = &[];
+    }
     let mut regions = Vec::new();
     for segment in module.executable_segments() {
         if !segment.readable {
@@ -144,7 +159,11 @@ pub unsafe fn sweep_module(module: &Module, options: &SweepOptions) -> Sweep {
 /// # Safety
 /// The range is mapped and readable, and stays so meanwhile.
 pub unsafe fn sweep_range(range: Range<usize>, options: &SweepOptions) -> Sweep {
-    let mut sweeper = Sweeper::new(options, true);
+    let options = SweepOptions {
+        system_calls: &[],
+        ..options.clone()
+    };
+    let mut sweeper = Sweeper::new(&options, true);
     // SAFETY: the caller's promise.
     unsafe {
         let candidates = sweeper.candidates(&range);
@@ -166,6 +185,7 @@ struct Run {
     /// Candidates that turned out to be in the middle of another instruction.
     ruled_out: Vec<usize>,
     locked: u32,
+    calls: Vec<usize>,
     /// There is more than padding in it.
     begun: bool,
     /// The last instruction that is not padding is a call: it may be one that does not return.
@@ -218,7 +238,33 @@ impl Sweeper {
                 _ => (),
             }
         }
+        if !self.options.system_calls.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { self.system_call_candidates(region, &mut candidates) };
+        }
         candidates
+    }
+
+    /// Adds where the bytes of a system call occur. Their second byte is too frequent for the search above.
+    ///
+    /// # Safety
+    /// The region is mapped and readable.
+    unsafe fn system_call_candidates(&mut self, region: &Range<usize>, candidates: &mut Vec<usize>) {
+        // SAFETY: the caller's promise.
+        let code = unsafe { bytes(region.clone()) };
+        let before = candidates.len();
+        for first in (0..code.len()).step_by(BLOCK) {
+            // With the first byte of the next block.
+            let block = &code[first..code.len().min(first + BLOCK + 1)];
+            let pairs = || block.iter().zip(&block[1..]);
+            if pairs().fold(false, |any, (one, other)| any | ((*one == 0x0f) & (*other == 0x05))) {
+                let found = pairs().enumerate().filter(|(_, pair)| *pair == (&0x0f, &0x05));
+                candidates.extend(found.map(|(position, _)| region.start + first + position));
+            }
+        }
+        if candidates.len() > before {
+            candidates.sort_unstable();
+        }
     }
 
     /// Verifies candidates in functions that unwind tables know, looking up only these; returns the others.
@@ -279,6 +325,7 @@ impl Sweeper {
         let mut candidates = candidates.iter().copied().peekable();
         let mut run = Run::default();
         let mut broken = None;
+        let mut accumulator = None;
         while decoder.can_decode() {
             let finished = candidates.peek().is_none() && run.is_empty();
             if finished && !self.locked_wanted {
@@ -297,11 +344,19 @@ impl Sweeper {
                 break;
             }
             let bytes = &code[position..position + instruction.len()];
-            let kind = flush_or_fence(instruction.mnemonic());
+            let is_call = instruction.mnemonic() == Mnemonic::Syscall;
+            let wanted_call = is_call && self.wants_call(accumulator);
+            let kind = flush_or_fence(instruction.mnemonic())
+                .or_else(|| (wanted_call && chunk.is_function).then_some(SiteKind::SystemCall));
+            accumulator = constant_in_accumulator(&instruction);
             while let Some(candidate) = candidates.next_if(|candidate| (*candidate as u64) < instruction.next_ip()) {
-                if kind.is_none() {
+                // Whether the bytes of a system call are one matters only where they may be a site.
+                if kind.is_none() && !is_call && !is_system_call(code, candidate - chunk.range.start) {
                     run.ruled_out.push(candidate);
                 }
+            }
+            if wanted_call && kind.is_none() {
+                run.calls.push(instruction.ip() as usize);
             }
             if let Some(kind) = kind {
                 run.sites.push(site(instruction.ip() as usize, kind, bytes));
@@ -329,16 +384,19 @@ impl Sweeper {
         let doubtful = run
             .sites
             .iter()
-            .filter(|site| site.kind != SiteKind::Locked)
+            .filter(|site| !matches!(site.kind, SiteKind::Locked | SiteKind::SystemCall))
             .map(|site| site.address);
-        self.sweep.unverified.extend(doubtful.chain(run.ruled_out));
+        let doubtful = doubtful.chain(run.ruled_out);
+        self.sweep.unverified.extend(doubtful);
         let resume = broken
             .filter(|_| !chunk.is_function)
             .and_then(|position| next_beginning(code, position));
         let resume = resume.map_or(chunk.range.end, |position| chunk.range.start + position);
-        self.sweep
-            .unverified
-            .extend(candidates.take_while(|candidate| *candidate < resume));
+        self.sweep.unverified.extend(
+            candidates
+                .take_while(|c| *c < resume)
+                .filter(|c| !is_system_call(code, c - chunk.range.start)),
+        );
         (resume < chunk.range.end).then_some(Chunk {
             range: resume..chunk.range.end,
             is_function: false,
@@ -349,12 +407,19 @@ impl Sweeper {
         let run = std::mem::take(run);
         self.sweep.sites.extend(run.sites);
         self.sweep.locked += run.locked;
+        self.sweep.doubtful_calls.extend(run.calls);
+    }
+
+    /// Whether a system call is to be a site; its number, if the code tells.
+    fn wants_call(&self, number: Option<u64>) -> bool {
+        let wanted = self.options.system_calls;
+        !wanted.is_empty() && number.is_none_or(|number| wanted.contains(&(number as i64)))
     }
 }
 
 impl Run {
     fn is_empty(&self) -> bool {
-        self.sites.is_empty() && self.ruled_out.is_empty()
+        self.sites.is_empty() && self.ruled_out.is_empty() && self.calls.is_empty()
     }
 }
 
@@ -366,6 +431,28 @@ fn site(address: usize, kind: SiteKind, bytes: &[u8]) -> Site {
         kind,
         length: bytes.len() as u8,
         original,
+        copy: 0,
+    }
+}
+
+fn is_system_call(code: &[u8], at: usize) -> bool {
+    code.get(at..at + 2) == Some(&[0x0f, 0x05])
+}
+
+/// What the instruction puts into rax, if that is a constant: the number of a system call that follows.
+fn constant_in_accumulator(instruction: &Instruction) -> Option<u64> {
+    let is = |register| matches!(register, Register::EAX | Register::RAX);
+    match instruction.mnemonic() {
+        Mnemonic::Mov if instruction.op0_kind() == OpKind::Register && is(instruction.op0_register()) => {
+            match instruction.op1_kind() {
+                OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64 => Some(instruction.immediate(1)),
+                _ => None,
+            }
+        }
+        Mnemonic::Xor if is(instruction.op0_register()) && instruction.op1_kind() == OpKind::Register => {
+            is(instruction.op1_register()).then_some(0)
+        }
+        _ => None,
     }
 }
 

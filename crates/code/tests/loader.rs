@@ -69,6 +69,7 @@ fn libraries_are_seen_before_their_constructors() {
             kind: SiteKind::Locked,
             length: 1,
             original,
+            copy: 0,
         };
         assert!(matches!(site.original[0], 0xc3 | 0xf3));
         let mut action: libc::sigaction = std::mem::zeroed();

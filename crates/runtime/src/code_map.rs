@@ -2,7 +2,7 @@
 //! whose call stack this is. Kept current by a breakpoint on the function that the loader calls when its list changes.
 
 use crate::spin::{Held, Spin};
-use crate::{hooks, log, sys};
+use crate::{hooks, log, raw, sys};
 use crashproof_code::modules::{Loader, LoaderState, Module};
 use crashproof_code::sites::SiteTable;
 use crashproof_code::sweep::{Sweep, SweepOptions, sweep_module};
@@ -80,6 +80,7 @@ fn watch_loader(r_brk: usize) {
         kind: sweep::SiteKind::Sfence,
         length: 1,
         original,
+        copy: 0,
     };
     LOADER_BREAKPOINT.store(r_brk, Ordering::Release);
     // SAFETY: a one-byte instruction; the handler for it is installed before the loader can call it again.
@@ -150,6 +151,7 @@ fn options() -> SweepOptions {
     SweepOptions {
         client_requests: wanted.is_some_and(|o| o.client_requests != 0),
         locked: wanted.is_some_and(|o| o.locked_rmw != 0),
+        system_calls: raw::WANTED,
         own,
     }
 }
@@ -177,16 +179,19 @@ pub fn modules_changed() {
     }
     let mut options = options();
     let locked_wanted = options.locked;
-    for module in &modules {
+    for (index, module) in modules.iter().enumerate() {
         let new = !has(known, module);
         if new || fresh {
             // libc runs with every signal blocked at times; see `locks`.
             options.locked = locked_wanted && !module.is_language_runtime();
             // SAFETY: the loader has the module mapped.
-            let found = unsafe { sweep_module(module, &options) };
+            let mut found = unsafe { sweep_module(module, &options) };
             announce(module, found.locked);
             if new {
-                set_breakpoints(Some(module), &found);
+                if index == 0 {
+                    report_doubtful_calls(module, &found);
+                }
+                set_breakpoints(Some(module), &mut found);
                 hooks::install(module);
             }
         }
@@ -234,8 +239,34 @@ fn announce(module: &Module, locked: u32) {
     );
 }
 
-fn set_breakpoints(module: Option<&Module>, found: &Sweep) {
+/// The program itself has code of which nothing is known, and system calls in it: a stripped Go program. In a library what
+/// reads as one is rather a table of constants.
+fn report_doubtful_calls(module: &Module, found: &Sweep) {
     use std::io::Write;
+    let Some(first) = found.doubtful_calls.first() else {
+        return;
+    };
+    let mut text = Vec::new();
+    let _ = write!(
+        text,
+        "the program makes system calls of its own in code without unwind tables or symbols, the first at address {:#x}: \
+         files that it maps with them are not seen; do not strip it (go build without -ldflags=-s)",
+        first.wrapping_sub(module.bias)
+    );
+    log::incomplete(INCOMPLETE_UNVERIFIED_CODE, &text);
+}
+
+fn set_breakpoints(module: Option<&Module>, found: &mut Sweep) {
+    use std::io::Write;
+    let is_call = |site: &Site| site.kind == sweep::SiteKind::SystemCall;
+    let calls: Vec<_> = found.sites.iter_mut().filter(|site| is_call(site)).collect();
+    if !calls.is_empty() && !raw::make_copies(calls.into_iter()) {
+        log::incomplete(
+            INCOMPLETE_LIMIT,
+            b"no memory for the program's own system calls: files that it maps with them are not seen",
+        );
+        found.sites.retain(|site| !is_call(site));
+    }
     // SAFETY: the caller holds the lock, which makes this the only writer; the table is filled before a breakpoint stands.
     unsafe { SITES.insert(&found.sites) };
     // SAFETY: verified instruction starts, and the handler is installed.
@@ -261,8 +292,8 @@ fn set_breakpoints(module: Option<&Module>, found: &Sweep) {
 pub fn sweep_range(start: u64, end: u64) {
     let _held = KNOWN.lock.lock();
     // SAFETY: just mapped executable by the program.
-    let found = unsafe { sweep::sweep_range(start as usize..end as usize, &options()) };
-    set_breakpoints(None, &found);
+    let mut found = unsafe { sweep::sweep_range(start as usize..end as usize, &options()) };
+    set_breakpoints(None, &mut found);
 }
 
 /// Keeps everyone from changing what is known, for a fork.

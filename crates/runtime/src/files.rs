@@ -848,6 +848,14 @@ pub unsafe fn by_number(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> Option<i64
             libc::SYS_fsync => fsync(a as c_int) as i64,
             libc::SYS_fdatasync => fdatasync(a as c_int) as i64,
             libc::SYS_ftruncate => ftruncate(a as c_int, b as off_t) as i64,
+            libc::SYS_truncate => truncate(a as *const c_char, b as off_t) as i64,
+            libc::SYS_rename => rename(a as *const c_char, b as *const c_char) as i64,
+            libc::SYS_renameat => renameat(a as c_int, b as *const c_char, c as c_int, d as *const c_char) as i64,
+            libc::SYS_renameat2 => {
+                renameat2(a as c_int, b as *const c_char, c as c_int, d as *const c_char, e as u32) as i64
+            }
+            libc::SYS_unlink => unlink(a as *const c_char) as i64,
+            libc::SYS_unlinkat => unlinkat(a as c_int, b as *const c_char, c as c_int) as i64,
             libc::SYS_fallocate => fallocate(a as c_int, b as c_int, c as off_t, d as off_t) as i64,
             _ => return None,
         }

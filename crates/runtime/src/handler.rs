@@ -6,7 +6,7 @@
 //! registers and readable memory, it is done here too, because getting into a handler and out again costs more than
 //! everything else together.
 
-use crate::{code_map, hooks, log, pm, requests, sys, threads, watch};
+use crate::{code_map, hooks, log, pm, raw, requests, sys, threads, watch};
 use crashproof_code::sweep::{Site, SiteKind};
 use crashproof_instruction::{self as instruction, Context, Fault, Plan, Step, Writes};
 use crashproof_wire::{Session, record::*};
@@ -94,6 +94,10 @@ pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
         return false;
     };
     uc.uc_mcontext.gregs[libc::REG_RIP as usize] = address as i64;
+    if site.kind == SiteKind::SystemCall {
+        raw::trap(&site, info, uc);
+        return true;
+    }
     breakpoint(session, &site, uc);
     run_ahead(session, uc);
     true
@@ -315,6 +319,8 @@ fn breakpoint(session: &'static Session, site: &Site, uc: &mut ucontext_t) {
             log::fence(log::stack_of(uc), kind);
         }
         SiteKind::ClientRequest => requests::answer(uc),
+        // [`raw::trap`] has these.
+        SiteKind::SystemCall => return,
         SiteKind::Locked => {
             locked(session, code, uc);
             return;
@@ -391,7 +397,7 @@ fn step(session: &'static Session, uc: &mut ucontext_t) -> Ahead {
     let mut buffer = [0; 15];
     let code = instruction::fetch(rip(uc), &mut buffer);
     if code.first() == Some(&0xcc) {
-        let Some(site) = code_map::site(rip(uc)) else {
+        let Some(site) = code_map::site(rip(uc)).filter(|site| site.kind != SiteKind::SystemCall) else {
             return Ahead::Stop;
         };
         breakpoint(session, &site, uc);

@@ -7,7 +7,7 @@
 //! - [`hooks`]: what code built by `crashproof cc` calls instead of faulting;
 //! - [`labels`]: dependences between accesses to PM, in code built by `crashproof cc --deps`;
 //! - [`code_map`]: which code is loaded, where its flushes and fences are, whose call stack this is;
-//! - [`signals`], [`threads`], [`syscalls`], [`exec`], [`sanitizers`]: what is ours and what is the program's;
+//! - [`signals`], [`threads`], [`syscalls`], [`raw`], [`exec`], [`sanitizers`]: what is ours and what is the program's;
 //! - [`log`]: the records, into the ring that `crashproof-wire` describes;
 //! - [`watch`]: what is done instead in a recovery program of `crashproof crash`.
 //!
@@ -27,6 +27,7 @@ mod locks;
 mod log;
 mod memory;
 mod pm;
+mod raw;
 mod real;
 mod requests;
 mod sanitizers;
@@ -126,7 +127,8 @@ unsafe extern "C" {
 }
 
 extern "C" fn finish() {
-    if log::session().is_some() {
+    // A child that shares our memory until it executes a program ends alone.
+    if log::session().is_some() && !signals::in_vfork_child() {
         handler::finish();
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::ahead::Prospects;
 use crate::code_map::{self, Registers};
-use crate::{calls, hooks, labels, sys, threads};
+use crate::{calls, hooks, labels, raw, sys, threads};
 use crashproof_wire::{self as wire, Session, record::*};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -313,6 +313,9 @@ pub fn stack_of_syscall(uc: &libc::ucontext_t) -> u64 {
 
 /// The stack of the program's call into an interposed function: ours, less the runtime's own frames.
 pub fn stack_here() -> u64 {
+    if let Some(stack) = raw::stack() {
+        return stack;
+    }
     let (rip, rsp, rbp): (u64, u64, u64);
     // SAFETY: reads three registers.
     unsafe {

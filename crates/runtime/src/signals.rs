@@ -75,6 +75,7 @@ impl Disposition {
 }
 
 /// As the kernel has it.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct KernelAction {
     handler: usize,
@@ -237,7 +238,7 @@ pub fn reset_after_fork() {
 }
 
 /// A vfork child shares our memory, but has a signal table of the kernel's own: what it sets must not reach its parent.
-fn in_vfork_child() -> bool {
+pub fn in_vfork_child() -> bool {
     sys::getpid() != PROCESS.load(Ordering::Relaxed)
 }
 
@@ -727,6 +728,31 @@ fn program_mask(kernel: u64, blocked: u64) -> u64 {
     (kernel & !VIRTUAL) | stands_for
 }
 
+/// The mask that the program has after `how` with `set`.
+fn changed_mask(old: u64, how: c_int, set: u64) -> Result<u64, i32> {
+    match how {
+        libc::SIG_BLOCK => Ok(old | set),
+        libc::SIG_UNBLOCK => Ok(old & !set),
+        libc::SIG_SETMASK => Ok(set),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// Changes the program's mask as it will be when the handler with this frame returns; returns the old one.
+pub fn change_mask_in(uc: &mut ucontext_t, how: c_int, set: Option<u64>) -> Result<u64, i32> {
+    let kernel = *mask_of(uc);
+    let state = threads::current();
+    let old = program_mask(kernel, state.blocked);
+    let Some(set) = set else { return Ok(old) };
+    let new = changed_mask(old, how, set)?;
+    state.blocked = new & VIRTUAL;
+    *mask_of(uc) = kernel_mask(new) | kernel & LIBC_INTERNAL;
+    if old & !new & OURS != 0 {
+        release_pending(!new);
+    }
+    Ok(old)
+}
+
 /// Changes the program's mask of this thread and returns the old one.
 fn change_mask(how: c_int, set: Option<u64>) -> Result<u64, i32> {
     let state = threads::current();
@@ -739,13 +765,8 @@ fn change_mask(how: c_int, set: Option<u64>) -> Result<u64, i32> {
     } else {
         kernel
     };
-    let new = match (set, how) {
-        (None, _) => return Ok(old),
-        (Some(set), libc::SIG_BLOCK) => old | set,
-        (Some(set), libc::SIG_UNBLOCK) => old & !set,
-        (Some(set), libc::SIG_SETMASK) => set,
-        _ => return Err(libc::EINVAL),
-    };
+    let Some(set) = set else { return Ok(old) };
+    let new = changed_mask(old, how, set)?;
     if !ours {
         sys::set_mask(new & !LIBC_INTERNAL | kernel & LIBC_INTERNAL);
         return Ok(old);
@@ -1152,9 +1173,14 @@ extern "C" fn setcontext() {
 
 // --- Interposed: dispositions -----------------------------------------------------------------------------------------
 
+/// A signal that programs set handlers for; libc keeps two for itself.
+pub fn is_for_programs(signal: c_int) -> bool {
+    (1..SIGNALS as c_int).contains(&signal) && LIBC_INTERNAL & bit(signal) == 0
+}
+
 /// Sets the program's disposition (or only asks) and returns the old one.
 fn change_disposition(signal: c_int, new: Option<Disposition>) -> Result<Disposition, i32> {
-    if !(1..SIGNALS as c_int).contains(&signal) || LIBC_INTERNAL & bit(signal) != 0 {
+    if !is_for_programs(signal) {
         return Err(libc::EINVAL);
     }
     let shares_memory = new.is_some() && in_vfork_child();
@@ -1255,6 +1281,21 @@ unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction, old
     unsafe { sigaction(signal, new, old) }
 }
 
+/// Sets the program's disposition (or only asks) as the system call does, and returns the old one.
+pub fn change_kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result<KernelAction, i32> {
+    let wanted = new.map(|n| Disposition {
+        handler: n.handler,
+        flags: n.flags as c_int,
+        mask: n.mask,
+    });
+    change_disposition(signal, wanted).map(|known| KernelAction {
+        handler: known.handler,
+        flags: known.flags as u32 as u64,
+        restorer: RESTORER.load(Ordering::Relaxed) as usize,
+        mask: known.mask,
+    })
+}
+
 /// The system call itself, with the kernel's structures.
 ///
 /// # Safety
@@ -1262,21 +1303,9 @@ unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction, old
 pub unsafe fn raw_sigaction(signal: c_int, new: *const c_void, old: *mut c_void) -> i64 {
     // SAFETY: the program's structures.
     unsafe {
-        let wanted = new.cast::<KernelAction>().as_ref();
-        let wanted = wanted.map(|n| Disposition {
-            handler: n.handler,
-            flags: n.flags as c_int,
-            mask: n.mask,
-        });
-        let result = change_disposition(signal, wanted).map(|known| {
+        let result = change_kernel_action(signal, new.cast::<KernelAction>().as_ref()).map(|known| {
             if let Some(old) = old.cast::<KernelAction>().as_mut() {
-                let restorer = RESTORER.load(Ordering::Relaxed) as usize;
-                *old = KernelAction {
-                    handler: known.handler,
-                    flags: known.flags as u32 as u64,
-                    restorer,
-                    mask: known.mask,
-                };
+                *old = known;
             }
             0
         });
@@ -1402,47 +1431,52 @@ extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
     sys::to_libc(result) as c_int
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
+/// Sets the program's alternate stack (or only asks) and returns the old one. The program's own stack pointer is `here`.
+pub fn change_alternate_stack(here: u64, new: Option<&libc::stack_t>) -> Result<libc::stack_t, i32> {
     const SS_AUTODISARM: c_int = 1 << 31;
     let own = threads::current();
-    let here = &raw const own as u64;
     let known = own.alternate;
     let (low, high) = (known.ss_sp as u64, known.ss_sp as u64 + known.ss_size as u64);
     let on_it = known.ss_flags & libc::SS_DISABLE == 0 && (low..high).contains(&here);
+    if let Some(new) = new {
+        match new.ss_flags & !SS_AUTODISARM {
+            _ if on_it => return Err(libc::EPERM),
+            libc::SS_DISABLE => {}
+            0 | libc::SS_ONSTACK if new.ss_size < libc::MINSIGSTKSZ => return Err(libc::ENOMEM),
+            0 | libc::SS_ONSTACK => {}
+            _ => return Err(libc::EINVAL),
+        }
+        own.alternate = match new.ss_flags & libc::SS_DISABLE {
+            0 => libc::stack_t { ss_flags: 0, ..*new },
+            _ => libc::stack_t {
+                ss_sp: std::ptr::null_mut(),
+                ss_flags: libc::SS_DISABLE,
+                ss_size: 0,
+            },
+        };
+    }
+    Ok(libc::stack_t {
+        ss_flags: if on_it { libc::SS_ONSTACK } else { known.ss_flags },
+        ..known
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
+    let local = 0u8;
     // SAFETY: the program's structures.
     unsafe {
         if !installed() {
             return NEXT_SIGALTSTACK.get()(new, old);
         }
-        if let Some(new) = new.as_ref() {
-            let error = match new.ss_flags & !SS_AUTODISARM {
-                _ if on_it => Some(libc::EPERM),
-                libc::SS_DISABLE => None,
-                0 | libc::SS_ONSTACK if new.ss_size < libc::MINSIGSTKSZ => Some(libc::ENOMEM),
-                0 | libc::SS_ONSTACK => None,
-                _ => Some(libc::EINVAL),
-            };
-            if let Some(errno) = error {
-                return sys::to_libc(Err(errno)) as c_int;
+        let result = change_alternate_stack(&raw const local as u64, new.as_ref()).map(|known| {
+            if let Some(old) = old.as_mut() {
+                *old = known;
             }
-            own.alternate = match new.ss_flags & libc::SS_DISABLE {
-                0 => libc::stack_t { ss_flags: 0, ..*new },
-                _ => libc::stack_t {
-                    ss_sp: std::ptr::null_mut(),
-                    ss_flags: libc::SS_DISABLE,
-                    ss_size: 0,
-                },
-            };
-        }
-        if let Some(old) = old.as_mut() {
-            *old = libc::stack_t {
-                ss_flags: if on_it { libc::SS_ONSTACK } else { known.ss_flags },
-                ..known
-            };
-        }
+            0
+        });
+        sys::to_libc(result) as c_int
     }
-    0
 }
 
 // --- libc's functions behind the interposed ones ----------------------------------------------------------------------

@@ -13,11 +13,11 @@
 //! own, which has SIGSYS blocked, must not be trapped there.
 
 use crate::real::{Next, Resolve};
-use crate::{files, log, pm, signals, spin::Spin, sys, threads, watch};
+use crate::{files, log, pm, raw, signals, spin::Spin, sys, threads, watch};
 use crashproof_wire::{Session, record::*};
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, off_t, siginfo_t, size_t, ssize_t, ucontext_t};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 // --- Which calls write where ------------------------------------------------------------------------------------------
 
@@ -464,6 +464,8 @@ impl Filter {
 }
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// libc's code.
+static LIBC: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Looks up libc's functions.
 pub fn resolve() {
@@ -504,6 +506,8 @@ pub fn install() -> Result<(), i32> {
             Filter::for_buffers(low, high).install()?;
         }
         let (low, high) = libc_code().ok_or(libc::ENOENT)?;
+        LIBC[0].store(low, Ordering::Relaxed);
+        LIBC[1].store(high, Ordering::Relaxed);
         Filter::for_output(low, high).install()?;
     }
     INSTALLED.store(true, Ordering::Release);
@@ -615,10 +619,14 @@ pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
         uc.uc_mcontext.gregs[libc::REG_RAX as usize] = 1;
         return true;
     }
-    // SAFETY: the kernel's mask is the first 8 bytes of libc's longer one.
-    let mask = unsafe { *(&raw const uc.uc_sigmask).cast::<u64>() };
-    let entry = emulate as *const () as usize;
-    if !signals::enter_handler(libc::SIGSYS, info, uc, entry, mask, false) {
+    let rip = uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    if let Some(origin) = raw::origin(rip) {
+        uc.uc_mcontext.gregs[libc::REG_RIP as usize] = origin as i64;
+    }
+    let (mask, entry) = (*signals::mask_of(uc), emulate as *const () as usize);
+    let [low, high] = LIBC.each_ref().map(|bound| bound.load(Ordering::Relaxed));
+    let alternate = !(low..high).contains(&rip) && raw::wants_alternate_stack();
+    if !signals::enter_handler(libc::SIGSYS, info, uc, entry, mask, alternate) {
         // No room on the program's stack: here, then, with signals blocked.
         emulate(libc::SIGSYS, info, uc);
     }
@@ -629,17 +637,7 @@ pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
 extern "C-unwind" fn emulate(_: c_int, _: *const siginfo_t, uc: *mut ucontext_t) {
     // SAFETY: the frame that `enter_handler` laid.
     let uc = unsafe { &mut *uc };
-    let registers = &uc.uc_mcontext.gregs;
-    let number = registers[libc::REG_RAX as usize];
-    let arguments = [
-        libc::REG_RDI,
-        libc::REG_RSI,
-        libc::REG_RDX,
-        libc::REG_R10,
-        libc::REG_R8,
-        libc::REG_R9,
-    ]
-    .map(|r| registers[r as usize] as u64);
+    let (number, arguments) = (uc.uc_mcontext.gregs[libc::REG_RAX as usize], raw::arguments(uc));
     let result = match watch::recovery() {
         Some(recovery) => watch::calls::perform(recovery, number, arguments),
         None => recorded_call(number, arguments, uc),
@@ -1435,6 +1433,27 @@ fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, offset: Option<off_t>) -> s
             total
         }),
         _ => total,
+    }
+}
+
+/// Whether the trace may need what is written to this descriptor: a socket, or a PM file.
+pub fn is_recorded(fd: c_int) -> bool {
+    let Some((session, status)) = log::session().zip(sys::fstat(fd)) else {
+        return false;
+    };
+    match status.st_mode & libc::S_IFMT {
+        libc::S_IFSOCK => true,
+        libc::S_IFREG => may_be_pm(session, status.st_ino),
+        _ => false,
+    }
+}
+
+/// After a successful write by an instruction of the program's.
+pub fn wrote_raw(fd: c_int, parts: &[iovec], total: u64, offset: Option<off_t>) {
+    if fd == 1 || fd == 2 {
+        each_part(parts, total as usize, |data, _| log::output(fd as u32, data));
+    } else {
+        wrote(fd, parts, total as ssize_t, offset);
     }
 }
 

@@ -42,6 +42,8 @@ pub struct ThreadState {
     pub sent: [Option<Sent>; 4],
     /// A system call is being made only to see whether the filter traps it.
     pub probing: bool,
+    /// Where the program stands, while a system call of its own is made for it; else null. See [`crate::raw`].
+    pub raw_call: *const libc::ucontext_t,
     routine: usize,
     argument: *mut c_void,
     /// The mask to start with.
@@ -141,6 +143,7 @@ unsafe fn initialise(state: *mut ThreadState) -> *mut ThreadState {
             in_hook: InHook::default(),
             sent: [None; 4],
             probing: false,
+            raw_call: std::ptr::null(),
             routine: 0,
             argument: std::ptr::null_mut(),
             mask: 0,
