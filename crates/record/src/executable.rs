@@ -26,6 +26,9 @@ const MACHINE_X86_64: u16 = 62;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
+const PT_NOTE: u32 = 4;
+/// No note that is looked for is longer.
+const MAX_NOTES: u64 = 4096;
 const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
 /// Larger tables of names are not looked through.
@@ -46,6 +49,12 @@ pub enum Unrecordable {
         path.display()
     )]
     Static { path: PathBuf },
+    #[error(
+        "cannot record {}: it is a statically linked Go program, and the runtime is loaded by the dynamic loader; add \
+         `import \"C\"` to its package main and build it with CGO_ENABLED=1 (this needs a C compiler), not stripped",
+        path.display()
+    )]
+    StaticGo { path: PathBuf },
     #[error("cannot record {}: it is a 32-bit program, and only x86-64 is supported; build it with -m64", path.display())]
     ThirtyTwoBit { path: PathBuf },
     #[error(
@@ -171,6 +180,7 @@ fn check_elf(path: &Path, file: &mut File, header: &[u8]) -> Result<(), Unrecord
         Ok(Some(loader)) if loader.as_os_str().as_bytes().windows(4).any(|part| part == b"musl") => {
             Err(Unrecordable::OtherLibc { path: path(), loader })
         }
+        Ok(None) if !is_loader && is_go(file, header).unwrap_or(false) => Err(Unrecordable::StaticGo { path: path() }),
         Ok(None) if !is_loader => Err(Unrecordable::Static { path: path() }),
         // A damaged file: the kernel will say so.
         _ => match refused_sanitizer(file, header) {
@@ -214,6 +224,21 @@ fn refused_sanitizer(file: &mut File, header: &[u8]) -> io::Result<Option<&'stat
     let has = |name: &[u8]| names.windows(name.len()).any(|part| part == name);
     let found = REFUSED_SANITIZERS.iter().find(|(name, _)| has(name));
     Ok(found.map(|(_, sanitizer)| *sanitizer))
+}
+
+/// Whether the Go linker made it: it leaves a note with the build's id.
+fn is_go(file: &mut File, header: &[u8]) -> io::Result<bool> {
+    /// The sizes of name and content are before it.
+    const KIND_AND_NAME: &[u8] = b"\x04\0\0\0Go\0\0";
+    for segment in segments(file, header)?.iter().filter(|segment| segment.kind == PT_NOTE) {
+        let mut notes = Vec::new();
+        file.seek(SeekFrom::Start(segment.offset))?;
+        file.take(segment.size.min(MAX_NOTES)).read_to_end(&mut notes)?;
+        if notes.windows(KIND_AND_NAME.len()).any(|part| part == KIND_AND_NAME) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// An entry of the program header table.
@@ -373,6 +398,13 @@ mod tests {
             judge(&elf(2, 183, PT_INTERP, "")),
             Err(Unrecordable::OtherMachine { machine: 183, .. })
         ));
+        let go = elf(
+            2,
+            MACHINE_X86_64,
+            PT_NOTE,
+            "\u{4}\0\0\0\u{53}\0\0\0\u{4}\0\0\0Go\0\0build id",
+        );
+        assert!(matches!(judge(&go), Err(Unrecordable::StaticGo { .. })));
         let musl = judge(&elf(2, MACHINE_X86_64, PT_INTERP, "/lib/ld-musl-x86_64.so.1"));
         assert!(matches!(musl, Err(Unrecordable::OtherLibc { .. })));
     }
