@@ -308,28 +308,20 @@ fn map_pm(
         place(address, flags)?
     } else {
         let hinted = address != 0 && address.is_multiple_of(PAGE) && reserve(address, len).is_ok();
-        let at = match (hinted, pm::new_view(len)) {
-            (true, _) => address,
-            (false, Some(fresh)) => reserve(fresh, len)?,
-            (false, None) => reserve(0, len)?,
-        };
-        place(at, flags | libc::MAP_FIXED).inspect_err(|_| {
-            // SAFETY: the reservation was just made here.
-            let _ = unsafe { sys::syscall(libc::SYS_munmap, [at, len, 0, 0, 0, 0]) };
-        })?
+        let at = if hinted { address } else { reserve_view(len)? };
+        place(at, flags | libc::MAP_FIXED).inspect_err(|_| unmap(at, len))?
     };
     let (low, high) = pm::view_range();
     if view < low || view >= high {
         syscalls::add_view_range(view, view + page_up(len));
     }
-    let (fixed, at) = pm::new_alias(len).map_or((0, 0), |fresh| (libc::MAP_FIXED_NOREPLACE, fresh));
     let writable = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh address of the alias range, or one of the kernel's choice.
-    let alias = unsafe { sys::mmap(at, len, writable, libc::MAP_SHARED | fixed, fd, offset) };
-    let alias = alias.inspect_err(|_| {
-        // SAFETY: the view was just made here.
-        let _ = unsafe { sys::syscall(libc::SYS_munmap, [view, len, 0, 0, 0, 0]) };
-    })?;
+    let alias = reserve_alias(len).and_then(|at| {
+        // SAFETY: over the reservation that was just made.
+        let alias = unsafe { sys::mmap(at, len, writable, libc::MAP_SHARED | libc::MAP_FIXED, fd, offset) };
+        alias.inspect_err(|_| unmap(at, len))
+    });
+    let alias = alias.inspect_err(|_| unmap(view, len))?;
     read_no_more_than_asked(alias, len);
     log::map(log::stack_here(), file, view, offset, page_up(len), protection);
     pm::insert(Region {
@@ -356,6 +348,27 @@ pub fn reserve(address: u64, len: u64) -> Result<u64, i32> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
     // SAFETY: replaces nothing.
     unsafe { sys::mmap(address, len, libc::PROT_NONE, flags, -1, 0) }
+}
+
+/// Addresses for a view: of the range of views, or of the kernel's choice where the program has that range itself (a
+/// language's run-time library may reserve half of the address space).
+pub fn reserve_view(len: u64) -> Result<u64, i32> {
+    reserve_preferring(pm::new_view(len), len)
+}
+
+fn reserve_alias(len: u64) -> Result<u64, i32> {
+    reserve_preferring(pm::new_alias(len), len)
+}
+
+fn reserve_preferring(address: Option<u64>, len: u64) -> Result<u64, i32> {
+    let preferred = address.and_then(|address| reserve(address, len).ok());
+    preferred.map_or_else(|| reserve(0, len), Ok)
+}
+
+/// Ends a mapping that was just made here.
+fn unmap(address: u64, len: u64) {
+    // SAFETY: nobody else knows of it.
+    let _ = unsafe { sys::syscall(libc::SYS_munmap, [address, len, 0, 0, 0, 0]) };
 }
 
 /// Readable where the program may read or write, never writable.
@@ -540,18 +553,16 @@ unsafe extern "C" fn mremap(
         };
         let moved = if flags & libc::MREMAP_FIXED == 0 && flags & libc::MREMAP_MAYMOVE != 0 && new_len > old_len {
             // Kept in the range of views, wherever the kernel would have moved it.
-            remap(start, 0, 0).or_else(|_| match pm::new_view(new_len) {
-                Some(fresh) => remap(start, flags | libc::MREMAP_FIXED, fresh),
-                None => remap(start, flags, 0),
+            remap(start, 0, 0).or_else(|_| {
+                let fresh = reserve_view(new_len)?;
+                remap(start, flags | libc::MREMAP_FIXED, fresh).inspect_err(|_| unmap(fresh, new_len))
             })?
         } else {
             remap(start, flags, new as u64)?
         };
         let alias = start.wrapping_add_signed(region.delta);
-        let new_alias = match pm::new_alias(new_len) {
-            Some(fresh) => remap(alias, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, fresh)?,
-            None => remap(alias, libc::MREMAP_MAYMOVE, 0)?,
-        };
+        let fresh = reserve_alias(new_len)?;
+        let new_alias = remap(alias, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, fresh)?;
         read_no_more_than_asked(new_alias, new_len);
         let stack = log::stack_here();
         let offset = region.offset + (start - region.start);

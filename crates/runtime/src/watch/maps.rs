@@ -1,7 +1,7 @@
 //! Mappings of PM files in a recovery program: placed where they were recorded, and closed until they are touched.
 
 use super::{OPEN, pages};
-use crate::files::{is_shared, page_up, reserve};
+use crate::files::{is_shared, page_up, reserve, reserve_view};
 use crate::pm::{self, PAGE, Region};
 use crate::{signals, sys};
 use crashproof_wire::recovery::{self as wire, Recovery};
@@ -207,9 +207,7 @@ fn place(recovery: &Recovery, region: &Region, hint: u64, len: u64) -> Result<u6
     {
         return Ok(mapping.address);
     }
-    pm::new_view(len)
-        .filter(|&at| free(at))
-        .map_or_else(|| reserve(0, len), Ok)
+    reserve_view(len)
 }
 
 pub fn munmap(address: u64, len: u64) -> Result<u64, i32> {
@@ -265,9 +263,9 @@ pub fn mremap(recovery: &Recovery, old: u64, old_len: u64, new_len: u64, flags: 
     let moved = match &region {
         Some(_) if !fixed && flags & libc::MREMAP_MAYMOVE != 0 && new_len > old_len && old_len > 0 => {
             // Kept in the range of views, wherever the kernel would have moved it.
-            in_place().or_else(|_| match pm::new_view(new_len) {
-                Some(fresh) => remap(flags | libc::MREMAP_FIXED, fresh),
-                None => remap(flags, 0),
+            in_place().or_else(|_| {
+                let fresh = reserve_view(new_len)?;
+                remap(flags | libc::MREMAP_FIXED, fresh)
             })?
         }
         _ => remap(flags, new)?,
