@@ -31,8 +31,8 @@ pub enum CompileError {
     #[error("dependences of {source_file} cannot be followed: {reason}; please report this, and build without --deps")]
     Labels { source_file: String, reason: String },
     #[error(
-        "the program that follows dependences (--deps) could not be made: {} failed with exit code {status}; the program itself was \
-         linked: build without --deps to have it",
+        "the version of the program that follows dependences (--deps) could not be made: {} failed with exit code {status}; so no program was \
+         made: build without --deps to have one without that version",
         program.display()
     )]
     Tracking { program: OsString, status: i32 },

@@ -15,6 +15,9 @@ mod error;
 /// The labels of `--deps`.
 pub mod dependences;
 
+/// Definitions that the front end makes for inlining only.
+mod inline_definitions;
+
 /// The hooks in the optimised code.
 pub mod instrument;
 

@@ -43,6 +43,8 @@ pub struct Arguments {
     pub lto_dropped: bool,
     /// `--deps`: a version that follows dependences is put into the program.
     pub dependences: bool,
+    /// Repair mode.
+    pub repair: bool,
 }
 
 impl Arguments {
@@ -59,6 +61,7 @@ impl Arguments {
         Arguments {
             lto_dropped: all.len() < before,
             dependences,
+            repair: false,
             all,
         }
     }
@@ -70,6 +73,7 @@ impl Arguments {
             let files = self.all.iter().position(|argument| argument == "--");
             let at = files.unwrap_or(self.all.len());
             self.all.splice(at..at, REPAIR.iter().map(OsString::from));
+            self.repair = true;
         }
     }
 

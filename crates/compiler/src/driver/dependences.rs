@@ -20,7 +20,7 @@ use crate::dependences::{label, prepare};
 use crate::embed::{self, Form};
 use crate::frontend::FrontEnd;
 use crate::instrument::instrument_further;
-use crate::{CompileError, error::at};
+use crate::{CompileError, error::at, inline_definitions};
 
 /// Whether the job links a program. (A shared library is loaded with it as it is.)
 pub fn links_program(job: &Job) -> bool {
@@ -95,6 +95,7 @@ impl Tracking<'_> {
         let (before, context) = (Context::create(), Context::create());
         let front_end = FrontEnd::read_with_loads(&read(&before)?);
         let module = read(&context)?;
+        inline_definitions::make_real(&module);
         prepare(&module).map_err(invalid)?;
         let sites = label(&module, &front_end, table.object);
         let sites = instrument_further(&module, &front_end, table.object, sites);

@@ -238,6 +238,7 @@ impl Execution<'_> {
         Compilation {
             job,
             command: std::iter::once(self.name.to_owned()).chain(words).collect(),
+            repair: self.arguments.repair,
             scratch: self.scratch.join(format!("crashproof-{number}")),
         }
         .run()

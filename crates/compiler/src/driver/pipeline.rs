@@ -13,15 +13,18 @@ use inkwell::module::Module;
 
 use super::jobs::{Job, Makes};
 use super::{clang, say, steps};
-use crate::CompileError;
 use crate::embed::{self, Form};
+use crate::error::at;
 use crate::frontend::FrontEnd;
 use crate::instrument::instrument;
+use crate::{CompileError, inline_definitions};
 
 pub struct Compilation<'a> {
     pub job: &'a Job,
     /// For the site table: with it, the object can be made again.
     pub command: Vec<String>,
+    /// Repair mode: nothing is inlined.
+    pub repair: bool,
     /// A folder of this compilation's own, to be made.
     pub scratch: PathBuf,
 }
@@ -36,7 +39,10 @@ impl Compilation<'_> {
         let makes = self.job.makes().unwrap_or(Makes::Object);
         let [front, optimised, instrumented] =
             ["front.bc", "optimised.bc", "instrumented.bc"].map(|name| self.scratch.join(name));
-        self.clang(steps::front_end(self.job, &front))?;
+        self.clang(steps::front_end(self.job, self.repair, &front))?;
+        if self.repair {
+            self.define_inline_functions(&front)?;
+        }
         self.clang(steps::optimise(self.job, &front, &optimised))?;
         self.instrument(makes, &front, &optimised, &instrumented)?;
         let output = self.job.output().unwrap_or("-".as_ref());
@@ -51,6 +57,16 @@ impl Compilation<'_> {
         Err(CompileError::Clang {
             status: clang::code(status),
         })
+    }
+
+    /// Step (b) would inline none of them, and (d) drop them all.
+    fn define_inline_functions(&self, front: &Path) -> Result<(), CompileError> {
+        let context = Context::create();
+        let module = self.read(&context, front)?;
+        match inline_definitions::make_real(&module) {
+            true => write(&module, front),
+            false => Ok(()),
+        }
     }
 
     /// Step (c).
@@ -80,14 +96,7 @@ impl Compilation<'_> {
             Makes::Object | Makes::Bitcode => Form::File,
         };
         embed::embed(&module, front, &table, &self.scratch, form)?;
-        if module.write_bitcode_to_path(output) {
-            return Ok(());
-        }
-        Err(CompileError::File {
-            what: "write",
-            path: output.into(),
-            source: std::io::Error::last_os_error(),
-        })
+        write(&module, output)
     }
 
     fn read<'context>(&self, context: &'context Context, path: &Path) -> Result<Module<'context>, CompileError> {
@@ -131,6 +140,13 @@ impl Compilation<'_> {
             command: self.command.clone(),
             ..ObjectTable::default()
         })
+    }
+}
+
+fn write(module: &Module, path: &Path) -> Result<(), CompileError> {
+    match module.write_bitcode_to_path(path) {
+        true => Ok(()),
+        false => Err(at("write", path)(std::io::Error::last_os_error())),
     }
 }
 

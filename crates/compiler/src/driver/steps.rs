@@ -65,7 +65,10 @@ pub fn with_debug_info(job: &Job) -> Vec<OsString> {
 }
 
 /// (a) From the source to bitcode as the front end makes it for this level of optimisation.
-pub fn front_end(job: &Job, output: &Path) -> Vec<OsString> {
+///
+/// At `-O0` the front end leaves out the bodies of C's `inline` functions without an external definition, with which a program that is built with
+/// optimisation links. Repair mode, which is `-O0` whatever the program is built with, has them made as at `-O1`, and nothing else.
+pub fn front_end(job: &Job, repair: bool, output: &Path) -> Vec<OsString> {
     let job = Job {
         program: job.program.clone(),
         arguments: without(job, OF_OPTIMISER, &[]),
@@ -73,6 +76,16 @@ pub fn front_end(job: &Job, output: &Path) -> Vec<OsString> {
     let mut arguments = with_debug_info(&job);
     act(&mut arguments, "-emit-llvm-bc", output);
     arguments.insert(1, "-disable-llvm-passes".into());
+    let is_c = job
+        .input()
+        .is_some_and(|(language, _)| language == "c" || language == "cpp-output");
+    if repair && is_c {
+        for level in arguments.iter_mut().filter(|argument| *argument == "-O0") {
+            *level = "-O1".into();
+        }
+        let as_without = ["-disable-lifetime-markers", "-relaxed-aliasing", "-U", "__OPTIMIZE__"];
+        arguments.splice(1..1, as_without.map(OsString::from));
+    }
     arguments
 }
 

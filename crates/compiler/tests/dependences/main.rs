@@ -269,3 +269,85 @@ fn objects_are_replaced_where_they_have_bitcode() {
     let output = folder.run(support::cc(), &["--deps", "-shared", "archived.o", "-o", "archived.so"]);
     assert!(output.status.success());
 }
+
+/// What the version that follows dependences prints and returns; it is executed as it is, without a recorder.
+fn run_within(folder: &Folder, program: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let within = crashproof_sites::dependence_program(&folder.path(program)).unwrap();
+    let path = folder.path(&format!("{program}.within"));
+    std::fs::write(&path, within.expect("a version that follows dependences")).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    folder.done(path, &[])
+}
+
+/// Functions that the front end defines for inlining only: C99's `inline` without an external definition.
+#[test]
+fn inline_functions_have_a_definition() {
+    let folder = Folder::new();
+    let sources = ["inline_one.c", "inline_two.c"];
+    folder.done(support::CLANG, &[&["-O1", "-o", "native"], &sources[..]].concat());
+    let expected = folder.done(folder.path("native"), &[]);
+    assert_eq!(expected, "2 3 3 41 1\n");
+    for level in ["-O1", "-O2"] {
+        folder.cc(&[&["--deps", level, "-o", "inlined"], &sources[..]].concat());
+        assert_eq!(folder.done(folder.path("inlined"), &[]), expected, "{level}");
+        assert_eq!(run_within(&folder, "inlined"), expected, "{level}");
+        // Their code is followed as any other.
+        let accesses: Vec<String> = recorded(&folder, "inlined", 0).iter().map(described).collect();
+        assert_eq!(accesses, ["0 1=(0)"], "{level}");
+    }
+    // Without optimisation clang does not link it either.
+    let unoptimised = [&["-O0", "-o", "native"], &sources[..]].concat();
+    assert!(!folder.run(support::CLANG, &unoptimised).status.success());
+    assert!(!folder.run(support::cc(), &unoptimised).status.success());
+}
+
+/// Members of `extern template` classes, constants that are defined in their class, and a class whose virtual table is elsewhere.
+#[test]
+fn templates_of_other_units_have_a_definition() {
+    let folder = Folder::new();
+    folder.write("templates.h", include_str!("templates.h"));
+    folder.write("templates.cpp", include_str!("templates.cpp"));
+    folder.write(
+        "instances.cpp",
+        "#include \"templates.h\"\ntemplate struct Box<std::string>;\nShape::~Shape() {}\n",
+    );
+    for (level, standard) in [("-O0", "c++11"), ("-O1", "c++17"), ("-O2", "c++20")] {
+        let standard = format!("-std={standard}");
+        let arguments = [
+            "--deps",
+            level,
+            &standard,
+            "templates.cpp",
+            "instances.cpp",
+            "-o",
+            "templates",
+        ];
+        let output = folder.run(folder.cpp(), &arguments);
+        assert!(output.status.success(), "{level}: {}", support::stderr(&output));
+        assert_eq!(support::stderr(&output), "");
+        let expected = "boxed! 100 7 square basic_string::at\n";
+        assert_eq!(folder.done(folder.path("templates"), &[]), expected, "{level}");
+        assert_eq!(run_within(&folder, "templates"), expected, "{level}");
+    }
+}
+
+/// If the version that follows dependences cannot be linked, there is no program, and the message says that.
+#[test]
+fn a_failed_link_leaves_no_program_and_says_so() {
+    let folder = Folder::new();
+    // Optimised, nothing is left of the call.
+    folder.write(
+        "gone.c",
+        "void nowhere(void);\nstatic int zero(int x) { return x & 0; }\nint main(int c, char **v) { (void)v; if (zero(c)) nowhere(); return 0; }\n",
+    );
+    folder.cc(&["-O2", "gone.c", "-o", "gone"]);
+    let output = folder.run(support::cc(), &["--deps", "-O2", "gone.c", "-o", "gone"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = support::stderr(&output);
+    assert!(
+        message.contains("no program was made: build without --deps"),
+        "{message}"
+    );
+    assert!(!folder.path("gone").exists());
+}

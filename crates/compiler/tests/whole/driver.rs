@@ -206,3 +206,23 @@ fn interrupts() {
         assert!(!folder.path("never.o").exists());
     }
 }
+
+#[test]
+fn repair_mode_defines_inline_functions() {
+    let folder = Folder::new();
+    let build = |arguments: &[&str]| {
+        let mut command = folder.command(cc());
+        command.args(arguments).env("CRASHPROOF_REPAIR", "1");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert_eq!(stderr(&output), "");
+    };
+    build(&["-O2", "-o", "inlined", "inline_one.c", "inline_two.c"]);
+    assert_eq!(folder.done(folder.path("inlined"), &[]), "2 3 3 41 1\n");
+    // What the source sees is not optimised.
+    folder.write(
+        "macros.c",
+        "#if defined __OPTIMIZE__ || !defined __NO_INLINE__\n#error optimised\n#endif\nint x;\n",
+    );
+    build(&["-O2", "-c", "macros.c"]);
+}
