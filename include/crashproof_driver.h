@@ -46,8 +46,11 @@
  *   crashproof_refuse(why)             refuses the line of FILE whose operation is being done: the word is a key that cannot be, say
  *   crashproof_probe_keys(function)    for the probe of a map: one line for each first word of an operation in FILE, sorted
  *
- * The probe of a structure without keys prints the structure instead, a line (with "\n") an element. Nothing else may print on
- * standard output, not even that something is recovered.
+ * The probe of a structure without keys prints the structure instead, a line (with "\n") an element.
+ *
+ * Only what crashproof_print adds counts. Whatever else the program prints on standard output (a recovery that says what it has recovered)
+ * appears on standard error instead: results have a descriptor of their own, and standard output is standard error from the beginning of
+ * main.
  *
  *     CRASHPROOF_DRIVER_WITH_LEAK(driver, leak)
  *
@@ -62,6 +65,7 @@
 #include "crashproof.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -195,10 +199,36 @@ static void crashproof_add_(const char *text, size_t length) {
     crashproof_state_.used += length;
 }
 
+/* Where results are written. The recorder knows the number, and that a write of nothing to it says that results are written there. */
+#define CRASHPROOF_RESULTS_ 1000
+
+static int crashproof_results_ = STDOUT_FILENO;
+
+/* Standard output, as it was, is for results; what else is printed there goes to standard error. Where descriptors are too few for that, nothing changes. */
+static void crashproof_separate_(void) {
+    int results = fcntl(STDOUT_FILENO, F_DUPFD, CRASHPROOF_RESULTS_);
+    if (results != CRASHPROOF_RESULTS_) {
+        if (results >= 0)
+            close(results);
+        return;
+    }
+    fcntl(results, F_SETFD, FD_CLOEXEC);
+    if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+        int nowhere = open("/dev/null", O_WRONLY);
+        if (nowhere < 0 || dup2(nowhere, STDOUT_FILENO) < 0)
+            crashproof_fail_("/dev/null");
+        if (nowhere != STDOUT_FILENO)
+            close(nowhere);
+    }
+    if (write(results, "", 0) != 0)
+        crashproof_fail_("standard output");
+    crashproof_results_ = results;
+}
+
 /* One write, unless the kernel takes less. */
 static void crashproof_write_(void) {
     for (size_t done = 0; done < crashproof_state_.used;) {
-        ssize_t written = write(STDOUT_FILENO, crashproof_state_.text + done, crashproof_state_.used - done);
+        ssize_t written = write(crashproof_results_, crashproof_state_.text + done, crashproof_state_.used - done);
         if (written < 0 && errno != EINTR)
             crashproof_fail_("standard output");
         done += written < 0 ? 0 : (size_t)written;
@@ -469,6 +499,7 @@ crashproof_drive(const struct crashproof_driver *driver, void (*leak)(void), int
             fprintf(stderr, "operation %s has more than %d words\n", operation->name, CRASHPROOF_MAX_WORDS_);
             return 2;
         }
+    crashproof_separate_();
     crashproof_state_.room = 1 << 12;
     crashproof_state_.text = (char *)crashproof_grown_(NULL, crashproof_state_.room);
     int prepared = crashproof_state_.file && strcmp(crashproof_state_.file, given.file) == 0;

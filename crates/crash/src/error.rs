@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crashproof_trace::ReadError;
 
 use crate::executor::ExecutorError;
+use crate::oracle::DriverError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CrashError {
@@ -37,6 +38,9 @@ pub enum CrashError {
         "the strategy `conditions` needs conditions: record the program, built with `crashproof cc --deps`, with its dependences"
     )]
     NoConditions,
+    /// The driver is none whose output can be judged.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
     /// Of whoever explains failures.
     #[error("a failure could not be explained: {0}")]
     Explainer(Box<dyn std::error::Error + Send + Sync>),

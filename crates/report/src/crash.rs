@@ -110,8 +110,8 @@ const MAX_CELL: usize = 28;
 
 /// What was printed beside what would have been right, line by line.
 pub(crate) fn outputs_note(crash: &Crash, output: &OutputDifference) -> String {
-    let interrupted = match &output.text {
-        Some(text) => format!("in operation {} ({text})", output.operation),
+    let interrupted = match output.interrupted() {
+        Some(operation) => format!("in {operation}"),
         None => "after the last operation".to_owned(),
     };
     let first = (output.first_line - output.lines_from) as usize;

@@ -190,6 +190,9 @@ pub struct OutputDifference {
     /// Its line in the file of operations.
     #[serde(default, rename = "operation_text", skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// The creation of the pool was crashed, too, and this crash is in it or in operation 0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub creation: bool,
     /// The first operation after it that printed something that no oracle has; none if that is the probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub differs_at: Option<u64>,
@@ -203,6 +206,19 @@ pub struct OutputDifference {
     /// One of these would have been right.
     pub expected: Vec<ExpectedOutput>,
     pub got: Vec<String>,
+}
+
+impl OutputDifference {
+    /// Where the crash is, after "in"; none if it is after the last operation.
+    pub fn interrupted(&self) -> Option<String> {
+        let text = self.text.as_ref()?;
+        let creation = if self.creation {
+            "the creation of the pool or in "
+        } else {
+            ""
+        };
+        Some(format!("{creation}operation {} ({text})", self.operation))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -416,13 +416,14 @@ impl Filter {
         filter
     }
 
-    /// Traps writes to stdout and stderr by the code in [low, high).
+    /// Traps writes to stdout, stderr and a driver's results by the code in [low, high).
     fn for_output(low: u64, high: u64) -> Filter {
         let mut filter = Filter::new();
         filter.case([libc::SYS_write, libc::SYS_writev].into_iter(), |filter| {
             filter.push(bpf::load(bpf::argument(0)));
-            filter.push(bpf::equal(1, 2, 0));
-            filter.push(bpf::equal(2, 1, 0));
+            filter.push(bpf::equal(1, 3, 0));
+            filter.push(bpf::equal(2, 2, 0));
+            filter.push(bpf::equal(RESULTS, 1, 0));
             filter.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
             filter.trap_within(bpf::INSTRUCTION_POINTER, low, high);
         });
@@ -663,6 +664,9 @@ fn recorded_call(number: i64, arguments: [u64; 6], uc: &ucontext_t) -> Result<u6
 fn output_call(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
     // SAFETY: the program's call.
     let written = unsafe { sys::syscall(number, arguments) }?;
+    let Some(fd) = shown_as(arguments[0] as u32, written) else {
+        return Ok(written);
+    };
     let whole = iovec {
         iov_base: arguments[1] as *mut c_void,
         iov_len: arguments[2] as usize,
@@ -673,12 +677,22 @@ fn output_call(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
         // SAFETY: the kernel has just read this array.
         unsafe { std::slice::from_raw_parts(arguments[1] as *const iovec, arguments[2] as usize) }
     };
-    sys::without_signals(|| {
-        each_part(parts, written as usize, |data, _| {
-            log::output(arguments[0] as u32, data)
-        })
-    });
+    sys::without_signals(|| each_part(parts, written as usize, |data, _| log::output(fd, data)));
     Ok(written)
+}
+
+/// The descriptor under which a write is logged; none if it is no output. See [`RESULTS`].
+fn shown_as(fd: u32, written: u64) -> Option<u32> {
+    static SEPARATED: AtomicBool = AtomicBool::new(false);
+    const STDOUT: u32 = libc::STDOUT_FILENO as u32;
+    if fd == RESULTS && written == 0 {
+        SEPARATED.store(true, Ordering::Relaxed);
+    }
+    match (fd, SEPARATED.load(Ordering::Relaxed)) {
+        (RESULTS, separated) => separated.then_some(STDOUT),
+        (STDOUT, true) => Some(libc::STDERR_FILENO as u32),
+        (other, _) => Some(other),
+    }
 }
 
 /// The first `total` bytes of a gathered write, part by part, each with its distance from the first.

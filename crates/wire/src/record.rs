@@ -36,6 +36,9 @@ pub const RENAME: u8 = 14;
 pub const SYNC: u8 = 15;
 /// thread u32, fd u32, data (bytes)
 pub const OUTPUT: u8 = 16;
+/// The descriptor to which a driver with `crashproof_driver.h` writes its results, and nothing else: they are logged as output to stdout, and what the
+/// driver writes to stdout itself as output to stderr, where it goes. It says so by a write of nothing to it.
+pub const RESULTS: u32 = 1000;
 /// thread u32, stack u64, six argument words u64, name (bytes): call of a known library function (pmemobj_tx_*).
 pub const CALL: u8 = 17;
 /// thread u32, stack u64, `REQUEST_*` u32, argument u64 (transaction number), file u32 (`NONE`), offset u64, len u64

@@ -62,7 +62,8 @@ pub struct CrashArguments {
     /// Judge by what the program prints: it is a driver of operations
     ///
     /// PROGRAM is a driver: `DRIVER POOL --ops FILE --from N --to M [--probe]` does the operations N to M-1 of the file, prints one line
-    /// for each, and then, after the line `probe`, what the structure holds. A missing POOL is created first, which is not crashed.
+    /// for each, and then, after the line `probe`, what the structure holds. A missing POOL is created first, which is not crashed
+    /// unless --crash-creation is given.
     /// After a crash in operation k the driver recovers and goes on with k+1; what it prints must be what it prints if k was
     /// done, or if k was left out. crashproof appends the arguments itself. See docs/output-oracle.md.
     #[arg(long, value_name = "ORACLE", requires = "ops", conflicts_with_all = ["recover", "expect_output", "trace", "replay"],
@@ -82,6 +83,13 @@ pub struct CrashArguments {
     /// `buffered=D,NAME`: up to D operations, but none up to the last operation NAME that ended (a sync).
     #[arg(long, value_name = "CRITERION", requires = "oracle", default_value = "durable", help_heading = OUTPUT)]
     pub criterion: Durability,
+
+    /// Crash the creation of the pool, too
+    ///
+    /// POOL must not be there; the recorded run creates it. After a crash in its creation, the driver must print what it prints on an
+    /// empty structure: it opens what it finds, or recognises a pool that was never finished and makes it anew.
+    #[arg(long, requires = "oracle", help_heading = OUTPUT)]
+    pub crash_creation: bool,
 
     /// Also say what is done for nothing
     ///

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use crashproof_crash::oracle::generate::Template;
+use crashproof_crash::oracle::generate::{Keys, Template};
 
 use crate::units::Time;
 
@@ -50,9 +50,12 @@ pub struct GenerateArguments {
     #[arg(long = "op", value_name = "TEMPLATE=WEIGHT")]
     pub templates: Vec<Template>,
 
-    /// Keys are from A to B
-    #[arg(long, value_name = "A..B", default_value = "1..256")]
-    pub keys: Numbers,
+    /// Keys are from A to B; `dense` is 1..256, `sparse` as many over all 64 bits
+    ///
+    /// `sparse` keys share prefixes of every length with each other: for radix trees and tries, in which keys of a short range all take one path.
+    /// `sparse=N` makes N of them. They follow from the seed.
+    #[arg(long, value_name = "KEYS", default_value = "dense")]
+    pub keys: KeyChoice,
 
     /// Values are from A to B
     #[arg(long, value_name = "A..B", default_value = "1..1000000")]
@@ -149,6 +152,40 @@ impl FromStr for Numbers {
     }
 }
 
+/// `dense`, `sparse`, `sparse=1000`, `1..64`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyChoice(pub Keys);
+
+/// Keys, if nobody says how many.
+const KEYS: u64 = 256;
+/// Each has a place in a table.
+const MOST_SPARSE: u64 = 1 << 24;
+
+impl FromStr for KeyChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let keys = match text.strip_prefix("sparse") {
+            Some("") => Keys::Sparse(KEYS),
+            Some(count) => {
+                let count = count.strip_prefix('=').and_then(|count| count.parse().ok());
+                let count = count.filter(|count| (1..=MOST_SPARSE).contains(count));
+                Keys::Sparse(
+                    count.ok_or_else(|| format!("write `sparse`, or `sparse=N` with N from 1 to {MOST_SPARSE}"))?,
+                )
+            }
+            None if text == "dense" => Keys::Range(1..=KEYS),
+            None => match text.parse::<Numbers>() {
+                Ok(numbers) => Keys::Range(numbers.0),
+                Err(_) => {
+                    return Err("write `dense`, `sparse`, or two numbers, the smaller first, as in 1..256".to_owned());
+                }
+            },
+        };
+        Ok(KeyChoice(keys))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +198,13 @@ mod tests {
             [4, 3, 4]
         );
         assert_eq!("1..9".parse(), Ok(Numbers(1..=9)));
+        assert_eq!("dense".parse(), Ok(KeyChoice(Keys::Range(1..=256))));
+        assert_eq!("3..9".parse(), Ok(KeyChoice(Keys::Range(3..=9))));
+        assert_eq!("sparse".parse(), Ok(KeyChoice(Keys::Sparse(256))));
+        assert_eq!("sparse=9".parse(), Ok(KeyChoice(Keys::Sparse(9))));
+        for other in ["sparse=0", "sparse9", "9..3", "thin", "sparse=99999999"] {
+            assert!(other.parse::<KeyChoice>().is_err(), "{other}");
+        }
         assert!("9..1".parse::<Numbers>().is_err() && "x".parse::<Numbers>().is_err());
     }
 }

@@ -279,6 +279,91 @@ fn what_is_no_driver_is_told_why() {
     with("unprobed", "has to print the line \"probe\"");
 }
 
+/// Only after some crashes, so that nothing shows it before.
+#[test]
+fn a_recovery_that_prints_is_refused_with_its_line() {
+    let error = Place::new("talks", SETS).error(&["--strategy", "exhaustive"]);
+    assert!(
+        error.contains("the recovery of the driver prints \"recovering cell\" to its standard output"),
+        "{error}"
+    );
+}
+
+fn with_header(place: &Place, name: &str, defines: &[&str]) -> std::path::PathBuf {
+    let path = place.path().join("driver");
+    let include = format!("-I{}/../../include", env!("CARGO_MANIFEST_DIR"));
+    let file = source(&format!("oracle/{name}.c"));
+    compile("gcc", &[&["-g", "-O1", &include, &file], defines].concat(), &path);
+    path
+}
+
+/// With the header, results have a descriptor of their own.
+#[test]
+fn what_else_a_driver_with_the_header_prints_does_not_count() {
+    let place = Place::new("", SETS);
+    let driver = with_header(&place, "talking", &[]);
+    let options = ["--strategy", "exhaustive"];
+    let clean = run(&mut place.crash_driver(&driver, &options), 0);
+    assert!(text(&clean.stderr).contains("setting 1\n"), "{}", text(&clean.stderr));
+    let native = Command::new(&driver)
+        .args(["native", "--ops", "ops"])
+        .current_dir(place.path())
+        .output();
+    let native = native.unwrap();
+    assert_eq!(text(&native.stdout), "ok\n11\nok\nok\n22\nok\n33\n44\n");
+    assert!(
+        text(&native.stderr).contains("made a pool\n"),
+        "{}",
+        text(&native.stderr)
+    );
+    let driver = with_header(&place, "talking", &["-DBUG_ORDER"]);
+    run(&mut place.crash_driver(&driver, &options), 1);
+    let report: Value = serde_json::from_slice(&std::fs::read(place.path().join("report.json")).unwrap()).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 1, "{report:#}");
+    assert_eq!(findings[0]["crash"]["got"][0], "0", "{report:#}");
+}
+
+#[test]
+fn the_creation_of_a_pool_is_crashed_if_asked_for() {
+    let place = Place::new("", SETS);
+    let crash = |driver: &Path, options: &[&str], status| {
+        let output = run(&mut place.crash_driver(driver, options), status);
+        assert!(!place.path().join("pool").exists());
+        let report: Value = serde_json::from_slice(&std::fs::read(place.path().join("report.json")).unwrap()).unwrap();
+        (report, text(&output.stderr))
+    };
+    for (define, words) in [
+        (
+            "-DBUG_CREATION",
+            "which fits neither an empty structure nor operation 0 (set 1 11) done",
+        ),
+        (
+            "-DBUG_REFUSES",
+            "the crash was in the creation of the pool or in operation 0 (set 1 11)",
+        ),
+    ] {
+        let driver = with_header(&place, "creation", &[define]);
+        crash(&driver, &[], 0);
+        for strategy in ["prefix", "auto", "exhaustive"] {
+            let (report, _) = crash(&driver, &["--crash-creation", "--strategy", strategy], 1);
+            let finding = &report["findings"][0];
+            let message = finding["message"].as_str().unwrap();
+            assert!(message.contains(words), "{strategy}: {message}");
+            assert_eq!(finding["crash"]["creation"], true);
+        }
+    }
+    let driver = with_header(&place, "creation", &[]);
+    for strategy in ["prefix", "auto", "exhaustive"] {
+        let (report, _) = crash(&driver, &["--crash-creation", "--strategy", strategy], 0);
+        assert_eq!(report["findings"], serde_json::json!([]), "{strategy}");
+    }
+    std::fs::write(place.path().join("pool"), "mine").unwrap();
+    let refused = run(&mut place.crash_driver(&driver, &["--crash-creation"]), 2);
+    assert!(text(&refused.stderr).contains("pool is there already"));
+    assert_eq!(std::fs::read(place.path().join("pool")).unwrap(), b"mine");
+}
+
 /// A pool that was there before is what it was, or its content is kept and named.
 #[test]
 fn a_pool_of_the_users_survives_what_ends_the_test() {
@@ -416,6 +501,20 @@ fn operations_are_generated_and_shrunk() {
     let generated = run(&mut place.command(&few), 0);
     assert_eq!(generated.stdout, run(&mut place.command(&few), 0).stdout, "seeded");
     assert_eq!(text(&generated.stdout).lines().count(), 60);
+    let sparse = [
+        "ops",
+        "generate",
+        "--count",
+        "60",
+        "--keys",
+        "sparse=9",
+        "--op",
+        "set {insert} {value}=1",
+    ];
+    let sparse = text(&run(&mut place.command(&sparse), 0).stdout);
+    let keys: std::collections::BTreeSet<&str> = sparse.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    assert_eq!(keys.len(), 9, "{sparse}");
+    assert!(keys.iter().all(|key| key.parse::<u64>().unwrap() > 1 << 32), "{sparse}");
     std::fs::write(place.path().join("ops"), &generated.stdout).unwrap();
     let words = ["ops", "shrink", "-o", "few", "ops", "--"];
     run(place.command(&words).arg(driver()).arg("pool"), 0);

@@ -41,6 +41,10 @@ __attribute__((target("clwb"))) static void persist(void *at) {
 
 static void set(unsigned long key, unsigned long value) {
     struct cell *cell = &pool->cell[key % CELLS];
+    if (is("talks")) {
+        pool->scratch = 1; // under way
+        persist(&pool->scratch);
+    }
     cell->value = value; // the value
     int late = is("order") || is("faults");
     if (!late)
@@ -51,6 +55,10 @@ static void set(unsigned long key, unsigned long value) {
         persist(&cell->value);
     if (is("scratch"))
         pool->scratch = value; // never flushed, never read
+    if (is("talks")) {
+        pool->scratch = 0;
+        persist(&pool->scratch);
+    }
 }
 
 static void get(unsigned long key, char *line) {
@@ -157,6 +165,11 @@ int main(int argc, char **argv) {
         for (int i = 0; i < CELLS; i++)
             if (pool->cell[i].used && pool->cell[i].value == 0)
                 *(volatile int *)8 = 0;
+    if (is("talks") && pool->scratch == 1) {
+        pool->scratch = 0;
+        persist(&pool->scratch);
+        say("recovering cell");
+    }
     FILE *operations = fopen(file, "r");
     char text[256];
     for (int number = 0; operations && fgets(text, sizeof text, operations); number++) {

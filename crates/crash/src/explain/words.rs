@@ -308,10 +308,11 @@ fn failed(recovery: &RecoveryOutcome, run: &Run, output: Option<&OutputDifferenc
         let checker = run.check.as_ref().is_some_and(|check| !check.succeeded());
         let failed = recovery.in_words(if checker { "the checker" } else { "recovery" });
         return match output {
-            Some(output) => format!(
-                "{failed}; the crash was in {}",
-                named(output.operation, output.text.as_ref())
-            ),
+            Some(output) => {
+                let interrupted = output.interrupted();
+                let interrupted = interrupted.unwrap_or_else(|| named(output.operation, None));
+                format!("{failed}; the crash was in {interrupted}")
+            }
             None => failed,
         };
     };
@@ -325,6 +326,9 @@ fn failed(recovery: &RecoveryOutcome, run: &Run, output: Option<&OutputDifferenc
         return format!("{who} then printed {printed}, and all operations had ended");
     }
     let interrupted = named(output.operation, output.text.as_ref());
+    if output.creation {
+        return format!("{who} then printed {printed}, which fits neither an empty structure nor {interrupted} done");
+    }
     format!("{who} then printed {printed}, which fits {interrupted} neither done nor left out")
 }
 

@@ -27,6 +27,7 @@ impl OutputOracle {
         Ok(OutputDifference {
             operation: k,
             text: self.options.operations.get(k as usize).cloned(),
+            creation: self.options.creation && k == 0,
             differs_at: of_suffix.then(|| from + first as u64),
             differs_text: of_suffix
                 .then(|| self.options.operations.get(from as usize + first).cloned())

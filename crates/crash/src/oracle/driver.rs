@@ -23,10 +23,21 @@ pub enum DriverError {
     )]
     Silent { operations: u64 },
     #[error(
-        "the driver printed {lines} lines for {operations} operations ({}): it has to print exactly one line for each operation from \
-         --from up to --to, and nothing else to its standard output", file.display()
+        "the driver printed {lines} lines for {operations} operations ({}), the first is {first:?}: it has to print exactly one line for each operation from \
+         --from up to --to, and nothing else to its standard output; what its recovery has to say belongs on stderr", file.display()
     )]
-    Lines { lines: u64, operations: u64, file: PathBuf },
+    Lines {
+        lines: u64,
+        operations: u64,
+        file: PathBuf,
+        first: String,
+    },
+    #[error(
+        "the recovery of the driver prints {line:?} to its standard output after some crashes; only the lines of operations and the probe belong there, because what \
+         is printed is compared. Print that on stderr, or build the driver with this version's crashproof_driver.h (`crashproof header --driver`), which keeps what \
+         else is printed apart"
+    )]
+    RecoveryPrints { line: String },
     #[error(
         "the driver printed the lines of operations {operation} and {} with one write, so nothing says where one ends and the next begins: \
          print each line as soon as its operation is done (setvbuf(stdout, NULL, _IOLBF, 0), or write(2))", operation + 1
@@ -55,10 +66,16 @@ pub enum DriverError {
     )]
     NoProbe { operations: u64, line: String },
     #[error(
-        "with `--from {from} --to {to} --probe` the driver printed {lines} lines before the line \"probe\", where one for each operation, {}, are due: it has to do exactly the operations that it is asked for",
+        "with `--from {from} --to {to} --probe` the driver printed {lines} lines before the line \"probe\", where one for each operation, {}, are due; the first is {first:?}: it has to do exactly \
+         the operations that it is asked for, and to print nothing else (what its recovery has to say belongs on stderr)",
         to - from
     )]
-    Range { from: u64, to: u64, lines: u64 },
+    Range {
+        from: u64,
+        to: u64,
+        lines: u64,
+        first: String,
+    },
     #[error(
         "the output of the driver is not the same each time, so nothing can be judged by it:\n{operations}\nMake these operations deterministic (no time, random numbers, process ids), or leave them out"
     )]
@@ -128,10 +145,12 @@ impl Recorded {
         }
         if lines != operations {
             let file = file();
+            let first = first_line(&recorded.stdout);
             return Err(DriverError::Lines {
                 lines,
                 operations,
                 file,
+                first,
             }
             .into());
         }
@@ -260,7 +279,12 @@ fn parts(stdout: &[u8], from: u64, to: u64) -> Result<Whole<'_>, DriverError> {
                     operations: to - from,
                     line: String::from_utf8_lossy(line).into_owned(),
                 },
-                false => DriverError::Range { from, to, lines },
+                false => DriverError::Range {
+                    from,
+                    to,
+                    lines,
+                    first: first_line(stdout),
+                },
             });
         };
         lines.push(&rest[..end]);
@@ -268,9 +292,31 @@ fn parts(stdout: &[u8], from: u64, to: u64) -> Result<Whole<'_>, DriverError> {
     }
     if lines.len() as u64 != to - from {
         let lines = lines.len() as u64;
-        return Err(DriverError::Range { from, to, lines });
+        let first = first_line(stdout);
+        return Err(DriverError::Range { from, to, lines, first });
     }
     Ok(Whole { lines, probe: rest })
+}
+
+fn first_line(stdout: &[u8]) -> String {
+    String::from_utf8_lossy(stdout)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// What was printed before the last `due` lines before the probe, and the rest; none if there was nothing.
+pub(super) fn without_extra_lines(stdout: &[u8], due: u64) -> Option<(&[u8], &[u8])> {
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while !stdout[at..].starts_with(PROBE) {
+        starts.push(at);
+        at += stdout[at..].iter().position(|&byte| byte == b'\n')? + 1;
+    }
+    starts.push(at);
+    let extra = starts.len().checked_sub(1 + due as usize).filter(|&extra| extra > 0)?;
+    Some(stdout.split_at(starts[extra]))
 }
 
 fn recorded_lines(oracle: &OutputOracle) -> Vec<&[u8]> {
@@ -330,4 +376,32 @@ fn differing_lines(expected: &[u8], got: &[u8]) -> String {
             .map_or_else(|| "nothing more".to_owned(), |line| format!("{line:?}"))
     };
     format!("\nWhere it printed {} it prints {}", line(&expected), line(&got))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_before_those_that_are_due() {
+        let split = |text: &'static str, due| {
+            let (extra, rest) = without_extra_lines(text.as_bytes(), due)?;
+            Some((String::from_utf8_lossy(extra), String::from_utf8_lossy(rest)))
+        };
+        let parts = |extra: &'static str, rest: &'static str| Some((extra.into(), rest.into()));
+        assert_eq!(
+            split("redo 3\nok\n7\nprobe\n1: 7\n", 2),
+            parts("redo 3\n", "ok\n7\nprobe\n1: 7\n")
+        );
+        assert_eq!(split("a\nb\nprobe\n", 0), parts("a\nb\n", "probe\n"));
+        for (text, due) in [
+            ("ok\n7\nprobe\n1: 7\n", 2),
+            ("ok\nprobe\n", 2),
+            ("a\nb\nc", 1),
+            ("", 0),
+            ("probe\n", 0),
+        ] {
+            assert_eq!(split(text, due), None, "{text}");
+        }
+    }
 }

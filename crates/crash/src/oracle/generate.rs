@@ -8,6 +8,8 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use rustc_hash::FxHashSet;
+
 use crate::hash::mix;
 
 /// How operations are drawn.
@@ -15,11 +17,21 @@ use crate::hash::mix;
 pub struct Generator {
     /// At least one, with weights of which one is not 0.
     pub templates: Vec<Template>,
-    pub keys: RangeInclusive<u64>,
+    pub keys: Keys,
     pub values: RangeInclusive<u64>,
     /// Of a hundred keys, how many are as the placeholder wants them; the others are any.
     pub bias: u64,
     pub seed: u64,
+}
+
+/// The keys that are drawn from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// All of a range.
+    Range(RangeInclusive<u64>),
+    /// So many, over all 64 bits, that share prefixes of every length: for radix trees and tries, in which the keys of a short range have one path but for
+    /// their last byte.
+    Sparse(u64),
 }
 
 /// An operation, and how often it is drawn.
@@ -115,17 +127,56 @@ impl Generator {
             let what = "all weights are 0";
             return Err(TemplateError::Nothing { what });
         }
-        if self.keys.is_empty() || self.values.is_empty() {
+        if self.keys.numbers().is_empty() || self.values.is_empty() {
             let what = "a range ends before it begins";
             return Err(TemplateError::Nothing { what });
         }
+        let mut random = Random(self.seed);
+        let spread = match self.keys {
+            Keys::Range(_) => Vec::new(),
+            Keys::Sparse(count) => spread(count, &mut random),
+        };
         let mut drawing = Drawing {
             generator: self,
-            random: Random(self.seed),
+            numbers: self.keys.numbers(),
+            spread,
+            random,
             used: Vec::new(),
         };
         Ok((0..count).map(|_| drawing.operation(weights)).collect())
     }
+}
+
+impl Keys {
+    /// What is drawn: a key, or the number of one.
+    fn numbers(&self) -> RangeInclusive<u64> {
+        match self {
+            Keys::Range(range) => range.clone(),
+            Keys::Sparse(count) => 1..=*count,
+        }
+    }
+}
+
+/// Distinct keys, neither 0 nor all ones, which structures use for "none". Three of four branch off from one before them after a random number of
+/// bits; what follows the bit in which they differ is random.
+fn spread(count: u64, random: &mut Random) -> Vec<u64> {
+    let mut keys: Vec<u64> = Vec::new();
+    let mut known = FxHashSet::default();
+    while (keys.len() as u64) < count {
+        let key = match keys.is_empty() || random.below(4) == 0 {
+            true => random.next(),
+            false => {
+                let base = keys[random.below(keys.len() as u64) as usize];
+                let differs = 1 << random.below(64);
+                let below = differs - 1;
+                (base ^ differs) & !below | random.next() & below
+            }
+        };
+        if key != 0 && key != u64::MAX && known.insert(key) {
+            keys.push(key);
+        }
+    }
+    keys
 }
 
 /// SplitMix64 (Steele, Lea, Flood: OOPSLA 2014).
@@ -151,6 +202,10 @@ impl Random {
 
 struct Drawing<'a> {
     generator: &'a Generator,
+    /// Of the keys.
+    numbers: RangeInclusive<u64>,
+    /// The keys by their number, from 1; none if they are their numbers.
+    spread: Vec<u64>,
     random: Random,
     /// Ascending.
     used: Vec<u64>,
@@ -169,10 +224,22 @@ impl Drawing<'_> {
         for part in template.into_iter().flat_map(|template| &template.parts) {
             match part {
                 Part::Text(text) => line += text,
-                Part::Insert => line += &self.inserted().to_string(),
-                Part::Remove => line += &self.removed().to_string(),
-                Part::Used => line += &self.used().to_string(),
-                Part::Key => line += &self.key().to_string(),
+                Part::Insert => {
+                    let number = self.inserted();
+                    line += &self.shown(number);
+                }
+                Part::Remove => {
+                    let number = self.removed();
+                    line += &self.shown(number);
+                }
+                Part::Used => {
+                    let number = self.used();
+                    line += &self.shown(number);
+                }
+                Part::Key => {
+                    let number = self.key();
+                    line += &self.shown(number);
+                }
                 Part::Value => line += &self.random.within(&self.generator.values).to_string(),
                 Part::Number(range) => line += &self.random.within(range).to_string(),
             }
@@ -180,8 +247,16 @@ impl Drawing<'_> {
         line
     }
 
+    fn shown(&self, number: u64) -> String {
+        let key = match self.spread.is_empty() {
+            true => number,
+            false => self.spread[number as usize - 1],
+        };
+        key.to_string()
+    }
+
     fn key(&mut self) -> u64 {
-        self.random.within(&self.generator.keys)
+        self.random.within(&self.numbers)
     }
 
     fn is_biased(&mut self) -> bool {
@@ -201,7 +276,7 @@ impl Drawing<'_> {
 
     /// None: all are in use.
     fn unused(&mut self) -> Option<u64> {
-        let keys = &self.generator.keys;
+        let keys = &self.numbers;
         let all = (keys.end() - keys.start()).saturating_add(1);
         let free = all - self.used.len() as u64;
         let mut key = keys.start() + (free > 0).then(|| self.random.below(free))?;
@@ -235,7 +310,7 @@ mod tests {
     fn generator(templates: &[&str], bias: u64) -> Generator {
         Generator {
             templates: templates.iter().map(|text| text.parse().unwrap()).collect(),
-            keys: 1..=40,
+            keys: Keys::Range(1..=40),
             values: 100..=199,
             bias,
             seed: 7,
@@ -274,6 +349,39 @@ mod tests {
                 other => panic!("{other} has weight 0"),
             }
         }
+    }
+
+    #[test]
+    fn sparse_keys_are_spread_and_share_prefixes() {
+        let sparse = |seed| Generator {
+            keys: Keys::Sparse(300),
+            seed,
+            ..generator(&["insert {insert}=2", "remove {remove}=1"], 100)
+        };
+        let operations = sparse(7).generate(2000).unwrap();
+        assert_eq!(operations, sparse(7).generate(2000).unwrap(), "seeded");
+        assert_ne!(operations, sparse(8).generate(2000).unwrap());
+        let mut used = BTreeSet::new();
+        let mut all = BTreeSet::new();
+        for operation in &operations {
+            let (name, key) = operation.split_once(' ').unwrap();
+            let key: u64 = key.parse().unwrap();
+            assert!(key != 0 && key != u64::MAX);
+            all.insert(key);
+            let was_empty = used.is_empty();
+            match name {
+                "insert" => assert!(used.insert(key) || used.len() == 300),
+                _ => assert!(used.remove(&key) || was_empty),
+            }
+        }
+        assert!(all.len() <= 300 && all.len() > 250, "{}", all.len());
+        // Of neighbours, how many bits are the same: short prefixes and long ones, in all eighths of the key.
+        let keys: Vec<u64> = all.into_iter().collect();
+        let shared: BTreeSet<u32> = keys
+            .windows(2)
+            .map(|pair| (pair[0] ^ pair[1]).leading_zeros() / 8)
+            .collect();
+        assert_eq!(shared, (0..8).collect());
     }
 
     #[test]

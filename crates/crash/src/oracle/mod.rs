@@ -70,6 +70,9 @@ pub struct OracleOptions {
     pub operations: Vec<String>,
     pub suffix: Suffix,
     pub criterion: Criterion,
+    /// The driver makes its pool in the recorded run, before operation 0, and that is crashed, too. A crash in it is one in operation 0: what the
+    /// driver finds is no pool, a part of one, or an empty one, and it has to print what operations print without operation 0.
+    pub creation: bool,
 }
 
 impl OracleOptions {
@@ -184,8 +187,27 @@ impl OutputOracle {
         self.options.arguments(from, to, true)
     }
 
-    /// Whether what the driver printed after such a crash is right.
+    /// Whether what the driver printed after such a crash is right. If it would be but for what its recovery printed, that is the driver's
+    /// mistake.
     pub fn accepts(&self, output: u64, stdout: &[u8]) -> Result<bool, CrashError> {
+        if self.is_right(output, stdout)? {
+            return Ok(true);
+        }
+        let (from, to) = self.options.suffix(self.operation(output));
+        match driver::without_extra_lines(stdout, to - from) {
+            Some((extra, rest)) if self.is_right(output, rest)? => {
+                let line = String::from_utf8_lossy(extra)
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
+                Err(DriverError::RecoveryPrints { line }.into())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn is_right(&self, output: u64, stdout: &[u8]) -> Result<bool, CrashError> {
         let k = self.operation(output);
         let (from, to) = self.options.suffix(k);
         let probe = stdout.strip_prefix(self.recorded.printed(from, to));
@@ -309,6 +331,7 @@ mod tests {
             operations: operations.map(str::to_owned).to_vec(),
             suffix,
             criterion,
+            creation: false,
         }
     }
 

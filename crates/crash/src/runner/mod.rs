@@ -113,7 +113,7 @@ pub(crate) fn run(
     let error = lock(&shared.error).take();
     let nothing_yet = findings.is_empty() && shared.tested.load(Ordering::Relaxed) == 0;
     if let Some(error) = error {
-        if nothing_yet {
+        if nothing_yet || matches!(error, CrashError::Driver(_)) {
             return Err(error);
         }
         shared.cut_short.store(true, Ordering::Relaxed);

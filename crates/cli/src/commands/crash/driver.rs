@@ -31,6 +31,11 @@ pub enum DriverRunError {
          the recovery alone, with --recover"
     )]
     Depth,
+    #[error(
+        "--crash-creation crashes the driver while it creates its pool, but {} is there already: move it away, or name another pool",
+        pool.display()
+    )]
+    Exists { pool: PathBuf },
     #[error("cannot run the driver {command:?}: {source}")]
     Start { command: String, source: std::io::Error },
     #[error(
@@ -122,12 +127,16 @@ impl Driver {
             [_, .., pool] => PathBuf::from(pool),
             _ => return Err(DriverRunError::NoPool),
         };
+        if arguments.crash_creation && pool.exists() {
+            return Err(DriverRunError::Exists { pool });
+        }
         Ok(Some(Driver {
             options: OracleOptions {
                 file: path.clone(),
                 operations: read_operations(path)?,
                 suffix: arguments.suffix.0,
                 criterion: arguments.criterion.0.clone(),
+                creation: arguments.crash_creation,
             },
             command: arguments.command.clone(),
             pool,
@@ -155,6 +164,9 @@ impl Driver {
         }
         let missing = !self.pool.exists();
         let made = Made(missing.then_some(&self.pool));
+        if self.options.creation {
+            return self.record_creation(arguments, state);
+        }
         if missing {
             self.set_up()?;
         }
@@ -172,10 +184,8 @@ impl Driver {
             })
         };
         let recorded = self.record_operations(arguments, &state.unfinished_trace());
-        let wanted =
-            matches!(arguments.strategy(), Strategy::Auto | Strategy::Conditions) && arguments.dependences.is_none();
         let recorded = recorded.and_then(|()| {
-            if wanted && self.has_dependences() {
+            if self.wants_dependences(arguments) {
                 put_back()?;
                 if !self.record_dependences(arguments, &state.dependences(), missing)? {
                     let _ = std::fs::remove_file(state.dependences());
@@ -190,6 +200,29 @@ impl Driver {
         drop(made);
         drop(held);
         recorded
+    }
+
+    /// The same if the recorded run creates the pool. The caller removes it.
+    fn record_creation(&self, arguments: &CrashArguments, state: &State) -> Result<(), Box<dyn std::error::Error>> {
+        let _held = interrupt::hold();
+        self.record_operations(arguments, &state.unfinished_trace())?;
+        if !self.pool.exists() {
+            let (pool, command) = (self.pool.clone(), shown(&self.command(0, self.options.count())));
+            return Err(DriverRunError::NoPoolMade { pool, command }.into());
+        }
+        if self.wants_dependences(arguments) {
+            let _ = std::fs::remove_file(&self.pool);
+            if !self.record_dependences(arguments, &state.dependences(), false)? {
+                let _ = std::fs::remove_file(state.dependences());
+            }
+        }
+        Ok(())
+    }
+
+    fn wants_dependences(&self, arguments: &CrashArguments) -> bool {
+        matches!(arguments.strategy(), Strategy::Auto | Strategy::Conditions)
+            && arguments.dependences.is_none()
+            && self.has_dependences()
     }
 
     /// Whether it was built with `crashproof cc --deps`.
