@@ -2,6 +2,7 @@
 # make demo    a program that forgets a flush, checked and crashed; then its fixed twin; then the program repaired by crashproof
 # make test    everything: formatting, lints, tests, corpus
 # make bench   the measurements that the README quotes
+# make soak    hours if you let it: malformed inputs, command lines compared, kills, fuzzing (SOAK_INPUTS, SOAK_KILLS, FUZZ_SECONDS)
 # make book    the book (docs/) as HTML in target/book; mdbook is compiled into target/tools if there is none
 #
 # The targets install apt packages that are missing (tools/deps.sh says which).
@@ -11,7 +12,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 CRASHPROOF := $(TARGET)/release/crashproof
 DEMO := $(TARGET)/demo
 
-.PHONY: build demo test bench book build-deps test-deps
+.PHONY: build demo test bench soak fuzz book build-deps test-deps
 
 build: build-deps
 	$(CARGO) build --release -p crashproof -p crashproof-runtime -p crashproof-compiler -p crashproof-repair
@@ -48,6 +49,33 @@ test: test-deps
 
 bench: test-deps build
 	$(CARGO) run --release -p crashproof-bench
+
+# A million inputs for each of nine parsers take about an hour on one core.
+SOAK_INPUTS ?= 1000000
+SOAK_KILLS ?= 80
+SOAK_SEED ?= 1
+soak: test-deps build
+	$(CARGO) build --release -p crashproof-soak
+	$(TARGET)/release/crashproof-soak commands $(abspath $(CRASHPROOF))
+	$(TARGET)/release/crashproof-soak kills $(abspath $(CRASHPROOF)) $(SOAK_KILLS) --seed $(SOAK_SEED)
+	$(CARGO) test --release -p crashproof-sandbox --test sandbox
+	$(TARGET)/release/crashproof-soak inputs $(SOAK_INPUTS) --seed $(SOAK_SEED)
+	$(MAKE) fuzz
+
+# Guided by coverage: libFuzzer on each parser for so many seconds. What it finds stays in target/fuzz.
+FUZZ_SECONDS ?= 300
+FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing
+FUZZ := $(abspath $(TARGET))/fuzz
+fuzz: test-deps
+	$(CARGO) build --release -p crashproof-soak
+	RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --release --manifest-path soak/fuzz/Cargo.toml --target x86_64-unknown-linux-gnu --target-dir $(FUZZ)/build
+	@for target in `$(TARGET)/release/crashproof-soak targets`; do \
+	    mkdir -p $(FUZZ)/$$target; $(TARGET)/release/crashproof-soak seeds $$target $(FUZZ)/$$target || exit 2; \
+	    echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+	    CRASHPROOF_FUZZ=$$target $(FUZZ)/build/x86_64-unknown-linux-gnu/release/crashproof-fuzz $(FUZZ)/$$target -max_total_time=$(FUZZ_SECONDS) \
+	        -timeout=20 -rss_limit_mb=1024 -max_len=65536 -print_final_stats=1 -verbosity=0 -artifact_prefix=$(FUZZ)/$$target- || exit 1; \
+	done
 
 # Not part of `make test`: compiling mdbook takes minutes. crates/cli/tests/commands/book.rs tests the pages and their links without it.
 MDBOOK ?= $(or $(shell command -v mdbook),$(abspath $(TARGET))/tools/bin/mdbook)
