@@ -286,7 +286,7 @@ pub extern "C" fn flush(address: u64, kind: u64, _: u64, _: u64, slot: *const u6
 /// The locked addition by which the record gets its place orders the thread's stores and loads as the fence would.
 pub extern "C" fn fence(kind: u64, _: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
-    if kind == FENCE_LOCKED.into() && !event.logger.has_pending() {
+    if kind == u64::from(FENCE_LOCKED) && !event.logger.has_pending() {
         return 1;
     }
     let stack = event.logger.stack_of_call(slot, rbp);
