@@ -11,7 +11,8 @@
  *   CRASHPROOF_OP_BEGIN(name)                  an operation of this thread begins ...
  *   CRASHPROOF_OP_END(name)                    ... and ends: what it stored has to be durable here
  *   CRASHPROOF_EXPECT_DURABLE(ptr, len)        all that was stored there has to be durable here
- *   CRASHPROOF_EXPECT_ORDER(a, alen, b, blen)  at the next store to b, all that was stored to a until then has to be durable
+ *   CRASHPROOF_EXPECT_ORDER(a, alen, b, blen)  at the next store to b, all that was stored to a until then has to be durable,
+ *                                              and a is not stored to only afterwards
  *
  * Names are string literals of at most 48 bytes.
  *

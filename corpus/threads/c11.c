@@ -9,7 +9,7 @@ static _Atomic uint64_t *counter;
 static int work(void *arg) {
     (void)arg;
     for (int i = 0; i < ROUNDS; i++) {
-        atomic_fetch_add(counter, 1); //~ transient-data
+        atomic_fetch_add(counter, 1); //~ missing-flush
     }
     return 0;
 }

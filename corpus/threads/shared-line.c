@@ -8,8 +8,8 @@ static volatile unsigned char *pm;
 static void *work(void *arg) {
     intptr_t id = (intptr_t)arg;
     for (int i = 0; i < ROUNDS; i++) {
-        pm[id] = (unsigned char)(i + id); //~ transient-data
-        __asm__ volatile("lock incq %0" : "+m"(*(volatile uint64_t *)(pm + 8)) : : "memory"); //~ transient-data
+        pm[id] = (unsigned char)(i + id); //~ missing-flush
+        __asm__ volatile("lock incq %0" : "+m"(*(volatile uint64_t *)(pm + 8)) : : "memory"); //~ missing-flush
     }
     return NULL;
 }

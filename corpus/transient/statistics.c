@@ -1,4 +1,4 @@
-// A hit counter lives in PM, is rewritten across many fences and never persisted.
+// A hit counter lives in PM, is rewritten across many fences and never persisted. That is no evidence that it is volatile.
 // build: gcc clang
 #include "../pm.h"
 
@@ -14,7 +14,7 @@ int main(int argc, char **argv) {
         store->value = i;
         PM_CLWB(&store->value);
         PM_SFENCE();
-        store->hits += 2; //~ transient-data
+        store->hits += 2; //~ missing-flush
     }
     printf("%lu hits\n", (unsigned long)store->hits);
     return 0;

@@ -64,10 +64,27 @@ pub enum Analysis {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Rule {
-    /// Every store that `before` selects is persistent when a later one that `after` selects is made.
-    MustPersistBefore { before: Selector, after: Selector },
+    /// Every store that `before` selects is persistent when a later one that `after` selects is made; within an operation, one that
+    /// `after` selects does not come before the first that `before` selects.
+    MustPersistBefore {
+        before: Selector,
+        after: Selector,
+        #[serde(default)]
+        operations: RuleOperations,
+    },
     /// Every store that `stores` selects is made in a transaction of its thread.
     MustBeInTransaction { stores: Selector },
+}
+
+/// What the operations of a program are, for a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuleOperations {
+    /// From `CRASHPROOF_OP_BEGIN` to `CRASHPROOF_OP_END`.
+    #[default]
+    Annotated,
+    /// The program is a driver: each line that it prints ends one.
+    Lines,
 }
 
 /// Findings to leave out: those that all given fields match.
@@ -436,7 +453,7 @@ mod tests {
         )
         .unwrap();
         let [
-            Rule::MustPersistBefore { before, after },
+            Rule::MustPersistBefore { before, after, .. },
             Rule::MustBeInTransaction { stores },
         ] = &config.rules[..]
         else {

@@ -9,6 +9,8 @@
 
 mod config;
 mod findings;
+mod first_access;
+mod locks;
 mod mappings;
 mod oracle;
 mod pass;

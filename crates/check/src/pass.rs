@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 
 use crate::config::Rule;
 use crate::findings::Findings;
+use crate::first_access::FirstAccesses;
+use crate::locks::{Locks, Use};
 use crate::mappings::Mappings;
 use crate::oracle::annotation::{Annotation, Annotations, Range};
 use crate::oracle::missing::Missing;
@@ -21,19 +23,22 @@ use crate::oracle::redundant_flush::RedundantFlush;
 use crate::oracle::transaction::TransactionOracle;
 use crate::oracle::{Gone, Oracle, Step, StoreAccess, World, rules};
 use crate::ranges::RangeSet;
-use crate::tag::{OptionalStack, StoreTag};
+use crate::tag::{Earlier, OptionalStack, StoreTag};
 use crate::traffic::ByStack;
 use crate::transactions::{Change, Transactions};
 use crashproof_stacks::{Origin, Stacks};
 
 /// Annotations of `crashproof.h` are calls whose names begin so.
 const ANNOTATION: &str = "CRASHPROOF_";
+const STDOUT: u32 = 1;
 
 pub struct Pass {
     model: Model,
     memory: Memory<StoreTag>,
     mappings: Mappings,
     transactions: Transactions,
+    locks: Locks,
+    first_accesses: FirstAccesses,
     /// What PMDK says is volatile data in the file.
     volatile: RangeSet,
     stacks: Stacks,
@@ -77,6 +82,8 @@ macro_rules! world {
             model: $pass.model,
             memory: &mut $pass.memory,
             transactions: &$pass.transactions,
+            locks: &$pass.locks,
+            first_accesses: &$pass.first_accesses,
             stacks: &mut $pass.stacks,
             tables: $tables,
             findings: &mut $pass.findings,
@@ -104,6 +111,8 @@ impl Pass {
             memory: Memory::new(model, Keep::Last),
             mappings: Mappings::default(),
             transactions: Transactions::default(),
+            locks: Locks::default(),
+            first_accesses: FirstAccesses::default(),
             volatile: RangeSet::default(),
             stacks: Stacks::default(),
             findings: Findings::default(),
@@ -132,7 +141,7 @@ impl Pass {
             traffic.event(event);
         }
         match event.kind {
-            EventKind::Store { at, data, flags } => self.store(step, at, data.len() as u64, flags, tables),
+            EventKind::Store { at, data, flags } => self.store(step, at, data, flags, tables),
             EventKind::Flush { at, kind } => {
                 let line = LineAddress {
                     file: at.file.0,
@@ -169,13 +178,18 @@ impl Pass {
                         stack: step.stack,
                         acknowledged: false,
                         unfinished: false,
+                        used_as: Use::Other,
                     };
-                    self.drain(file, range.start, range.end - range.start, gone);
+                    self.drain(file, range.start, range.end - range.start, gone, tables);
                 }
             }
             // What lay beyond is gone, and nobody misses it.
             EventKind::Resize { file, size } => self.memory.drain(file.0, size, u64::MAX - size, |_| {}),
-            EventKind::FileWrite { at, data } => self.memory.written(at.file.0, at.offset, data.len() as u64),
+            EventKind::FileWrite { at, data } => {
+                // What was stored there is overwritten, and a write needs no flush.
+                self.memory.set_clean(at.file.0, at.offset, data.len() as u64);
+                self.memory.written(at.file.0, at.offset, data.len() as u64);
+            }
             EventKind::Sync { file, offset, len } => self.memory.sync(file.0, offset, len),
             EventKind::Request { request, range, .. } => {
                 if let Some((at, len)) = range {
@@ -235,6 +249,7 @@ impl Pass {
             EventKind::ProcessStart { process, parent, .. } => {
                 if let Some(parent) = parent {
                     self.mappings.inherit(process, parent);
+                    self.first_accesses.fork(process, parent);
                 }
             }
             EventKind::ProcessEnd { process } => {
@@ -246,11 +261,20 @@ impl Pass {
                         stack: step.stack,
                         acknowledged: false,
                         unfinished: false,
+                        used_as: Use::Other,
                     };
-                    self.drain(file, range.start, range.end - range.start, gone);
+                    self.drain(file, range.start, range.end - range.start, gone, tables);
                 }
+                self.first_accesses.end(process);
+                self.locks
+                    .end(|thread| tables.process_of(ThreadId(thread)) == Some(process));
             }
-            EventKind::Output { .. } => {
+            EventKind::Output { fd, data } => {
+                if fd == STDOUT && data.contains(&b'\n') {
+                    for oracle in &mut self.oracles {
+                        oracle.line(step);
+                    }
+                }
                 let thread = step.thread as usize;
                 if thread >= self.outputs.len() {
                     self.outputs.resize(thread + 1, 0);
@@ -258,11 +282,13 @@ impl Pass {
                 self.outputs[thread] = self.outputs[thread].wrapping_add(1);
             }
             EventKind::Quiet => self.quiets = self.quiets.wrapping_add(1),
-            EventKind::Rename { .. } | EventKind::Access { .. } | EventKind::Path { .. } => {}
+            EventKind::Access { store, at, len, .. } => self.first_accesses.access(process, store, at, u64::from(len)),
+            EventKind::Rename { .. } | EventKind::Path { .. } => {}
         }
     }
 
-    fn store(&mut self, step: Step, at: PmAddress, len: u64, flags: StoreFlags, tables: &Tables) {
+    fn store(&mut self, step: Step, at: PmAddress, data: &[u8], flags: StoreFlags, tables: &Tables) {
+        let len = data.len() as u64;
         if len == 0 {
             return;
         }
@@ -275,6 +301,7 @@ impl Pass {
             }
             return;
         }
+        self.locks.store(step.thread, step.stack, at, data, flags, tables);
         for &index in &self.store_oracles {
             self.oracles[index].store(step, StoreAccess { at, len, flags }, world!(self, tables));
         }
@@ -293,6 +320,7 @@ impl Pass {
             rewrites: 0,
             repeated: false,
             count: 1,
+            earlier: Earlier::default(),
         };
         for piece in pieces(at.offset, len, LINE) {
             let line = LineAddress {
@@ -303,7 +331,7 @@ impl Pass {
                 bytes: piece.bytes,
                 thread: step.thread,
                 nontemporal: flags.nontemporal,
-                tag,
+                tag: tag.clone(),
             };
             self.memory.store(line, store);
             tag.count = 0;
@@ -367,7 +395,7 @@ impl Pass {
         }
     }
 
-    fn drain(&mut self, file: FileId, offset: u64, len: u64, gone: Gone) {
+    fn drain(&mut self, file: FileId, offset: u64, len: u64, gone: Gone, tables: &Tables) {
         let Pass {
             memory,
             oracles,
@@ -375,6 +403,7 @@ impl Pass {
             outputs,
             quiets,
             transactions,
+            locks,
             ..
         } = self;
         memory.drain(file.0, offset, len, |lost| {
@@ -386,9 +415,11 @@ impl Pass {
                 return;
             }
             let acknowledged = outputs_of(outputs, *quiets, lost.store.thread) != lost.store.tag.outputs;
+            let used_as = locks.use_of(lost.at, lost.store.bytes, lost.store.tag.stack, tables);
             let gone = Gone {
                 acknowledged,
                 unfinished,
+                used_as,
                 ..gone
             };
             for oracle in oracles.iter_mut() {
@@ -407,8 +438,9 @@ impl Pass {
                 stack: StackId(0),
                 acknowledged: false,
                 unfinished: false,
+                used_as: Use::Other,
             };
-            self.drain(FileId(file), 0, u64::MAX, gone);
+            self.drain(FileId(file), 0, u64::MAX, gone, tables);
         }
         for oracle in &mut self.oracles {
             oracle.finish(world!(self, tables));

@@ -64,13 +64,13 @@ impl RangeSet {
     }
 }
 
-const WORD: u64 = 8;
+pub const WORD: u64 = 8;
 const PAGE_WORDS: u64 = 512;
 /// Pages (of 4 KiB) that a [`WordSet`] holds at most: 32 MB of bitmaps.
 const MAX_PAGES: usize = 1 << 18;
 
 /// A set of 8-byte words. It is evidence only: when it is full, more is not taken in.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct WordSet {
     pages: FxHashMap<(u32, u64), Box<[u64; 8]>>,
 }
@@ -103,6 +103,11 @@ impl WordSet {
 
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
+    }
+
+    /// Whether something may not have been taken in.
+    pub fn is_full(&self) -> bool {
+        self.pages.len() >= MAX_PAGES
     }
 
     pub fn contains_any(&self, file: u32, start: u64, end: u64) -> bool {

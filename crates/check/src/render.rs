@@ -33,7 +33,11 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
     let unseen_fences = unseen_fences(context, threads);
     let mut typing = Typing::new();
     let mut findings = Vec::new();
+    let held_lock = |finding: &RawFinding| finding.detail == Detail::HeldLock && ended_early(context.end);
     for finding in raw.iter() {
+        // The program was ended while it held the lock, so that it could not put it back.
+        let lock = held_lock(finding).then(|| finding.as_transient(Detail::Lock));
+        let finding = lock.as_ref().unwrap_or(finding);
         // One mistake, one finding: the transaction's says more.
         let transactional = [Kind::TxStoreNotSnapshotted, Kind::TxStoreOutside];
         let explained = finding.kind == Kind::MissingFlush
@@ -139,6 +143,7 @@ fn put_into_words(
     let index = position.and_then(|p| frames.iter().position(|f| std::ptr::eq(f, p)));
     let position = position.cloned().unwrap_or_default();
     let mut symbolize = |stack: StackId| stacks.symbolize(stack, context.tables).frames;
+    let related = related(raw, &position, &mut symbolize);
     let maybe_fenced = raw.kind == Kind::MissingFence && unseen_fences;
     let mut notes = Vec::new();
     if maybe_fenced {
@@ -180,20 +185,45 @@ fn put_into_words(
             stack: symbolize(stack),
         }),
         approximate: index.is_some_and(|index| approximate[index]) || typing.is_merged(context.tables, raw.stack),
-        related: raw
-            .related
-            .into_iter()
-            .map(|(relation, stack)| Related {
-                message: relation.words().to_owned(),
-                stack: symbolize(stack),
-            })
-            .collect(),
+        related,
         stack: frames,
         notes,
-        help: None,
+        help: (raw.detail == Detail::Rewritten).then(|| REWRITTEN_HELP.to_owned()),
         crash: None,
         order: Vec::new(),
     }
+}
+
+const REWRITTEN_HELP: &str = "if it has to survive a power failure, flush it after each change (`_mm_clwb`, `pmem_flush`) and fence \
+    (`_mm_sfence`, `pmem_drain`); if it is volatile by design (a lock, a cache, statistics), say so: `CRASHPROOF_TRANSIENT(ptr, len)` of \
+    crashproof.h, or `[[ignore]]` in crashproof.toml; or keep it in ordinary memory";
+
+/// The other places of a finding, each line once.
+fn related(raw: &RawFinding, position: &Frame, symbolize: &mut impl FnMut(StackId) -> Vec<Frame>) -> Vec<Related> {
+    let line = |frame: &Frame| (frame.file.clone(), frame.line, frame.address);
+    let standing = |stack: &[Frame]| innermost_position(stack).or(stack.first()).cloned().unwrap_or_default();
+    let mut shown = Vec::new();
+    let mut related = Vec::new();
+    let others = raw.others.iter().filter(|&&other| Some(other) != raw.related);
+    for &(relation, stack) in raw.related.iter().chain(others) {
+        let stack = symbolize(stack);
+        let mut place = line(&standing(&stack));
+        let mut own = line(position);
+        if place.1.is_some() {
+            // Of a line of source, the instruction does not matter.
+            (place.2, own.2) = (0, 0);
+        }
+        let known = shown.contains(&(relation, place.clone()));
+        if known || relation == Relation::OverwrittenUnflushed && place == own {
+            continue;
+        }
+        shown.push((relation, place));
+        related.push(Related {
+            message: relation.words().to_owned(),
+            stack,
+        });
+    }
+    related
 }
 
 impl Relation {
@@ -209,6 +239,8 @@ impl Relation {
             Relation::TransactionUnfinished => {
                 "in the transaction that began here and had not ended when the process did"
             }
+            Relation::OverwrittenUnflushed => "also stored here, not flushed by the next fence, and overwritten",
+            Relation::StoredAfter => "what must be durable first is stored only here",
         }
     }
 }
@@ -291,7 +323,11 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
                 some_of("fences")
             )
         }
-        Kind::TransientData => format!("{place} are rewritten again and again, and nothing ever persists them"),
+        Kind::TransientData => format!("{place} are volatile data: {}", match raw.detail {
+            Detail::StoredFirst => "every process stores there before it reads what is there",
+            Detail::LockFunction => "a function of the C library that works on locks stores there",
+            _ => "a lock, taken by an exchange and put back",
+        }),
         Kind::TxStoreNotSnapshotted if raw.detail == Detail::NeverFlushed => {
             format!("store of {place} in a transaction that has not snapshotted it; nothing flushes it either")
         }
@@ -322,7 +358,7 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
 
 fn describe_rule(rule: &Rule) -> String {
     match rule {
-        Rule::MustPersistBefore { before, after } => {
+        Rule::MustPersistBefore { before, after, .. } => {
             format!("stores of `{before}` persist before stores of `{after}`")
         }
         Rule::MustBeInTransaction { stores } => format!("stores of `{stores}` are made in transactions"),

@@ -1,6 +1,6 @@
 //! What the checker keeps with each store that is not persistent yet.
 
-use crashproof_model::Tag;
+use crashproof_model::{Bytes, Tag};
 use crashproof_trace::StackId;
 
 /// A stack that may be missing, in four bytes.
@@ -19,7 +19,7 @@ impl OptionalStack {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoreTag {
     pub stack: StackId,
     /// Where the transaction began that it was made in.
@@ -38,6 +38,36 @@ pub struct StoreTag {
     pub repeated: bool,
     /// Stores that this stands for; none for the second line of a store that crosses into it.
     pub count: u32,
+    pub earlier: Earlier,
+}
+
+/// More places are not kept with a store.
+pub const MAX_EARLIER: usize = 8;
+
+/// Where bytes of a store had been stored before: stores that a fence of their thread passed by and that were overwritten before
+/// anything flushed them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Earlier(Option<Box<Vec<(StackId, Bytes)>>>);
+
+impl Earlier {
+    fn add(&mut self, stack: StackId, bytes: Bytes) {
+        let places = self.0.get_or_insert_default();
+        if let Some(place) = places.iter_mut().find(|place| place.0 == stack) {
+            place.1 = place.1.union(bytes);
+        } else if places.len() < MAX_EARLIER {
+            places.push((stack, bytes));
+        }
+    }
+
+    fn places(&self) -> &[(StackId, Bytes)] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    /// Those that stored to one of the bytes.
+    pub fn of(&self, bytes: Bytes) -> impl Iterator<Item = StackId> {
+        let touching = self.places().iter().filter(move |place| place.1.intersects(bytes));
+        touching.map(|place| place.0)
+    }
 }
 
 /// A store has stayed so long that it counts for less as evidence of rewriting.
@@ -52,19 +82,28 @@ impl Tag for StoreTag {
         }
     }
 
-    fn overwrote(&mut self, older: &StoreTag) {
+    fn overwrote(&mut self, older: &StoreTag, bytes: Bytes, flushed: bool) {
         let across_fence = u16::from(older.fences != self.fences && older.fences != FORGOTTEN);
         self.rewrites = self.rewrites.max(older.rewrites.saturating_add(across_fence));
         self.repeated |= older.stack == self.stack;
+        for &(stack, of) in older.earlier.places().iter().filter(|place| place.1.intersects(bytes)) {
+            self.earlier.add(stack, of.intersection(bytes));
+        }
+        if older.fence.get().is_some() && !flushed {
+            self.earlier.add(older.stack, bytes);
+        }
     }
 
     fn merge(&mut self, next: &StoreTag) -> bool {
         let same = self.count != 0
-            && *self
-                == StoreTag {
-                    count: self.count,
-                    ..*next
-                };
+            && self.stack == next.stack
+            && self.transaction == next.transaction
+            && self.fence == next.fence
+            && self.fences == next.fences
+            && self.outputs == next.outputs
+            && self.rewrites == next.rewrites
+            && self.repeated == next.repeated
+            && self.earlier == next.earlier;
         if same {
             self.count = self.count.saturating_add(next.count);
         }

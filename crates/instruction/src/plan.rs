@@ -4,7 +4,7 @@ use crate::access::Width;
 use crate::context::RDI;
 use crate::machine::Machine;
 use crate::stub::{Relocated, is_ambiguous_branch};
-use iced_x86::{Code, ConditionCode, Decoder, DecoderOptions, Instruction, MemorySize, Mnemonic, OpKind, Register};
+use iced_x86::{Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register};
 
 /// An instruction that writes memory, decoded.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,7 @@ pub struct Plan {
     pub(crate) size: usize,
     /// The address must be a multiple of this.
     pub(crate) alignment: u64,
+    exchange: bool,
 }
 
 /// The ways to perform an instruction.
@@ -159,6 +160,7 @@ impl Plan {
             action,
             size,
             alignment: alignment(mnemonic, size),
+            exchange: takes_by_exchange(&instruction, code),
         })
     }
 
@@ -198,6 +200,12 @@ impl Plan {
         exchange || self.instruction.has_lock_prefix() || compares_and_adds(self.instruction.mnemonic())
     }
 
+    /// A locked compare-exchange, or an exchange whose result the next instructions look at: what takes a lock. A
+    /// sequentially consistent store is compiled to an exchange, too, and its result is dropped.
+    pub fn exchange(&self) -> bool {
+        self.exchange
+    }
+
     /// The instruction's name, for messages.
     pub fn mnemonic(&self) -> Mnemonic {
         self.instruction.mnemonic()
@@ -207,6 +215,53 @@ impl Plan {
     pub(crate) fn repeated(&self) -> bool {
         self.instruction.has_rep_prefix() || self.instruction.has_repne_prefix()
     }
+}
+
+/// So many instructions after an exchange are looked at for a use of its result.
+const RESULT_WITHIN: usize = 3;
+
+fn takes_by_exchange(instruction: &Instruction, code: &[u8]) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Cmpxchg | Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b => instruction.has_lock_prefix(),
+        Mnemonic::Xchg => {
+            let result = match instruction.op0_kind() {
+                OpKind::Register => instruction.op0_register(),
+                _ => instruction.op1_register(),
+            };
+            let rest = code.get(instruction.len()..).unwrap_or_default();
+            reads_soon(result.full_register(), rest, instruction.next_ip())
+        }
+        _ => false,
+    }
+}
+
+/// Whether the code reads the register before it overwrites it or goes elsewhere, as far as the bytes at hand say.
+fn reads_soon(register: Register, code: &[u8], rip: u64) -> bool {
+    let mut decoder = Decoder::with_ip(64, code, rip, DecoderOptions::NONE);
+    for _ in 0..RESULT_WITHIN {
+        let next = decoder.decode();
+        if next.is_invalid() || next.flow_control() != FlowControl::Next {
+            return false;
+        }
+        let is_it = |operand: u32| {
+            next.op_kind(operand) == OpKind::Register && next.op_register(operand).full_register() == register
+        };
+        let addresses = next.memory_base().full_register() == register || next.memory_index().full_register() == register;
+        let cleared = matches!(next.mnemonic(), Mnemonic::Xor | Mnemonic::Sub) && next.op_count() == 2 && is_it(0) && is_it(1);
+        let reads = addresses || (1..next.op_count()).any(is_it);
+        if reads && !cleared {
+            return true;
+        }
+        if next.op_count() > 0 && is_it(0) {
+            // `test` and `cmp` only read; so does arithmetic, which writes as well.
+            let moves = matches!(
+                next.mnemonic(),
+                Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd | Mnemonic::Lea | Mnemonic::Pop
+            );
+            return !moves && !cleared;
+        }
+    }
+    false
 }
 
 fn is_memory(kind: OpKind) -> bool {

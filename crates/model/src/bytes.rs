@@ -38,6 +38,14 @@ impl Bytes {
         Bytes(self.0 | other.0)
     }
 
+    pub const fn intersection(self, other: Bytes) -> Bytes {
+        Bytes(self.0 & other.0)
+    }
+
+    pub const fn contains(self, other: Bytes) -> bool {
+        other.0 & !self.0 == 0
+    }
+
     pub const fn first(self) -> u64 {
         self.0.trailing_zeros() as u64
     }

@@ -23,8 +23,8 @@ pub trait Tag: Clone + Eq + Hash {
     /// if the thread touched the line in between.
     fn left_behind(&mut self, _fence: Self::Site) {}
 
-    /// This store overwrote bytes of an older one that is not persistent yet.
-    fn overwrote(&mut self, _older: &Self) {}
+    /// This store overwrote `bytes` of an older one that is not persistent yet; `flushed` if some thread has that pending.
+    fn overwrote(&mut self, _older: &Self, _bytes: Bytes, _flushed: bool) {}
 
     /// Whether `next`, by the same thread and of the same kind with nothing in between, can be kept as one store with this
     /// one; then it has been taken in.
@@ -122,14 +122,21 @@ impl<T: Tag> Line<T> {
         self.flushed.iter().find(|f| index < f.upto).map(|f| f.site)
     }
 
+    /// The cached stores before this index are pending for some thread.
+    fn flushed_upto(&self) -> usize {
+        self.flushed.iter().map(|f| f.upto).max().unwrap_or(0)
+    }
+
     pub fn store(&mut self, model: Model, keep: Keep, mut store: Store<T>) {
         let persistent = model == Model::Eadr && !store.nontemporal;
         if keep == Keep::Last || persistent {
             let mut emptied = false;
-            for older in &mut self.stores {
+            let flushed = self.flushed_upto();
+            for (index, older) in self.stores.iter_mut().enumerate() {
                 if older.bytes.intersects(store.bytes) {
                     self.shared |= older.thread != store.thread;
-                    store.tag.overwrote(&older.tag);
+                    let overwritten = older.bytes.intersection(store.bytes);
+                    store.tag.overwrote(&older.tag, overwritten, index < flushed && !older.nontemporal);
                     older.bytes = older.bytes.without(store.bytes);
                     emptied |= older.bytes.is_empty();
                 }
@@ -231,7 +238,7 @@ impl<T: Tag> Line<T> {
 
     /// After a fence of `thread`: tells its stores that stay unflushed.
     pub(crate) fn leave_behind(&mut self, thread: Thread, fence: T::Site) {
-        let flushed = self.flushed.iter().map(|f| f.upto).max().unwrap_or(0);
+        let flushed = self.flushed_upto();
         for store in self.stores.iter_mut().skip(flushed).filter(|s| s.thread == thread) {
             store.tag.left_behind(fence);
         }

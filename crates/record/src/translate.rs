@@ -159,6 +159,7 @@ impl Translator {
             nontemporal: access.flags & wire::STORE_NONTEMPORAL != 0,
             locked: access.flags & wire::STORE_LOCKED != 0,
             syscall: access.flags & wire::STORE_SYSCALL != 0,
+            exchange: access.flags & wire::STORE_EXCHANGE != 0,
         };
         self.images.store(raw, offset, data);
         if self.tracked.is_some() {

@@ -163,6 +163,7 @@ pub fn not_handled(finding: &Finding, performance: bool) -> Option<(State, &'sta
             State::Left,
             "a store that its transaction cannot roll back needs a snapshot (pmemobj_tx_add_range), not a flush",
         )),
+        Kind::TransientData => Some((State::NotAsked, "it is volatile by its use, so that it needs no flush")),
         Kind::RuleOrder | Kind::RuleTransaction => Some((State::Left, "rules of your own are for you to meet")),
         _ if finding.severity == Severity::Error => Some((State::Left, "it is no missing flush or fence")),
         _ => Some((State::NotAsked, "it costs time, not data")),
@@ -304,11 +305,23 @@ impl Outcome {
             (repaired, 0) => findings(repaired, "repaired"),
             (repaired, left) => format!("{}, {left} left", findings(repaired, "repaired")),
         };
-        match self.count(State::NotAsked) {
+        let not_asked = |transient: bool| {
+            let findings = self.findings.iter().filter(|finding| finding.state == State::NotAsked);
+            findings
+                .filter(|finding| (finding.finding.kind == Kind::TransientData) == transient)
+                .count()
+        };
+        let mut others = Vec::new();
+        match not_asked(false) {
             0 => {}
-            other => {
-                let _ = write!(text, " ({other} of performance not looked at)");
-            }
+            of_performance => others.push(format!("{of_performance} of performance not looked at")),
+        }
+        match not_asked(true) {
+            0 => {}
+            volatile => others.push(format!("{volatile} of volatile data, which needs no flush")),
+        }
+        if !others.is_empty() {
+            let _ = write!(text, " ({})", others.join(", "));
         }
         match &self.verification {
             Some(verification) if verification.verified => {
@@ -411,13 +424,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_said_alike_is_said_once() {
-        let outcome = Outcome {
+    fn outcome(findings: Vec<FindingOutcome>) -> Outcome {
+        Outcome {
             version: 1,
             result: Verdict::Left,
             program: Vec::new(),
-            findings: vec![left(31, "so"), left(31, "so"), left(31, "otherwise"), left(32, "so")],
+            findings,
             fixes: Vec::new(),
             orders: Vec::new(),
             clones: Vec::new(),
@@ -427,7 +439,31 @@ mod tests {
             applied: false,
             binary: None,
             notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn volatile_data_is_not_called_a_matter_of_performance() {
+        let not_asked = |kind| {
+            let mut finding = left(31, "so");
+            finding.state = State::NotAsked;
+            finding.finding.kind = kind;
+            finding
         };
+        let outcome = outcome(vec![
+            not_asked(Kind::TransientData),
+            not_asked(Kind::RedundantFlush),
+            not_asked(Kind::RedundantFence),
+        ]);
+        assert_eq!(
+            outcome.summary(),
+            "nothing to repair (2 of performance not looked at, 1 of volatile data, which needs no flush)"
+        );
+    }
+
+    #[test]
+    fn what_is_said_alike_is_said_once() {
+        let outcome = outcome(vec![left(31, "so"), left(31, "so"), left(31, "otherwise"), left(32, "so")]);
         let words = outcome
             .in_words("/src")
             .replace("\x1b[1;31m", "")

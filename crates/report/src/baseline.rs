@@ -4,6 +4,9 @@
 //! change with every edit above. Several places of a function may look the same in all of these. So the *places* (lines) of
 //! each are counted: if there are more than in the baseline, those on the baseline's lines are taken for the known ones, then
 //! the first of the others, and what is left over is new. Another call path to a known place is not new.
+//!
+//! What an earlier version of crashproof took for another kind of the same mistake ([`formerly`]) is known, too: the places of
+//! the baseline that no finding of their own kind needs count for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,17 +90,36 @@ impl Baseline {
         Baseline { places }
     }
 
+    /// Of the current places those that the baseline has.
+    fn known<'a>(&self, current: &'a Baseline) -> BTreeMap<&'a Key, BTreeSet<&'a Place>> {
+        let mut known: BTreeMap<&Key, BTreeSet<&Place>> = BTreeMap::new();
+        // Those that are left of the baseline: first every finding has those of its own kind.
+        let mut left = self.places.clone();
+        for formerly in [own, formerly] {
+            for (key, places) in &current.places {
+                let known = known.entry(key).or_default();
+                for &kind in formerly(key.kind) {
+                    let old = left.get_mut(&Key { kind, ..key.clone() });
+                    let Some(old) = old else { continue };
+                    let (same, moved): (Vec<&Place>, Vec<&Place>) = places
+                        .iter()
+                        .filter(|place| !known.contains(place))
+                        .partition(|place| old.contains(*place));
+                    for place in same.into_iter().chain(moved) {
+                        if old.remove(place) || old.pop_first().is_some() {
+                            known.insert(place);
+                        }
+                    }
+                }
+            }
+        }
+        known
+    }
+
     /// Notes in the report which of its findings the baseline has.
     pub fn compare(&self, report: &mut Report) {
         let current = Baseline::new([&*report]);
-        let mut known: BTreeMap<&Key, BTreeSet<&Place>> = BTreeMap::new();
-        for (key, places) in &current.places {
-            let Some(old) = self.places.get(key) else {
-                continue;
-            };
-            let (same, moved): (Vec<&Place>, Vec<&Place>) = places.iter().partition(|place| old.contains(*place));
-            known.insert(key, same.into_iter().chain(moved).take(old.len()).collect());
-        }
+        let known = self.known(&current);
         let is_known = |finding: &Finding| {
             known
                 .get(&key(finding))
@@ -113,9 +135,37 @@ impl Baseline {
     /// How many places of the baseline, of the kinds that `due` selects, are in none of the reports any more.
     pub fn gone<'a>(&self, reports: impl IntoIterator<Item = &'a Report>, due: impl Fn(Kind) -> bool) -> usize {
         let current = Baseline::new(reports);
-        let left = |key: &Key| current.places.get(key).map_or(0, BTreeSet::len);
-        let due = self.places.iter().filter(|(key, _)| due(key.kind));
-        due.map(|(key, places)| places.len().saturating_sub(left(key))).sum()
+        // Seen from the baseline: is there something now that stands for it?
+        let mut left: BTreeMap<&Key, usize> = current.places.iter().map(|(key, places)| (key, places.len())).collect();
+        let mut gone: BTreeMap<&Key, usize> = self.places.iter().map(|(key, places)| (key, places.len())).collect();
+        for formerly in [own, formerly] {
+            for (key, left) in &mut left {
+                for &kind in formerly(key.kind) {
+                    if let Some(gone) = gone.get_mut(&Key { kind, ..(*key).clone() }) {
+                        let both = (*gone).min(*left);
+                        *gone -= both;
+                        *left -= both;
+                    }
+                }
+            }
+        }
+        gone.into_iter().filter(|(key, _)| due(key.kind)).map(|(_, places)| places).sum()
+    }
+}
+
+fn own(kind: Kind) -> &'static [Kind] {
+    &Kind::ALL[Kind::ALL.iter().position(|&other| other == kind).map_or(0..0, |at| at..at + 1)]
+}
+
+/// The kinds that earlier versions of crashproof had for what is of this kind now.
+fn formerly(kind: Kind) -> &'static [Kind] {
+    match kind {
+        // Data that is rewritten and never flushed was taken for volatile.
+        Kind::MissingFlush => &[Kind::TransientData],
+        // A lock that was persisted once was taken for data.
+        Kind::TransientData => &[Kind::MissingFlush],
+        Kind::TxStoreNotSnapshotted => &[Kind::MissingFlush, Kind::TransientData],
+        _ => &[],
     }
 }
 
@@ -125,7 +175,11 @@ fn key(finding: &Finding) -> Key {
         kind: finding.kind,
         function: finding.function.clone().or_else(module),
         file: finding.file.as_deref().map(|file| last_component(file).to_owned()),
-        message: normalised(&finding.message),
+        message: match finding.kind {
+            // It says the same of all of them, or why it is of this kind, which an earlier version may have seen otherwise.
+            Kind::MissingFlush | Kind::TransientData | Kind::TxStoreNotSnapshotted => String::new(),
+            _ => normalised(&finding.message),
+        },
     }
 }
 
@@ -185,6 +239,43 @@ fn normalised(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn finding(kind: Kind, line: u32) -> Finding {
+        let words = serde_json::json!({
+            "kind": kind.name(), "severity": "error", "file": "/src/log.c", "line": line, "column": 1, "function": "append",
+            "count": 1, "message": format!("{kind} in {line}"), "address": null, "stack": [],
+        });
+        serde_json::from_value(words).unwrap()
+    }
+
+    fn report(findings: &[(Kind, u32)]) -> Report {
+        Report {
+            findings: findings.iter().map(|&(kind, line)| finding(kind, line)).collect(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn a_finding_that_changed_its_kind_is_known() {
+        use Kind::{MissingFence, MissingFlush, TransientData, TxStoreNotSnapshotted};
+        let old = report(&[(TransientData, 10), (MissingFlush, 20), (MissingFlush, 30)]);
+        let baseline = Baseline::new([&old]);
+        let mut new = report(&[(MissingFlush, 11), (TxStoreNotSnapshotted, 21), (MissingFlush, 30)]);
+        baseline.compare(&mut new);
+        assert_eq!(new.known, [0, 1, 2]);
+        assert_eq!(baseline.gone([&new], |_| true), 0);
+        // Each place of the baseline stands for one.
+        let mut new = report(&[(MissingFlush, 10), (MissingFlush, 20), (MissingFlush, 30), (MissingFlush, 40)]);
+        baseline.compare(&mut new);
+        assert_eq!(new.known, [0, 1, 2]);
+        let mut new = report(&[(MissingFence, 10), (MissingFlush, 20)]);
+        baseline.compare(&mut new);
+        assert_eq!((new.known.as_slice(), baseline.gone([&new], |_| true)), (&[1][..], 2));
+        let snapshotted = report(&[(TxStoreNotSnapshotted, 10)]);
+        let mut new = report(&[(MissingFlush, 10)]);
+        Baseline::new([&snapshotted]).compare(&mut new);
+        assert!(new.known.is_empty(), "it was never called so");
+    }
 
     #[test]
     fn messages_without_numbers() {

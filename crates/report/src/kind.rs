@@ -223,8 +223,8 @@ static TRANSIENT_DATA: KindInfo = KindInfo {
     name: "transient-data",
     severity: Severity::Note,
     summary: "Volatile data is kept in persistent memory.",
-    label: "rewritten again and again, never persisted",
-    why: "nothing ever persists this location although it was rewritten across several fences: recovery cannot rely on it, and \
+    label: "volatile data in persistent memory",
+    why: "this location is used as volatile data is, and nothing persists it: recovery cannot rely on it, may mistake it for data, and \
           every write-back of its line wears and slows persistent memory",
     help: "keep it in ordinary memory; if it has to survive a power failure, flush and fence each change",
 };

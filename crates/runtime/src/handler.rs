@@ -278,7 +278,8 @@ fn perform_across(session: &'static Session, plan: &Plan, uc: &mut ucontext_t, w
 fn flags(plan: &Plan) -> u8 {
     let nontemporal = if plan.nontemporal() { STORE_NONTEMPORAL } else { 0 };
     let locked = if plan.locked() { STORE_LOCKED } else { 0 };
-    nontemporal | locked
+    let exchange = if plan.exchange() { STORE_EXCHANGE } else { 0 };
+    nontemporal | locked | exchange
 }
 
 fn unsupported(rip: u64, error: &instruction::DecodeError) {

@@ -37,6 +37,7 @@ fn event_kind(f: &mut Formatter, kind: &EventKind, tables: &Tables) -> fmt::Resu
                 (flags.nontemporal, " nt"),
                 (flags.locked, " locked"),
                 (flags.syscall, " syscall"),
+                (flags.exchange, " exchange"),
             ] {
                 f.write_str(if set { name } else { "" })?;
             }

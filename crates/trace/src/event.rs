@@ -59,6 +59,9 @@ pub struct StoreFlags {
     pub locked: bool,
     /// Done by the kernel on behalf of a system call (read into PM).
     pub syscall: bool,
+    /// Of a locked one: a compare-exchange that succeeded, or an exchange whose result the code looks at, as locks are taken. A
+    /// sequentially consistent store is an exchange whose result nobody looks at. False also in traces that do not say.
+    pub exchange: bool,
 }
 
 /// What PMDK says of itself through pmemcheck's client requests.

@@ -100,6 +100,7 @@ pub const STORE_HAS_FLAGS: u8 = 0x80;
 pub const STORE_NONTEMPORAL: u8 = 1;
 pub const STORE_LOCKED: u8 = 2;
 pub const STORE_SYSCALL: u8 = 4;
+pub const STORE_EXCHANGE: u8 = 8;
 
 /// A bit of a file's flags: the program made it.
 pub const FILE_CREATED: u8 = 1;

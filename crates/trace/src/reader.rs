@@ -639,6 +639,7 @@ fn decode_item<'a>(
                 nontemporal: bits & format::STORE_NONTEMPORAL != 0,
                 locked: bits & format::STORE_LOCKED != 0,
                 syscall: bits & format::STORE_SYSCALL != 0,
+                exchange: bits & format::STORE_EXCHANGE != 0,
             };
             counts.stores += 1;
             EventKind::Store { at, data, flags }

@@ -284,7 +284,8 @@ impl TraceWriter {
                 self.put_offset(at.offset);
                 let bits = bit(flags.nontemporal, format::STORE_NONTEMPORAL)
                     | bit(flags.locked, format::STORE_LOCKED)
-                    | bit(flags.syscall, format::STORE_SYSCALL);
+                    | bit(flags.syscall, format::STORE_SYSCALL)
+                    | bit(flags.exchange, format::STORE_EXCHANGE);
                 if bits == 0 {
                     self.raw.push(data.len() as u8);
                 } else {

@@ -64,6 +64,8 @@ pub const STORE_NONTEMPORAL: u8 = 1;
 pub const STORE_LOCKED: u8 = 2;
 /// Done by the kernel on behalf of a system call.
 pub const STORE_SYSCALL: u8 = 4;
+/// Beside [`STORE_LOCKED`]: a compare-exchange that succeeded, or an exchange whose result the code looks at.
+pub const STORE_EXCHANGE: u8 = 8;
 
 pub const FLUSH_CLWB: u8 = 0;
 pub const FLUSH_CLFLUSHOPT: u8 = 1;

@@ -5,13 +5,14 @@
 //! and checked at the next store to the second range, so that no history of what was persistent when has to be kept; stores within
 //! one cache line are in order by themselves.
 
-use crashproof_model::{LINE, Line, LineAddress, pieces};
+use crashproof_model::{Bytes, LINE, LineAddress, Store, pieces};
 use crashproof_report::Kind;
 use crashproof_trace::{PmAddress, StackId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Oracle, Step, StoreAccess, World};
 use crate::findings::{Detail, RawFinding, Relation};
+use crate::locks::{LockFunctions, Use};
 use crate::tag::StoreTag;
 use crate::transactions::Transaction;
 
@@ -66,33 +67,66 @@ struct Order {
     before: Range,
     after: Range,
     backwards: bool,
+    /// Who said so, where, and within how many operations of the thread.
+    thread: u32,
+    stack: StackId,
+    depth: usize,
+    /// `before` was stored to since.
+    begun: bool,
+    /// The store to `after` that was made while `before` was not stored to.
+    early: Option<(StackId, StoreAccess)>,
 }
 
 /// More orders that wait for a store are not kept; the oldest go.
 const MAX_ORDERS: usize = 1 << 12;
 
+/// More findings that a lock may explain are not kept.
+const MAX_PERHAPS: usize = 1 << 10;
+
 #[derive(Default)]
 pub struct Annotations {
     operations: FxHashMap<u32, Vec<Operation>>,
     orders: Vec<Order>,
+    functions: LockFunctions,
+    /// Findings that fall away if the bytes turn out to be a lock's.
+    perhaps: FxHashMap<(Kind, StackId, StackId), (RawFinding, LineAddress, Bytes)>,
 }
 
-/// A store to the line that is not persistent: where it was made, and whether it is flushed.
-fn unpersisted(line: &Line<StoreTag>, is_it: impl Fn(usize) -> bool) -> Option<(StackId, bool)> {
-    let index = (0..line.stores().len()).find(|&index| is_it(index))?;
-    let store = &line.stores()[index];
-    Some((store.tag.stack, store.nontemporal || line.flushed_at(index).is_some()))
+/// A store that is not persistent.
+struct Lost {
+    at: LineAddress,
+    bytes: Bytes,
+    stack: StackId,
+    flushed: bool,
 }
 
-/// The first store to the range that is not persistent.
-fn first_unpersisted(range: Range, world: &mut World) -> Option<(StackId, bool)> {
-    pieces(range.at.offset, range.len, LINE).find_map(|piece| {
-        let line = world.memory.line(LineAddress {
+/// The stores to the line that are not persistent.
+fn lost_of_line(at: LineAddress, world: &mut World, is_it: impl Fn(&Store<StoreTag>) -> bool) -> Vec<Lost> {
+    let Some(line) = world.memory.line(at) else {
+        return Vec::new();
+    };
+    let stores = line.stores().iter().enumerate().filter(|(_, store)| is_it(store));
+    stores
+        .map(|(index, store)| Lost {
+            at,
+            bytes: store.bytes,
+            stack: store.tag.stack,
+            flushed: store.nontemporal || line.flushed_at(index).is_some(),
+        })
+        .collect()
+}
+
+/// Those to the range.
+fn lost_of_range(range: Range, world: &mut World) -> Vec<Lost> {
+    let mut lost = Vec::new();
+    for piece in pieces(range.at.offset, range.len, LINE) {
+        let at = LineAddress {
             file: range.at.file.0,
             line: piece.line,
-        })?;
-        unpersisted(line, |index| line.stores()[index].bytes.intersects(piece.bytes))
-    })
+        };
+        lost.extend(lost_of_line(at, world, |store| store.bytes.intersects(piece.bytes)));
+    }
+    lost
 }
 
 fn relation(flushed: bool) -> Relation {
@@ -103,24 +137,98 @@ fn relation(flushed: bool) -> Relation {
 }
 
 impl Annotations {
-    fn end(operation: Operation, step: Step, world: &mut World) {
+    /// Reports what is lost, with the first of it as the related place and the others beside it. Locks are volatile: nobody expects them to
+    /// be durable.
+    fn report(&mut self, lost: Vec<Lost>, finding: &RawFinding, relation: impl Fn(bool) -> Relation, world: &mut World) {
+        let mut certain = finding.clone();
+        for Lost { at, bytes, stack, flushed } in lost {
+            let place = (relation(flushed), stack);
+            let used_as = world.locks.use_of(at, bytes, stack, world.tables);
+            if matches!(used_as, Use::Lock | Use::HeldLock)
+                || self.functions.made(stack, world.stacks, world.tables)
+            {
+                continue;
+            }
+            if used_as == Use::Perhaps {
+                let key = (finding.kind, finding.stack, stack);
+                if self.perhaps.len() < MAX_PERHAPS || self.perhaps.contains_key(&key) {
+                    let (perhaps, ..) = self.perhaps.entry(key).or_insert_with(|| {
+                        let count = 0;
+                        let related = Some(place);
+                        (RawFinding { related, count, ..finding.clone() }, at, bytes)
+                    });
+                    perhaps.count += 1;
+                }
+                continue;
+            }
+            certain.related.get_or_insert(place);
+            certain.others.insert(place);
+        }
+        if certain.related.is_some() {
+            world.findings.add(certain);
+        }
+    }
+
+    fn end(&mut self, operation: Operation, step: Step, world: &mut World) {
         let mut stores: Vec<_> = operation.stores.into_iter().collect();
         stores.sort_by_key(|(at, _)| (at.file, at.line));
-        let lost = stores.iter().find_map(|(at, stacks)| {
-            let line = world.memory.line(*at)?;
-            let of_it = |index: usize| {
-                let store = &line.stores()[index];
-                store.thread == step.thread && stacks.contains(&store.tag.stack)
-            };
-            unpersisted(line, of_it)
-        });
-        if let Some((store, flushed)) = lost {
-            world.findings.add(RawFinding {
-                related: Some((relation(flushed), store)),
-                detail: Detail::Operation,
-                ..RawFinding::new(Kind::ExpectDurable, step.stack)
-            });
+        let mut lost = Vec::new();
+        for (at, stacks) in &stores {
+            let of_it = |store: &Store<StoreTag>| store.thread == step.thread && stacks.contains(&store.tag.stack);
+            lost.extend(lost_of_line(*at, world, of_it));
         }
+        let finding = RawFinding {
+            detail: Detail::Operation,
+            ..RawFinding::new(Kind::ExpectDurable, step.stack)
+        };
+        self.report(lost, &finding, relation, world);
+    }
+
+    fn check_orders(&mut self, step: Step, store: StoreAccess, world: &mut World) {
+        let stored = Range {
+            at: store.at,
+            len: store.len,
+        };
+        let early = |stack, early: StoreAccess, related| RawFinding {
+            related,
+            detail: Detail::Backwards,
+            ..RawFinding::new(Kind::ExpectOrder, stack).at(early.at, early.len)
+        };
+        let mut orders = std::mem::take(&mut self.orders);
+        orders.retain_mut(|order| {
+            let begins = order.before.touches(stored);
+            if let Some((stack, store)) = order.early {
+                let violated = begins && order.thread == step.thread;
+                if violated {
+                    let related = Some((Relation::StoredAfter, step.stack));
+                    world.findings.add(early(stack, store, related));
+                }
+                return !violated;
+            }
+            order.begun |= begins;
+            if !order.after.touches(stored) {
+                return true;
+            }
+            if order.backwards {
+                world.findings.add(early(step.stack, store, None));
+                return false;
+            }
+            // A non-temporal store overtakes what is in the cache.
+            let in_order = order.before.in_line_of(stored) && !store.flags.nontemporal;
+            let lost = match in_order {
+                true => Vec::new(),
+                false => lost_of_range(order.before, world),
+            };
+            let finding = RawFinding::new(Kind::ExpectOrder, step.stack).at(store.at, store.len);
+            if !lost.is_empty() {
+                self.report(lost, &finding, |_| Relation::MustPersistFirst, world);
+            } else if !order.begun && step.thread == order.thread {
+                order.early = Some((step.stack, store));
+                return true;
+            }
+            false
+        });
+        self.orders = orders;
     }
 }
 
@@ -141,34 +249,9 @@ impl Oracle for Annotations {
                 }
             }
         }
-        if self.orders.is_empty() {
-            return;
+        if !self.orders.is_empty() {
+            self.check_orders(step, store, world);
         }
-        let stored = Range {
-            at: store.at,
-            len: store.len,
-        };
-        self.orders.retain(|order| {
-            if !order.after.touches(stored) {
-                return true;
-            }
-            if order.backwards {
-                world.findings.add(RawFinding {
-                    detail: Detail::Backwards,
-                    ..RawFinding::new(Kind::ExpectOrder, step.stack).at(store.at, store.len)
-                });
-                return false;
-            }
-            // A non-temporal store overtakes what is in the cache.
-            let in_order = order.before.in_line_of(stored) && !store.flags.nontemporal;
-            if let Some((first, _)) = first_unpersisted(order.before, world).filter(|_| !in_order) {
-                world.findings.add(RawFinding {
-                    related: Some((Relation::MustPersistFirst, first)),
-                    ..RawFinding::new(Kind::ExpectOrder, step.stack).at(store.at, store.len)
-                });
-            }
-            false
-        });
     }
 
     fn annotation(&mut self, step: Step, annotation: Annotation, world: &mut World) {
@@ -180,18 +263,18 @@ impl Oracle for Annotations {
                 .push(Operation::default()),
             Annotation::OpEnd => {
                 let operations = self.operations.get_mut(&step.thread);
+                let depth = operations.as_ref().map_or(0, |operations| operations.len());
                 if let Some(operation) = operations.and_then(Vec::pop) {
-                    Self::end(operation, step, world);
+                    self.end(operation, step, world);
+                    self.orders
+                        .retain(|order| order.early.is_none() || order.thread != step.thread || order.depth < depth);
                 }
                 self.operations.retain(|_, operations| !operations.is_empty());
             }
             Annotation::Durable(range) => {
-                if let Some((store, flushed)) = first_unpersisted(range, world) {
-                    world.findings.add(RawFinding {
-                        related: Some((relation(flushed), store)),
-                        ..RawFinding::new(Kind::ExpectDurable, step.stack).at(range.at, range.len)
-                    });
-                }
+                let lost = lost_of_range(range, world);
+                let finding = RawFinding::new(Kind::ExpectDurable, step.stack).at(range.at, range.len);
+                self.report(lost, &finding, relation, world);
             }
             Annotation::Snapshotted(Range { at, len }) => {
                 let covers = |transaction: &Transaction| {
@@ -208,20 +291,41 @@ impl Oracle for Annotations {
                 after,
                 backwards,
             } => {
+                // Said anew: what was said before holds no longer.
+                self.orders.retain(|order| {
+                    let same = order.before == before && order.after == after;
+                    let again = order.thread == step.thread && (same || order.stack == step.stack);
+                    !same && !(again && order.early.is_some())
+                });
                 if self.orders.len() == MAX_ORDERS {
                     self.orders.remove(0);
                 }
-                if !self
-                    .orders
-                    .iter()
-                    .any(|order| order.before == before && order.after == after)
-                {
-                    self.orders.push(Order {
-                        before,
-                        after,
-                        backwards,
-                    });
-                }
+                let depth = self.operations.get(&step.thread).map_or(0, Vec::len);
+                self.orders.push(Order {
+                    before,
+                    after,
+                    backwards,
+                    thread: step.thread,
+                    stack: step.stack,
+                    depth,
+                    begun: false,
+                    early: None,
+                });
+            }
+        }
+    }
+
+    fn line(&mut self, step: Step) {
+        self.orders
+            .retain(|order| order.early.is_none() || order.thread != step.thread);
+    }
+
+    fn finish(&mut self, world: &mut World) {
+        for (_, (finding, at, bytes)) in self.perhaps.drain() {
+            let stack = finding.related.map_or(finding.stack, |(_, stack)| stack);
+            let used_as = world.locks.use_of(at, bytes, stack, world.tables);
+            if matches!(used_as, Use::Other | Use::Perhaps) {
+                world.findings.add(finding);
             }
         }
     }

@@ -3,8 +3,8 @@
 //! a flush would make the store durable, and what cannot be rolled back would stay so.
 //!
 //! Deviations: a byte that was stored several times counts for its last store only; pending is per thread, so a flush that
-//! only another thread fences is a missing fence; data that is rewritten across fences and that nothing ever persists is
-//! volatile by all evidence and gets a class of its own.
+//! only another thread fences is a missing fence; what is volatile by the evidence of its use, such as a lock, gets a class of
+//! its own. That nothing ever persists it is no such evidence: a count that is never flushed is the classic mistake.
 
 use crashproof_model::{LINE, Unpersisted};
 use crashproof_report::{DurableByKind, Kind};
@@ -13,11 +13,12 @@ use rustc_hash::FxHashMap;
 
 use super::{Gone, Oracle, Step, World};
 use crate::findings::{Detail, Findings, RawFinding, Relation};
+use crate::locks::{LockFunctions, Use};
 use crate::tag::StoreTag;
 use crate::transactions::Change;
 
-/// So many rewrites across fences are evidence of volatile data.
-const TRANSIENT_REWRITES: u16 = 3;
+/// After so many rewrites across fences the advice names both possibilities: that it is volatile by design, or forgotten.
+const MANY_REWRITES: u16 = 3;
 
 #[derive(Default)]
 pub struct Missing {
@@ -35,12 +36,24 @@ impl Oracle for Missing {
     fn unpersisted(&mut self, lost: &Unpersisted<'_, StoreTag>, gone: Gone, findings: &mut Findings) {
         let tag = &lost.store.tag;
         let flushed = lost.store.nontemporal || lost.flushed.is_some();
-        let transient = !flushed && !lost.line_persisted && tag.rewrites >= TRANSIENT_REWRITES;
-        let kind = match (flushed, transient) {
-            (true, _) => Kind::MissingFence,
-            (false, true) => Kind::TransientData,
-            (false, false) if tag.not_snapshotted => Kind::TxStoreNotSnapshotted,
-            (false, false) => Kind::MissingFlush,
+        let kind = match (gone.used_as, flushed) {
+            (Use::Lock, _) => Kind::TransientData,
+            (_, true) => Kind::MissingFence,
+            (_, false) if tag.not_snapshotted => Kind::TxStoreNotSnapshotted,
+            (_, false) => Kind::MissingFlush,
+        };
+        let rewritten = !lost.line_persisted && tag.rewrites >= MANY_REWRITES;
+        let detail = match (kind, gone.used_as) {
+            (Kind::TransientData, _) => Detail::Lock,
+            _ if lost.store.nontemporal => Detail::Nontemporal,
+            (Kind::TxStoreNotSnapshotted, _) => Detail::NeverFlushed,
+            (_, Use::HeldLock) => Detail::HeldLock,
+            (Kind::MissingFlush, _) if rewritten => Detail::Rewritten,
+            _ => Detail::None,
+        };
+        let others = match kind {
+            Kind::MissingFlush => tag.earlier.of(lost.store.bytes).filter(|&stack| stack != tag.stack).collect(),
+            _ => Vec::new(),
         };
         let transaction_end = tag
             .transaction
@@ -73,11 +86,8 @@ impl Oracle for Missing {
                 }),
                 _ => None,
             },
-            detail: match kind {
-                _ if lost.store.nontemporal => Detail::Nontemporal,
-                Kind::TxStoreNotSnapshotted => Detail::NeverFlushed,
-                _ => Detail::None,
-            },
+            others: others.into_iter().map(|stack| (Relation::OverwrittenUnflushed, stack)).collect(),
+            detail,
             count: if counted { 0 } else { u64::from(tag.count) },
             // libpmemobj fences in the middle of a transaction, for purposes of its own.
             in_flight: gone.by == DurableByKind::Exit
@@ -94,6 +104,16 @@ impl Oracle for Missing {
     }
 
     fn finish(&mut self, world: &mut World) {
+        let mut functions = LockFunctions::default();
+        world.findings.make_transient(|finding| {
+            let unpersisted = matches!(finding.kind, Kind::MissingFlush | Kind::MissingFence);
+            let stored_first = |(at, len)| finding.one_place && world.first_accesses.is_volatile(at, len);
+            match unpersisted {
+                true if functions.made(finding.stack, world.stacks, world.tables) => Some(Detail::LockFunction),
+                true if finding.at.is_some_and(stored_first) => Some(Detail::StoredFirst),
+                _ => None,
+            }
+        });
         for finding in world.findings.iter_mut() {
             // Only the second halves of stores that cross a line were lost: they count for no store of their own.
             finding.count = finding.count.max(1);

@@ -11,6 +11,8 @@ use crashproof_report::DurableByKind;
 use crashproof_trace::{FenceKind, PmAddress, ProcessId, StackId, StoreFlags, Tables};
 
 use crate::findings::Findings;
+use crate::first_access::FirstAccesses;
+use crate::locks::{Locks, Use};
 use crate::tag::StoreTag;
 use crate::transactions::{Change, Transactions};
 use annotation::Annotation;
@@ -36,6 +38,8 @@ pub struct World<'a> {
     pub model: Model,
     pub memory: &'a mut Memory<StoreTag>,
     pub transactions: &'a Transactions,
+    pub locks: &'a Locks,
+    pub first_accesses: &'a FirstAccesses,
     pub stacks: &'a mut Stacks,
     pub tables: &'a Tables,
     pub findings: &'a mut Findings,
@@ -58,6 +62,8 @@ pub struct Gone {
     pub acknowledged: bool,
     /// The store's transaction has not committed, and the store is not covered by it.
     pub unfinished: bool,
+    /// What the bytes are used for.
+    pub used_as: Use,
 }
 
 pub trait Oracle {
@@ -76,6 +82,9 @@ pub trait Oracle {
 
     /// The program says something of itself.
     fn annotation(&mut self, _step: Step, _annotation: Annotation, _world: &mut World) {}
+
+    /// The thread has printed a line: of a driver, that ends an operation.
+    fn line(&mut self, _step: Step) {}
 
     /// The range needs no flush for what was stored to it; PMDK says so of memory that it frees, too.
     fn clean(&mut self, _at: PmAddress, _len: u64) {}

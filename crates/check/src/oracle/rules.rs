@@ -5,8 +5,9 @@ use crashproof_report::Kind;
 use crashproof_trace::{FileId, StackId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::annotation::Annotation;
 use super::{Oracle, Step, StoreAccess, World};
-use crate::config::{PathPattern, Rule, Selector, Selects};
+use crate::config::{PathPattern, Rule, RuleOperations, Selector, Selects};
 use crate::findings::{Detail, RawFinding, Relation};
 
 /// A selector with what is known about each stack (or file, for one that speaks of PM).
@@ -71,9 +72,44 @@ pub struct MustPersistBefore {
     /// Lines with a store that `before` selected and that may not be persistent, and where it was made.
     open: FxHashMap<LineAddress, FxHashSet<StackId>>,
     sweep: usize,
+    /// A line that a thread prints ends an operation.
+    lines: bool,
+    /// Operations that go on, by thread.
+    operations: FxHashMap<u32, Operation>,
+}
+
+/// An operation of a thread: within it, what `before` selects comes first.
+#[derive(Default)]
+struct Operation {
+    /// Operations that go on within it, and are parts of it.
+    within: u32,
+    /// Ends with the next line that the thread prints.
+    of_driver: bool,
+    /// A store that `before` selects was made.
+    begun: bool,
+    /// The first store that `after` selects, made while none that `before` selects was.
+    early: Option<(StackId, StoreAccess)>,
 }
 
 impl MustPersistBefore {
+    /// Stores of one operation in the wrong order: what has to persist first is only stored later.
+    fn in_operation(&mut self, step: Step, store: StoreAccess, before: bool, after: bool, world: &mut World) {
+        let Some(operation) = self.operations.get_mut(&step.thread) else {
+            return;
+        };
+        operation.begun |= before;
+        if let Some((stack, early)) = operation.early.take_if(|_| before) {
+            world.findings.add(RawFinding {
+                related: Some((Relation::StoredAfter, step.stack)),
+                detail: Detail::Rule(self.index),
+                ..RawFinding::new(Kind::RuleOrder, stack).at(early.at, early.len)
+            });
+        }
+        if after && !operation.begun && operation.early.is_none() {
+            operation.early = Some((step.stack, store));
+        }
+    }
+
     /// The stores of `stacks` to the line that are not persistent: stack, first byte, length.
     fn unpersisted(world: &mut World, at: LineAddress, stacks: &FxHashSet<StackId>) -> Option<StackId> {
         let line = world.memory.line(at)?;
@@ -90,7 +126,13 @@ impl Oracle for MustPersistBefore {
     }
 
     fn store(&mut self, step: Step, store: StoreAccess, world: &mut World) {
-        if !self.open.is_empty() && self.after.matches(step.stack, store, world) {
+        let before = self.before.matches(step.stack, store, world);
+        let looked_for = !self.open.is_empty() || !self.operations.is_empty();
+        let after = looked_for && self.after.matches(step.stack, store, world);
+        if before || after {
+            self.in_operation(step, store, before, after, world);
+        }
+        if after {
             // Each store is reported once, with the first that came too early for it.
             for (at, stacks) in self.open.drain() {
                 if let Some(first) = Self::unpersisted(world, at, &stacks) {
@@ -102,7 +144,7 @@ impl Oracle for MustPersistBefore {
                 }
             }
         }
-        if self.before.matches(step.stack, store, world) {
+        if before {
             for piece in pieces(store.at.offset, store.len, LINE) {
                 let at = LineAddress {
                     file: store.at.file.0,
@@ -115,6 +157,32 @@ impl Oracle for MustPersistBefore {
                     .retain(|&at, stacks| Self::unpersisted(world, at, stacks).is_some());
                 self.sweep = SWEEP.max(2 * self.open.len());
             }
+        }
+    }
+
+    fn annotation(&mut self, step: Step, annotation: Annotation, _: &mut World) {
+        match annotation {
+            Annotation::OpBegin => match self.operations.get_mut(&step.thread) {
+                Some(operation) if !operation.of_driver => operation.within += 1,
+                _ => _ = self.operations.insert(step.thread, Operation::default()),
+            },
+            Annotation::OpEnd => match self.operations.get_mut(&step.thread) {
+                Some(operation) if operation.within > 0 => operation.within -= 1,
+                _ => _ = self.operations.remove(&step.thread),
+            },
+            _ => {}
+        }
+    }
+
+    fn line(&mut self, step: Step) {
+        let annotated = |operation: &Operation| !operation.of_driver;
+        if self.lines && !self.operations.get(&step.thread).is_some_and(annotated) {
+            // What comes before the first line may be the making of the pool.
+            let operation = Operation {
+                of_driver: true,
+                ..Operation::default()
+            };
+            self.operations.insert(step.thread, operation);
         }
     }
 }
@@ -142,12 +210,18 @@ impl Oracle for MustBeInTransaction {
 
 pub fn oracle(index: usize, rule: &Rule) -> Box<dyn Oracle> {
     match rule.clone() {
-        Rule::MustPersistBefore { before, after } => Box::new(MustPersistBefore {
+        Rule::MustPersistBefore {
+            before,
+            after,
+            operations,
+        } => Box::new(MustPersistBefore {
             index,
             before: Matcher::new(before),
             after: Matcher::new(after),
             open: FxHashMap::default(),
             sweep: SWEEP,
+            lines: operations == RuleOperations::Lines,
+            operations: FxHashMap::default(),
         }),
         Rule::MustBeInTransaction { stores } => Box::new(MustBeInTransaction {
             index,

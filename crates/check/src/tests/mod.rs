@@ -1,6 +1,8 @@
 //! Traces made by hand, in memory, and what the checker says of them.
 
+mod annotations;
 mod corruption;
+mod locks;
 mod naive;
 mod oracles;
 mod traffic;
@@ -229,6 +231,13 @@ impl TraceBuilder {
                 flags,
             },
         )
+    }
+
+    /// A store of four bytes with a value.
+    fn value(&mut self, thread: u32, place: u64, offset: u64, value: u32, flags: StoreFlags) -> &mut Self {
+        let at = PmAddress { file: POOL, offset };
+        let data = &value.to_le_bytes();
+        self.event(thread, place, EventKind::Store { at, data, flags })
     }
 
     fn flush(&mut self, thread: u32, place: u64, offset: u64) -> &mut Self {

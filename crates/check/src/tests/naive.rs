@@ -7,6 +7,7 @@ use crashproof_trace::FlushKind;
 use proptest::prelude::*;
 
 use super::*;
+use crate::tag::MAX_EARLIER;
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
@@ -27,6 +28,10 @@ struct ByteState {
     thread: u32,
     nontemporal: bool,
     flushed_by: BTreeSet<u32>,
+    /// A fence of its thread has passed while nobody had flushed it.
+    passed: bool,
+    /// Places of stores to the byte that were passed so, and overwritten while nobody had flushed them.
+    earlier: BTreeSet<u64>,
 }
 
 #[derive(Default)]
@@ -38,6 +43,8 @@ struct Naive {
     pending: BTreeMap<u32, bool>,
     stored: BTreeMap<u32, bool>,
     found: BTreeMap<(Kind, u64), u64>,
+    /// Of each missing flush: the other places where one is missing, too.
+    earlier: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Naive {
@@ -49,8 +56,15 @@ impl Naive {
         for byte in offset..offset + len as u64 {
             self.modified.insert(byte / 64);
             let old = self.bytes.remove(&byte);
-            if old.is_some_and(|old| old.thread != thread) {
+            if old.as_ref().is_some_and(|old| old.thread != thread) {
                 self.shared.insert(byte / 64);
+            }
+            let mut earlier = BTreeSet::new();
+            if let Some(old) = old {
+                earlier = old.earlier;
+                if old.passed && old.flushed_by.is_empty() {
+                    earlier.insert(old.place);
+                }
             }
             if nontemporal || !self.eadr {
                 self.bytes.insert(
@@ -60,6 +74,8 @@ impl Naive {
                         thread,
                         nontemporal,
                         flushed_by: BTreeSet::new(),
+                        passed: false,
+                        earlier,
                     },
                 );
             }
@@ -112,6 +128,9 @@ impl Naive {
             }
         };
         self.persist(|_, s| own(s));
+        for s in self.bytes.values_mut().filter(|s| s.thread == thread && !s.nontemporal) {
+            s.passed |= s.flushed_by.is_empty();
+        }
     }
 
     fn sfence(&mut self, thread: u32, place: u64) {
@@ -127,6 +146,9 @@ impl Naive {
     fn gone(&mut self) {
         for (_, s) in std::mem::take(&mut self.bytes) {
             let flushed = s.nontemporal || !s.flushed_by.is_empty();
+            if !flushed {
+                self.earlier.entry(s.place).or_default().extend(s.earlier);
+            }
             self.found.insert(
                 (
                     if flushed {
@@ -224,13 +246,18 @@ proptest! {
             .iter()
             .filter(|f| f.kind != Kind::RedundantFence || !after_stores.contains(&place(f)))
             .map(|f| {
-                // Volatile data is a missing flush with evidence.
-                let kind = if f.kind == Kind::TransientData { Kind::MissingFlush } else { f.kind };
-                let count = if matches!(kind, Kind::MissingFlush | Kind::MissingFence) { 0 } else { f.count };
-                ((kind, place(f)), count)
+                let count = if matches!(f.kind, Kind::MissingFlush | Kind::MissingFence) { 0 } else { f.count };
+                ((f.kind, place(f)), count)
             })
             .collect();
         prop_assert_eq!(found, naive.found);
+        for finding in report.findings.iter().filter(|f| f.kind == Kind::MissingFlush) {
+            let listed: BTreeSet<u64> = finding.related.iter().map(|related| related.stack[0].address).collect();
+            let expected = &naive.earlier[&place(finding)];
+            // Of more than a few, some.
+            let enough = listed.len() >= expected.len().min(MAX_EARLIER);
+            prop_assert!(listed.is_subset(expected) && enough, "{listed:?} {expected:?}");
+        }
         prop_assert!(!eadr || after_stores.is_empty());
     }
 }

@@ -134,6 +134,11 @@ impl Value {
         unsafe { LLVMIsAtomicSingleThread(self.0) != 0 }
     }
 
+    pub fn is_used(self) -> bool {
+        // SAFETY: an instruction of the module.
+        !unsafe { LLVMGetFirstUse(self.0) }.is_null()
+    }
+
     pub fn read_modify_write_operation(self) -> LLVMAtomicRMWBinOp {
         // SAFETY: an atomicrmw.
         unsafe { LLVMGetAtomicRMWBinOp(self.0) }

@@ -2,7 +2,7 @@
 
 use crashproof_sites::SiteKind;
 use crashproof_wire::hooks::{Hook, what};
-use crashproof_wire::record::{STORE_LOCKED, STORE_NONTEMPORAL};
+use crashproof_wire::record::{STORE_EXCHANGE, STORE_LOCKED, STORE_NONTEMPORAL};
 use llvm_sys::LLVMAtomicOrdering::LLVMAtomicOrderingSequentiallyConsistent;
 use llvm_sys::{LLVMAtomicRMWBinOp, LLVMTypeKind};
 
@@ -60,9 +60,10 @@ impl Pass<'_> {
         let (pointer, value) = (instruction.operand(0), instruction.operand(1));
         if self.may_be_pm(pointer) && !changes_nothing(instruction.read_modify_write_operation(), value) {
             let size = self.ir.store_size(value.ty());
-            self.bracketed(instruction, 0, size, SiteKind::Atomic, STORE_LOCKED, |pass, _| {
-                pass.ir.i64(1)
-            });
+            let exchange = instruction.read_modify_write_operation() == LLVMAtomicRMWBinOp::LLVMAtomicRMWBinOpXchg
+                && instruction.is_used();
+            let flags = STORE_LOCKED | if exchange { STORE_EXCHANGE } else { 0 };
+            self.bracketed(instruction, 0, size, SiteKind::Atomic, flags, |pass, _| pass.ir.i64(1));
         }
         self.fence_by_lock(instruction);
     }
@@ -70,7 +71,8 @@ impl Pass<'_> {
     pub(super) fn compare_and_exchange(&mut self, instruction: Value) {
         if self.may_be_pm(instruction.operand(0)) {
             let size = self.ir.store_size(instruction.operand(1).ty());
-            self.bracketed(instruction, 0, size, SiteKind::Atomic, STORE_LOCKED, |pass, clone| {
+            let flags = STORE_LOCKED | STORE_EXCHANGE;
+            self.bracketed(instruction, 0, size, SiteKind::Atomic, flags, |pass, clone| {
                 let exchanged = pass.ir.extract(clone, 1);
                 pass.ir.as_i64(exchanged)
             });

@@ -171,6 +171,7 @@ impl Operation {
                     nontemporal: bit(0),
                     locked: bit(1),
                     syscall: bit(2),
+                    exchange: bit(3),
                 };
                 EventKind::Store { at, data: short, flags }
             }

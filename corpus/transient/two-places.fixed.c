@@ -1,0 +1,31 @@
+// Both functions flush the length.
+#include "../pm.h"
+
+struct queue {
+    volatile uint64_t length;
+    char pad[56];
+    volatile uint64_t slots[8];
+};
+
+static __attribute__((noinline)) void push(struct queue *queue, uint64_t value) {
+    queue->slots[queue->length] = value;
+    pm_persist((void *)&queue->slots[queue->length], 8);
+    queue->length++;
+    PM_CLWB(&queue->length);
+    PM_SFENCE();
+}
+
+static __attribute__((noinline)) void pop(struct queue *queue) {
+    queue->length--;
+    PM_CLWB(&queue->length);
+    PM_SFENCE();
+}
+
+int main(int argc, char **argv) {
+    struct queue *queue = pm_map(argv[argc - 1], PAGE);
+    push(queue, 5);
+    push(queue, 6);
+    pop(queue);
+    printf("%lu\n", (unsigned long)queue->length);
+    return 0;
+}

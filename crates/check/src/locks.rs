@@ -1,0 +1,297 @@
+//! Which words of PM are locks, by the way they are used: taken by a compare-exchange, or an exchange whose result the code looks at, from
+//! a free value that the same thread puts back, every time. Locks are volatile, and nothing has to persist them.
+//!
+//! What is not evidence: an atomic addition (a counter, a ticket), a word that takes ever new values (a version), a word that one instruction
+//! both takes and puts back (a switch between two copies), one that a thread takes with ever new values (the head of a list), and a word that was taken and
+//! not put back. One lock word that was used at least twice is
+//! evidence for itself; a word that was used once is a lock if the instruction that put it back does so with other words, and always puts the same value there.
+
+use crashproof_model::{Bytes, LINE, LineAddress, pieces};
+use crashproof_stacks::{Stacks, file_name, is_c_runtime};
+use crashproof_trace::{Frame, PmAddress, StackId, StoreFlags, Tables};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// More words are not followed; then the instruction that put a word back decides alone.
+const MAX_WORDS: usize = 1 << 16;
+/// So many uses of a word, or words of an instruction, are evidence.
+const ENOUGH: u32 = 2;
+/// Values up to this one are states of a lock, not references to something.
+const LEVELS: u64 = 3;
+/// Bits of the filter before the table of words.
+const FILTER: u64 = 1 << 12;
+
+/// What is known of a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    Other,
+    /// It looks like a lock, and was not used often enough to tell.
+    Perhaps,
+    Lock,
+    /// It is a lock, if the program was ended while it held it.
+    HeldLock,
+}
+
+/// A word that an exchange has stored to.
+struct Word {
+    bytes: Bytes,
+    /// What it holds.
+    value: u64,
+    /// What it holds when nobody has it, once that is known.
+    free: Option<u64>,
+    /// The thread that has it.
+    holder: Option<u32>,
+    /// Who took it last, and the value that says so.
+    taken: (u32, u64),
+    /// How often it was taken and put back.
+    uses: u32,
+    /// The instruction that put it back last.
+    released_at: Option<Frame>,
+    broken: bool,
+}
+
+/// An instruction that puts words back.
+struct Release {
+    /// How often it put one back that was known to be free with the value.
+    times: u32,
+    free: u64,
+    /// It also does something else.
+    broken: bool,
+}
+
+pub struct Locks {
+    lines: FxHashMap<LineAddress, Vec<Word>>,
+    words: usize,
+    /// Bit n: a line with this hash has a word.
+    filter: [u64; (FILTER / 64) as usize],
+    /// Instructions that take words.
+    acquires: FxHashSet<Frame>,
+    releases: FxHashMap<Frame, Release>,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Locks {
+            lines: FxHashMap::default(),
+            words: 0,
+            filter: [0; (FILTER / 64) as usize],
+            acquires: FxHashSet::default(),
+            releases: FxHashMap::default(),
+        }
+    }
+}
+
+/// A store, as far as locks are concerned.
+struct Change {
+    thread: u32,
+    flags: StoreFlags,
+    at: Option<Frame>,
+}
+
+impl Locks {
+    #[inline]
+    pub fn store(&mut self, thread: u32, stack: StackId, at: PmAddress, data: &[u8], flags: StoreFlags, tables: &Tables) {
+        if self.words > 0 || flags.exchange {
+            self.follow(thread, stack, at, data, flags, tables);
+        }
+    }
+
+    fn follow(&mut self, thread: u32, stack: StackId, at: PmAddress, data: &[u8], flags: StoreFlags, tables: &Tables) {
+        for piece in pieces(at.offset, data.len() as u64, LINE) {
+            let line = LineAddress {
+                file: at.file.0,
+                line: piece.line,
+            };
+            if !flags.exchange && !self.may_have(line) {
+                continue;
+            }
+            let change = Change {
+                thread,
+                flags,
+                at: tables.frames(stack).first().copied(),
+            };
+            // The store's bytes as the line has them: byte n of the line is byte n - base of the data.
+            let base = (piece.line * LINE).wrapping_sub(at.offset);
+            let byte = |n: u64| data[n.wrapping_add(base) as usize];
+            let mut known = false;
+            for word in self.lines.get_mut(&line).into_iter().flatten() {
+                known |= word.bytes == piece.bytes;
+                let overwritten = word.bytes.intersection(piece.bytes);
+                if overwritten.is_empty() {
+                    continue;
+                }
+                let mut value = word.value;
+                for n in (word.bytes.first()..LINE).filter(|n| overwritten.0 & 1 << n != 0) {
+                    let shift = 8 * (n - word.bytes.first());
+                    value = value & !(0xff << shift) | u64::from(byte(n)) << shift;
+                }
+                word.change(value, &change, &mut self.acquires, &mut self.releases);
+            }
+            let is_word = flags.exchange && data.len() <= 8 && piece.bytes.span() == data.len() as u64;
+            if let (true, false, Some(taken_at)) = (is_word, known, change.at)
+                && self.words < MAX_WORDS
+            {
+                let mut value = [0; 8];
+                value[..data.len()].copy_from_slice(data);
+                self.words += 1;
+                let bit = hash(line);
+                self.filter[(bit / 64) as usize] |= 1 << (bit % 64);
+                self.acquires.insert(taken_at);
+                self.lines.entry(line).or_default().push(Word {
+                    bytes: piece.bytes,
+                    value: u64::from_le_bytes(value),
+                    free: None,
+                    holder: Some(thread),
+                    taken: (thread, u64::from_le_bytes(value)),
+                    uses: 0,
+                    released_at: None,
+                    broken: false,
+                });
+            }
+        }
+    }
+
+    fn may_have(&self, line: LineAddress) -> bool {
+        let bit = hash(line);
+        self.filter[(bit / 64) as usize] & 1 << (bit % 64) != 0
+    }
+
+    /// What the bytes of the line are used for that a store at `stack` has stored last.
+    pub fn use_of(&self, line: LineAddress, bytes: Bytes, stack: StackId, tables: &Tables) -> Use {
+        if self.words == 0 {
+            return Use::Other;
+        }
+        let words = self.lines.get(&line).map_or(&[][..], Vec::as_slice);
+        let of_release = |at: Option<&Frame>, free: Option<u64>| {
+            let release = at.and_then(|at| self.releases.get(at));
+            release.is_some_and(|release| {
+                !release.broken && release.times >= ENOUGH && free.is_none_or(|free| free == release.free)
+            })
+        };
+        let Some(word) = words.iter().find(|word| word.bytes.contains(bytes)) else {
+            // It may be one that is not followed, because there are too many.
+            let full = self.words == MAX_WORDS && words.is_empty();
+            let is_lock = full && of_release(tables.frames(stack).first(), None);
+            return if is_lock { Use::Lock } else { Use::Other };
+        };
+        let used = word.uses >= ENOUGH || word.uses > 0 && of_release(word.released_at.as_ref(), word.free);
+        match word.holder {
+            _ if word.broken => Use::Other,
+            _ if !used => Use::Perhaps,
+            None => Use::Lock,
+            Some(_) => Use::HeldLock,
+        }
+    }
+
+    /// The threads that `is_gone` selects are gone: nobody has what they held.
+    pub fn end(&mut self, is_gone: impl Fn(u32) -> bool) {
+        let words = self.lines.values_mut().flatten();
+        for word in words.filter(|word| word.holder.is_some_and(&is_gone)) {
+            word.holder = None;
+        }
+    }
+}
+
+fn hash(line: LineAddress) -> u64 {
+    (line.line ^ u64::from(line.file)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - FILTER.trailing_zeros())
+}
+
+impl Word {
+    fn change(
+        &mut self,
+        value: u64,
+        change: &Change,
+        acquires: &mut FxHashSet<Frame>,
+        releases: &mut FxHashMap<Frame, Release>,
+    ) {
+        let old = std::mem::replace(&mut self.value, value);
+        let Change { thread, flags, at } = *change;
+        if self.broken || value == old {
+            return;
+        }
+        let is_free = self.free == Some(value);
+        let fits = match self.holder {
+            // Another one waits for it: the word says so.
+            Some(holder) if holder != thread => flags.locked && !is_free,
+            // A mutex that others wait for is put back by degrees.
+            Some(_) if !is_free && self.free.is_some() => flags.locked && !flags.exchange,
+            Some(_) => match at {
+                Some(at) if !acquires.contains(&at) => {
+                    self.put_back(value, at, releases);
+                    true
+                }
+                _ => false,
+            },
+            None if is_free => true,
+            None => match at {
+                Some(at) if flags.exchange && !releases.contains_key(&at) => {
+                    acquires.insert(at);
+                    self.holder = Some(thread);
+                    let (last, before) = std::mem::replace(&mut self.taken, (thread, value));
+                    // A thread takes a lock with one value: 1, or a number of its own. Some have another for a lock that others wait for.
+                    last != thread || before == value || before.max(value) <= LEVELS
+                }
+                _ => false,
+            },
+        };
+        if !fits {
+            self.broken = true;
+            if let Some(release) = self.released_at.and_then(|at| releases.get_mut(&at)) {
+                release.broken = true;
+            }
+        }
+    }
+
+    fn put_back(&mut self, value: u64, at: Frame, releases: &mut FxHashMap<Frame, Release>) {
+        let known = self.free.is_some();
+        self.free = Some(value);
+        self.holder = None;
+        self.uses = self.uses.saturating_add(1);
+        self.released_at = Some(at);
+        let release = releases.entry(at).or_insert(Release {
+            times: 0,
+            free: value,
+            broken: false,
+        });
+        release.times = release.times.saturating_add(u32::from(known));
+        release.broken |= release.free != value;
+    }
+}
+
+/// How the functions of the C library begin that work on locks, as a program calls them and as the library calls itself.
+const LOCK_FUNCTIONS: [&str; 12] = [
+    "pthread_mutex_",
+    "pthread_rwlock_",
+    "pthread_spin_",
+    "pthread_cond_",
+    "pthread_barrier_",
+    "sem_",
+    "mtx_",
+    "cnd_",
+    "__pthread_mutex_",
+    "__pthread_rwlock_",
+    "__pthread_cond_",
+    "__lll_",
+];
+
+/// Which stores are made by functions of the C library that work on locks.
+#[derive(Default)]
+pub struct LockFunctions {
+    known: FxHashMap<StackId, bool>,
+}
+
+impl LockFunctions {
+    pub fn made(&mut self, stack: StackId, stacks: &mut Stacks, tables: &Tables) -> bool {
+        *self.known.entry(stack).or_insert_with(|| {
+            let frames = tables.frames(stack).iter().enumerate();
+            let of_library = |frame: &Frame| {
+                let module = frame.module.and_then(|id| tables.module(id));
+                module.is_some_and(|module| is_c_runtime(file_name(module.file())))
+            };
+            frames.take_while(|(_, frame)| of_library(frame)).any(|(depth, &frame)| {
+                let names = stacks.symbols(frame, depth > 0, tables);
+                let mut names = names.iter().filter_map(|symbol| symbol.function.as_deref());
+                names.any(|name| LOCK_FUNCTIONS.iter().any(|prefix| name.starts_with(prefix)))
+            })
+        })
+    }
+}

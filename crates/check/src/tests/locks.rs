@@ -1,0 +1,153 @@
+//! Locks and other volatile data are told from data by the way they are used.
+
+use crashproof_report::{Kind, Severity};
+use crashproof_trace::*;
+
+use super::*;
+
+const PLAIN: StoreFlags = StoreFlags {
+    nontemporal: false,
+    locked: false,
+    syscall: false,
+    exchange: false,
+};
+const LOCKED: StoreFlags = StoreFlags { locked: true, ..PLAIN };
+const EXCHANGE: StoreFlags = StoreFlags {
+    exchange: true,
+    ..LOCKED
+};
+/// Places of the code.
+const LOCK: u64 = 1;
+const UNLOCK: u64 = 2;
+
+fn kinds(b: &mut TraceBuilder) -> Vec<(Kind, u64)> {
+    b.summary().into_iter().map(|(kind, place, _)| (kind, place)).collect()
+}
+
+#[test]
+fn a_word_that_is_taken_and_put_back_is_a_lock() {
+    let mut b = TraceBuilder::new();
+    for _ in 0..2 {
+        b.value(T0, LOCK, 0, 1, EXCHANGE).value(T0, UNLOCK, 0, 0, PLAIN).sfence(T0, 9);
+        b.store(T0, 3, 64, 8).flush(T0, 4, 64).sfence(T0, 5);
+    }
+    let findings = b.findings();
+    assert!(findings.iter().any(|f| f.kind == Kind::TransientData && place(f) == UNLOCK), "{findings:?}");
+    let lock = findings.iter().find(|f| f.kind == Kind::TransientData).unwrap();
+    assert_eq!(lock.severity, Severity::Note);
+    assert!(lock.message.contains("a lock"), "{}", lock.message);
+    assert!(findings.iter().all(|f| f.kind != Kind::MissingFlush));
+}
+
+#[test]
+fn threads_that_wait_for_it_change_its_value() {
+    let mut b = TraceBuilder::new();
+    b.thread(T1, 0);
+    for _ in 0..3 {
+        b.value(T0, LOCK, 0, 1, EXCHANGE).value(T1, 7, 0, 2, EXCHANGE).value(T0, UNLOCK, 0, 0, LOCKED);
+        b.value(T1, 7, 0, 2, EXCHANGE).value(T1, UNLOCK, 0, 0, LOCKED);
+    }
+    assert_eq!(kinds(&mut b), [(Kind::TransientData, UNLOCK)]);
+}
+
+#[test]
+fn what_is_no_lock() {
+    // Each is (thread, place, value, flags) to one word.
+    let cases: [(&str, &[(u32, u64, u32, StoreFlags)]); 8] = [
+        ("taken once", &[(T0, LOCK, 1, EXCHANGE), (T0, UNLOCK, 0, PLAIN)]),
+        ("a counter", &[(T0, LOCK, 1, LOCKED), (T0, LOCK, 2, LOCKED), (T0, LOCK, 3, LOCKED)]),
+        (
+            "references that are counted",
+            &[(T0, LOCK, 1, LOCKED), (T0, UNLOCK, 0, LOCKED), (T0, LOCK, 1, LOCKED), (T0, UNLOCK, 0, LOCKED)],
+        ),
+        (
+            "a flag that is stored in sequentially consistent order",
+            &[(T0, LOCK, 1, LOCKED), (T0, UNLOCK, 0, LOCKED), (T0, LOCK, 1, LOCKED), (T0, UNLOCK, 0, LOCKED)],
+        ),
+        (
+            "a switch between two copies",
+            &[(T0, LOCK, 1, EXCHANGE), (T0, LOCK, 0, EXCHANGE), (T0, LOCK, 1, EXCHANGE), (T0, LOCK, 0, EXCHANGE)],
+        ),
+        (
+            "a version",
+            &[(T0, LOCK, 1, EXCHANGE), (T0, UNLOCK, 2, PLAIN), (T0, LOCK, 3, EXCHANGE), (T0, UNLOCK, 4, PLAIN)],
+        ),
+        (
+            "the head of a list",
+            &[(T0, LOCK, 100, EXCHANGE), (T0, UNLOCK, 0, EXCHANGE), (T0, LOCK, 200, EXCHANGE), (T0, UNLOCK, 0, EXCHANGE)],
+        ),
+        (
+            "a slot that stays taken",
+            &[
+                (T0, LOCK, 1, EXCHANGE),
+                (T0, UNLOCK, 0, PLAIN),
+                (T0, LOCK, 1, EXCHANGE),
+                (T0, UNLOCK, 0, PLAIN),
+                (T0, LOCK, 1, EXCHANGE),
+            ],
+        ),
+    ];
+    for (what, stores) in cases {
+        let mut b = TraceBuilder::new();
+        for &(thread, place, value, flags) in stores {
+            b.value(thread, place, 0, value, flags);
+        }
+        let last = stores.last().unwrap().1;
+        assert_eq!(kinds(&mut b), [(Kind::MissingFlush, last)], "{what}");
+    }
+}
+
+#[test]
+fn a_lock_that_was_used_once_is_known_by_the_code_that_puts_locks_back() {
+    let mut b = TraceBuilder::new();
+    for _ in 0..3 {
+        b.value(T0, LOCK, 0, 1, EXCHANGE).value(T0, UNLOCK, 0, 0, PLAIN);
+    }
+    b.value(T0, LOCK, 256, 1, EXCHANGE).value(T0, UNLOCK, 256, 0, PLAIN);
+    assert_eq!(b.summary(), [(Kind::TransientData, UNLOCK, 2)]);
+}
+
+#[test]
+fn a_program_that_was_killed_may_hold_its_lock() {
+    for signal in [None, Some(9)] {
+        let mut b = TraceBuilder::new();
+        for _ in 0..3 {
+            b.value(T0, LOCK, 0, 1, EXCHANGE).value(T0, UNLOCK, 0, 0, PLAIN);
+        }
+        b.value(T0, LOCK, 0, 1, EXCHANGE).mfence(T0, 8);
+        b.end.signal = signal;
+        let kind = if signal.is_some() { Kind::TransientData } else { Kind::MissingFlush };
+        assert_eq!(kinds(&mut b), [(kind, LOCK)]);
+    }
+}
+
+#[test]
+fn what_every_process_stores_before_it_reads_is_volatile() {
+    // Two processes, one after the other; the second may read first. With one process nothing is known.
+    for (processes, reads, kind) in [(2, false, Kind::TransientData), (2, true, Kind::MissingFlush), (1, false, Kind::MissingFlush)] {
+        let mut b = TraceBuilder::new();
+        let mut node = 0;
+        let mut access = |b: &mut TraceBuilder, thread, store| {
+            node += 1;
+            let at = PmAddress { file: POOL, offset: 0 };
+            let depends = Dependences::of(&[]);
+            b.event(thread, 5, EventKind::Access { store, node, at, len: 8, depends });
+        };
+        for process in 0..processes {
+            if process > 0 {
+                b.process(process, None).thread(process, process).map(process);
+            }
+            if process == 1 && reads {
+                access(&mut b, process, false);
+            }
+            for _ in 0..2 {
+                b.store(process, 1, 0, 8);
+                access(&mut b, process, true);
+                access(&mut b, process, false);
+                b.sfence(process, 2);
+            }
+            b.event(process, 0, EventKind::ProcessEnd { process: ProcessId(process) });
+        }
+        assert_eq!(kinds(&mut b), [(kind, 1)], "{processes} {reads}");
+    }
+}
