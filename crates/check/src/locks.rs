@@ -89,7 +89,15 @@ struct Change {
 
 impl Locks {
     #[inline]
-    pub fn store(&mut self, thread: u32, stack: StackId, at: PmAddress, data: &[u8], flags: StoreFlags, tables: &Tables) {
+    pub fn store(
+        &mut self,
+        thread: u32,
+        stack: StackId,
+        at: PmAddress,
+        data: &[u8],
+        flags: StoreFlags,
+        tables: &Tables,
+    ) {
         if self.words > 0 || flags.exchange {
             self.follow(thread, stack, at, data, flags, tables);
         }
@@ -257,8 +265,8 @@ impl Word {
     }
 }
 
-/// How the functions of the C library begin that work on locks, as a program calls them and as the library calls itself.
-const LOCK_FUNCTIONS: [&str; 12] = [
+/// How the functions of the C library begin that work on locks; what the library puts before the names of its own is left out.
+const LOCK_FUNCTIONS: [&str; 9] = [
     "pthread_mutex_",
     "pthread_rwlock_",
     "pthread_spin_",
@@ -267,10 +275,7 @@ const LOCK_FUNCTIONS: [&str; 12] = [
     "sem_",
     "mtx_",
     "cnd_",
-    "__pthread_mutex_",
-    "__pthread_rwlock_",
-    "__pthread_cond_",
-    "__lll_",
+    "lll_",
 ];
 
 /// Which stores are made by functions of the C library that work on locks.
@@ -287,11 +292,38 @@ impl LockFunctions {
                 let module = frame.module.and_then(|id| tables.module(id));
                 module.is_some_and(|module| is_c_runtime(file_name(module.file())))
             };
-            frames.take_while(|(_, frame)| of_library(frame)).any(|(depth, &frame)| {
-                let names = stacks.symbols(frame, depth > 0, tables);
-                let mut names = names.iter().filter_map(|symbol| symbol.function.as_deref());
-                names.any(|name| LOCK_FUNCTIONS.iter().any(|prefix| name.starts_with(prefix)))
-            })
+            frames
+                .take_while(|(_, frame)| of_library(frame))
+                .any(|(depth, &frame)| {
+                    let names = stacks.symbols(frame, depth > 0, tables);
+                    let mut names = names.iter().filter_map(|symbol| symbol.function.as_deref());
+                    names.any(is_lock_function)
+                })
         })
+    }
+}
+
+fn is_lock_function(name: &str) -> bool {
+    let name = name.strip_prefix("__GI_").unwrap_or(name).trim_start_matches('_');
+    LOCK_FUNCTIONS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_lock_functions() {
+        for name in [
+            "pthread_mutex_lock",
+            "__GI___pthread_mutex_unlock_usercnt",
+            "___pthread_cond_wait",
+            "__lll_lock_wait",
+        ] {
+            assert!(is_lock_function(name), "{name}");
+        }
+        for name in ["memcpy", "__memcpy_avx_unaligned", "semctl", "pthread_create"] {
+            assert!(!is_lock_function(name), "{name}");
+        }
     }
 }

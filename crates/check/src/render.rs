@@ -323,11 +323,14 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
                 some_of("fences")
             )
         }
-        Kind::TransientData => format!("{place} are volatile data: {}", match raw.detail {
-            Detail::StoredFirst => "every process stores there before it reads what is there",
-            Detail::LockFunction => "a function of the C library that works on locks stores there",
-            _ => "a lock, taken by an exchange and put back",
-        }),
+        Kind::TransientData => format!(
+            "{place} are volatile data: {}",
+            match raw.detail {
+                Detail::StoredFirst => "every process stores there before it reads what is there",
+                Detail::LockFunction => "a function of the C library that works on locks stores there",
+                _ => "a lock, taken by an exchange and put back",
+            }
+        ),
         Kind::TxStoreNotSnapshotted if raw.detail == Detail::NeverFlushed => {
             format!("store of {place} in a transaction that has not snapshotted it; nothing flushes it either")
         }

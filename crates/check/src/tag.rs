@@ -47,26 +47,34 @@ pub const MAX_EARLIER: usize = 8;
 /// Where bytes of a store had been stored before: stores that a fence of their thread passed by and that were overwritten before
 /// anything flushed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Earlier(Option<Box<Vec<(StackId, Bytes)>>>);
+pub struct Earlier(Option<Box<Vec<EarlierStore>>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct EarlierStore {
+    stack: StackId,
+    /// The fence that passed it by.
+    fence: StackId,
+    bytes: Bytes,
+}
 
 impl Earlier {
-    fn add(&mut self, stack: StackId, bytes: Bytes) {
-        let places = self.0.get_or_insert_default();
-        if let Some(place) = places.iter_mut().find(|place| place.0 == stack) {
-            place.1 = place.1.union(bytes);
-        } else if places.len() < MAX_EARLIER {
-            places.push((stack, bytes));
+    fn add(&mut self, store: EarlierStore) {
+        let stores = self.0.get_or_insert_default();
+        if let Some(known) = stores.iter_mut().find(|known| known.stack == store.stack) {
+            known.bytes = known.bytes.union(store.bytes);
+        } else if stores.len() < MAX_EARLIER {
+            stores.push(store);
         }
     }
 
-    fn places(&self) -> &[(StackId, Bytes)] {
+    fn stores(&self) -> &[EarlierStore] {
         self.0.as_deref().map_or(&[], Vec::as_slice)
     }
 
-    /// Those that stored to one of the bytes.
-    pub fn of(&self, bytes: Bytes) -> impl Iterator<Item = StackId> {
-        let touching = self.places().iter().filter(move |place| place.1.intersects(bytes));
-        touching.map(|place| place.0)
+    /// Those to one of the bytes: where they were made, and the fence that passed them by.
+    pub fn of(&self, bytes: Bytes) -> impl Iterator<Item = (StackId, StackId)> {
+        let touching = self.stores().iter().filter(move |store| store.bytes.intersects(bytes));
+        touching.map(|store| (store.stack, store.fence))
     }
 }
 
@@ -86,11 +94,18 @@ impl Tag for StoreTag {
         let across_fence = u16::from(older.fences != self.fences && older.fences != FORGOTTEN);
         self.rewrites = self.rewrites.max(older.rewrites.saturating_add(across_fence));
         self.repeated |= older.stack == self.stack;
-        for &(stack, of) in older.earlier.places().iter().filter(|place| place.1.intersects(bytes)) {
-            self.earlier.add(stack, of.intersection(bytes));
+        for &store in older
+            .earlier
+            .stores()
+            .iter()
+            .filter(|store| store.bytes.intersects(bytes))
+        {
+            let bytes = store.bytes.intersection(bytes);
+            self.earlier.add(EarlierStore { bytes, ..store });
         }
-        if older.fence.get().is_some() && !flushed {
-            self.earlier.add(older.stack, bytes);
+        if let (Some(fence), false) = (older.fence.get(), flushed) {
+            let stack = older.stack;
+            self.earlier.add(EarlierStore { stack, fence, bytes });
         }
     }
 
@@ -98,6 +113,7 @@ impl Tag for StoreTag {
         let same = self.count != 0
             && self.stack == next.stack
             && self.transaction == next.transaction
+            && self.not_snapshotted == next.not_snapshotted
             && self.fence == next.fence
             && self.fences == next.fences
             && self.outputs == next.outputs

@@ -4,7 +4,9 @@ use crate::access::Width;
 use crate::context::RDI;
 use crate::machine::Machine;
 use crate::stub::{Relocated, is_ambiguous_branch};
-use iced_x86::{Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register,
+};
 
 /// An instruction that writes memory, decoded.
 #[derive(Clone, Copy, Debug)]
@@ -246,8 +248,10 @@ fn reads_soon(register: Register, code: &[u8], rip: u64) -> bool {
         let is_it = |operand: u32| {
             next.op_kind(operand) == OpKind::Register && next.op_register(operand).full_register() == register
         };
-        let addresses = next.memory_base().full_register() == register || next.memory_index().full_register() == register;
-        let cleared = matches!(next.mnemonic(), Mnemonic::Xor | Mnemonic::Sub) && next.op_count() == 2 && is_it(0) && is_it(1);
+        let addresses =
+            next.memory_base().full_register() == register || next.memory_index().full_register() == register;
+        let cleared =
+            matches!(next.mnemonic(), Mnemonic::Xor | Mnemonic::Sub) && next.op_count() == 2 && is_it(0) && is_it(1);
         let reads = addresses || (1..next.op_count()).any(is_it);
         if reads && !cleared {
             return true;

@@ -136,7 +136,9 @@ impl<T: Tag> Line<T> {
                 if older.bytes.intersects(store.bytes) {
                     self.shared |= older.thread != store.thread;
                     let overwritten = older.bytes.intersection(store.bytes);
-                    store.tag.overwrote(&older.tag, overwritten, index < flushed && !older.nontemporal);
+                    store
+                        .tag
+                        .overwrote(&older.tag, overwritten, index < flushed && !older.nontemporal);
                     older.bytes = older.bytes.without(store.bytes);
                     emptied |= older.bytes.is_empty();
                 }

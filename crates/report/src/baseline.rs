@@ -149,12 +149,18 @@ impl Baseline {
                 }
             }
         }
-        gone.into_iter().filter(|(key, _)| due(key.kind)).map(|(_, places)| places).sum()
+        gone.into_iter()
+            .filter(|(key, _)| due(key.kind))
+            .map(|(_, places)| places)
+            .sum()
     }
 }
 
 fn own(kind: Kind) -> &'static [Kind] {
-    &Kind::ALL[Kind::ALL.iter().position(|&other| other == kind).map_or(0..0, |at| at..at + 1)]
+    &Kind::ALL[Kind::ALL
+        .iter()
+        .position(|&other| other == kind)
+        .map_or(0..0, |at| at..at + 1)]
 }
 
 /// The kinds that earlier versions of crashproof had for what is of this kind now.
@@ -265,7 +271,12 @@ mod tests {
         assert_eq!(new.known, [0, 1, 2]);
         assert_eq!(baseline.gone([&new], |_| true), 0);
         // Each place of the baseline stands for one.
-        let mut new = report(&[(MissingFlush, 10), (MissingFlush, 20), (MissingFlush, 30), (MissingFlush, 40)]);
+        let mut new = report(&[
+            (MissingFlush, 10),
+            (MissingFlush, 20),
+            (MissingFlush, 30),
+            (MissingFlush, 40),
+        ]);
         baseline.compare(&mut new);
         assert_eq!(new.known, [0, 1, 2]);
         let mut new = report(&[(MissingFence, 10), (MissingFlush, 20)]);

@@ -139,14 +139,24 @@ fn relation(flushed: bool) -> Relation {
 impl Annotations {
     /// Reports what is lost, with the first of it as the related place and the others beside it. Locks are volatile: nobody expects them to
     /// be durable.
-    fn report(&mut self, lost: Vec<Lost>, finding: &RawFinding, relation: impl Fn(bool) -> Relation, world: &mut World) {
+    fn report(
+        &mut self,
+        lost: Vec<Lost>,
+        finding: &RawFinding,
+        relation: impl Fn(bool) -> Relation,
+        world: &mut World,
+    ) {
         let mut certain = finding.clone();
-        for Lost { at, bytes, stack, flushed } in lost {
+        for Lost {
+            at,
+            bytes,
+            stack,
+            flushed,
+        } in lost
+        {
             let place = (relation(flushed), stack);
             let used_as = world.locks.use_of(at, bytes, stack, world.tables);
-            if matches!(used_as, Use::Lock | Use::HeldLock)
-                || self.functions.made(stack, world.stacks, world.tables)
-            {
+            if matches!(used_as, Use::Lock | Use::HeldLock) || self.functions.made(stack, world.stacks, world.tables) {
                 continue;
             }
             if used_as == Use::Perhaps {
@@ -155,7 +165,15 @@ impl Annotations {
                     let (perhaps, ..) = self.perhaps.entry(key).or_insert_with(|| {
                         let count = 0;
                         let related = Some(place);
-                        (RawFinding { related, count, ..finding.clone() }, at, bytes)
+                        (
+                            RawFinding {
+                                related,
+                                count,
+                                ..finding.clone()
+                            },
+                            at,
+                            bytes,
+                        )
                     });
                     perhaps.count += 1;
                 }

@@ -52,9 +52,15 @@ impl Oracle for Missing {
             _ => Detail::None,
         };
         let others = match kind {
-            Kind::MissingFlush => tag.earlier.of(lost.store.bytes).filter(|&stack| stack != tag.stack).collect(),
+            Kind::MissingFlush => tag.earlier.of(lost.store.bytes).collect(),
             _ => Vec::new(),
         };
+        // Their fences were meant for them all the same.
+        findings.awaited_fences.extend(others.iter().map(|&(_, fence)| fence));
+        let others = others
+            .into_iter()
+            .map(|(stack, _)| stack)
+            .filter(|&stack| stack != tag.stack);
         let transaction_end = tag
             .transaction
             .get()
@@ -86,7 +92,7 @@ impl Oracle for Missing {
                 }),
                 _ => None,
             },
-            others: others.into_iter().map(|stack| (Relation::OverwrittenUnflushed, stack)).collect(),
+            others: others.map(|stack| (Relation::OverwrittenUnflushed, stack)).collect(),
             detail,
             count: if counted { 0 } else { u64::from(tag.count) },
             // libpmemobj fences in the middle of a transaction, for purposes of its own.

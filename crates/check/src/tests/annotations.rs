@@ -9,7 +9,12 @@ const A: u64 = 0x100;
 const B: u64 = 0x200;
 
 fn order(b: &mut TraceBuilder, place: u64) -> &mut TraceBuilder {
-    b.call(T0, place, "CRASHPROOF_EXPECT_ORDER", &[POOL_ADDRESS + A, 8, POOL_ADDRESS + B, 8])
+    b.call(
+        T0,
+        place,
+        "CRASHPROOF_EXPECT_ORDER",
+        &[POOL_ADDRESS + A, 8, POOL_ADDRESS + B, 8],
+    )
 }
 
 fn persist(b: &mut TraceBuilder, place: u64, offset: u64) {
@@ -151,6 +156,10 @@ fn the_end_of_an_operation_names_each_store_and_no_lock() {
     let durable: Vec<&Finding> = findings.iter().filter(|f| f.kind == Kind::ExpectDurable).collect();
     assert_eq!(durable.len(), 1, "{findings:?}");
     assert_eq!(durable[0].count, 2);
-    let places: Vec<u64> = durable[0].related.iter().map(|related| related.stack[0].address).collect();
+    let places: Vec<u64> = durable[0]
+        .related
+        .iter()
+        .map(|related| related.stack[0].address)
+        .collect();
     assert_eq!(places, [11, 12]);
 }

@@ -28,11 +28,18 @@ fn kinds(b: &mut TraceBuilder) -> Vec<(Kind, u64)> {
 fn a_word_that_is_taken_and_put_back_is_a_lock() {
     let mut b = TraceBuilder::new();
     for _ in 0..2 {
-        b.value(T0, LOCK, 0, 1, EXCHANGE).value(T0, UNLOCK, 0, 0, PLAIN).sfence(T0, 9);
+        b.value(T0, LOCK, 0, 1, EXCHANGE)
+            .value(T0, UNLOCK, 0, 0, PLAIN)
+            .sfence(T0, 9);
         b.store(T0, 3, 64, 8).flush(T0, 4, 64).sfence(T0, 5);
     }
     let findings = b.findings();
-    assert!(findings.iter().any(|f| f.kind == Kind::TransientData && place(f) == UNLOCK), "{findings:?}");
+    assert!(
+        findings
+            .iter()
+            .any(|f| f.kind == Kind::TransientData && place(f) == UNLOCK),
+        "{findings:?}"
+    );
     let lock = findings.iter().find(|f| f.kind == Kind::TransientData).unwrap();
     assert_eq!(lock.severity, Severity::Note);
     assert!(lock.message.contains("a lock"), "{}", lock.message);
@@ -44,7 +51,9 @@ fn threads_that_wait_for_it_change_its_value() {
     let mut b = TraceBuilder::new();
     b.thread(T1, 0);
     for _ in 0..3 {
-        b.value(T0, LOCK, 0, 1, EXCHANGE).value(T1, 7, 0, 2, EXCHANGE).value(T0, UNLOCK, 0, 0, LOCKED);
+        b.value(T0, LOCK, 0, 1, EXCHANGE)
+            .value(T1, 7, 0, 2, EXCHANGE)
+            .value(T0, UNLOCK, 0, 0, LOCKED);
         b.value(T1, 7, 0, 2, EXCHANGE).value(T1, UNLOCK, 0, 0, LOCKED);
     }
     assert_eq!(kinds(&mut b), [(Kind::TransientData, UNLOCK)]);
@@ -55,26 +64,54 @@ fn what_is_no_lock() {
     // Each is (thread, place, value, flags) to one word.
     let cases: [(&str, &[(u32, u64, u32, StoreFlags)]); 8] = [
         ("taken once", &[(T0, LOCK, 1, EXCHANGE), (T0, UNLOCK, 0, PLAIN)]),
-        ("a counter", &[(T0, LOCK, 1, LOCKED), (T0, LOCK, 2, LOCKED), (T0, LOCK, 3, LOCKED)]),
+        (
+            "a counter",
+            &[(T0, LOCK, 1, LOCKED), (T0, LOCK, 2, LOCKED), (T0, LOCK, 3, LOCKED)],
+        ),
         (
             "references that are counted",
-            &[(T0, LOCK, 1, LOCKED), (T0, UNLOCK, 0, LOCKED), (T0, LOCK, 1, LOCKED), (T0, UNLOCK, 0, LOCKED)],
+            &[
+                (T0, LOCK, 1, LOCKED),
+                (T0, UNLOCK, 0, LOCKED),
+                (T0, LOCK, 1, LOCKED),
+                (T0, UNLOCK, 0, LOCKED),
+            ],
         ),
         (
             "a flag that is stored in sequentially consistent order",
-            &[(T0, LOCK, 1, LOCKED), (T0, UNLOCK, 0, LOCKED), (T0, LOCK, 1, LOCKED), (T0, UNLOCK, 0, LOCKED)],
+            &[
+                (T0, LOCK, 1, LOCKED),
+                (T0, UNLOCK, 0, LOCKED),
+                (T0, LOCK, 1, LOCKED),
+                (T0, UNLOCK, 0, LOCKED),
+            ],
         ),
         (
             "a switch between two copies",
-            &[(T0, LOCK, 1, EXCHANGE), (T0, LOCK, 0, EXCHANGE), (T0, LOCK, 1, EXCHANGE), (T0, LOCK, 0, EXCHANGE)],
+            &[
+                (T0, LOCK, 1, EXCHANGE),
+                (T0, LOCK, 0, EXCHANGE),
+                (T0, LOCK, 1, EXCHANGE),
+                (T0, LOCK, 0, EXCHANGE),
+            ],
         ),
         (
             "a version",
-            &[(T0, LOCK, 1, EXCHANGE), (T0, UNLOCK, 2, PLAIN), (T0, LOCK, 3, EXCHANGE), (T0, UNLOCK, 4, PLAIN)],
+            &[
+                (T0, LOCK, 1, EXCHANGE),
+                (T0, UNLOCK, 2, PLAIN),
+                (T0, LOCK, 3, EXCHANGE),
+                (T0, UNLOCK, 4, PLAIN),
+            ],
         ),
         (
             "the head of a list",
-            &[(T0, LOCK, 100, EXCHANGE), (T0, UNLOCK, 0, EXCHANGE), (T0, LOCK, 200, EXCHANGE), (T0, UNLOCK, 0, EXCHANGE)],
+            &[
+                (T0, LOCK, 100, EXCHANGE),
+                (T0, UNLOCK, 0, EXCHANGE),
+                (T0, LOCK, 200, EXCHANGE),
+                (T0, UNLOCK, 0, EXCHANGE),
+            ],
         ),
         (
             "a slot that stays taken",
@@ -116,7 +153,11 @@ fn a_program_that_was_killed_may_hold_its_lock() {
         }
         b.value(T0, LOCK, 0, 1, EXCHANGE).mfence(T0, 8);
         b.end.signal = signal;
-        let kind = if signal.is_some() { Kind::TransientData } else { Kind::MissingFlush };
+        let kind = if signal.is_some() {
+            Kind::TransientData
+        } else {
+            Kind::MissingFlush
+        };
         assert_eq!(kinds(&mut b), [(kind, LOCK)]);
     }
 }
@@ -124,14 +165,28 @@ fn a_program_that_was_killed_may_hold_its_lock() {
 #[test]
 fn what_every_process_stores_before_it_reads_is_volatile() {
     // Two processes, one after the other; the second may read first. With one process nothing is known.
-    for (processes, reads, kind) in [(2, false, Kind::TransientData), (2, true, Kind::MissingFlush), (1, false, Kind::MissingFlush)] {
+    for (processes, reads, kind) in [
+        (2, false, Kind::TransientData),
+        (2, true, Kind::MissingFlush),
+        (1, false, Kind::MissingFlush),
+    ] {
         let mut b = TraceBuilder::new();
         let mut node = 0;
         let mut access = |b: &mut TraceBuilder, thread, store| {
             node += 1;
             let at = PmAddress { file: POOL, offset: 0 };
             let depends = Dependences::of(&[]);
-            b.event(thread, 5, EventKind::Access { store, node, at, len: 8, depends });
+            b.event(
+                thread,
+                5,
+                EventKind::Access {
+                    store,
+                    node,
+                    at,
+                    len: 8,
+                    depends,
+                },
+            );
         };
         for process in 0..processes {
             if process > 0 {
@@ -146,7 +201,13 @@ fn what_every_process_stores_before_it_reads_is_volatile() {
                 access(&mut b, process, false);
                 b.sfence(process, 2);
             }
-            b.event(process, 0, EventKind::ProcessEnd { process: ProcessId(process) });
+            b.event(
+                process,
+                0,
+                EventKind::ProcessEnd {
+                    process: ProcessId(process),
+                },
+            );
         }
         assert_eq!(kinds(&mut b), [(kind, 1)], "{processes} {reads}");
     }

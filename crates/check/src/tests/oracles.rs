@@ -201,10 +201,9 @@ fn rewriting_is_no_evidence_of_volatility() {
         let findings = b.findings();
         assert_eq!(summary(&findings), [(Kind::MissingFlush, 1, 1)]);
         assert_eq!(findings[0].severity, Severity::Error);
-        let names_both = findings[0]
-            .help
-            .as_ref()
-            .is_some_and(|help| help.contains("flush it") && help.contains("CRASHPROOF_TRANSIENT") && help.contains("[[ignore]]"));
+        let names_both = findings[0].help.as_ref().is_some_and(|help| {
+            help.contains("flush it") && help.contains("CRASHPROOF_TRANSIENT") && help.contains("[[ignore]]")
+        });
         assert_eq!(names_both, rewrites == 6, "{:?}", findings[0].help);
     }
     let mut b = TraceBuilder::new();
@@ -226,11 +225,19 @@ fn places_that_stored_before_and_lacked_the_flush_too_are_listed() {
     b.store(T0, 1, 0, 8).sfence(T0, 4).store(T0, 2, 0, 8).sfence(T0, 4);
     let findings = b.findings();
     assert_eq!(summary(&findings), [(Kind::MissingFlush, 2, 1)]);
-    let places: Vec<u64> = findings[0].related.iter().map(|related| related.stack[0].address).collect();
+    let places: Vec<u64> = findings[0]
+        .related
+        .iter()
+        .map(|related| related.stack[0].address)
+        .collect();
     assert_eq!(places, [1]);
     // Overwriting alone is no mistake.
     let mut b = TraceBuilder::new();
-    b.store(T0, 1, 0, 8).sfence(T0, 4).store(T0, 2, 0, 8).flush(T0, 3, 0).sfence(T0, 5);
+    b.store(T0, 1, 0, 8)
+        .sfence(T0, 4)
+        .store(T0, 2, 0, 8)
+        .flush(T0, 3, 0)
+        .sfence(T0, 5);
     assert!(b.findings().iter().all(|f| f.kind != Kind::MissingFlush));
 }
 
