@@ -85,6 +85,7 @@ pub fn check(
         program: Program {
             status: end.status,
             signal: end.signal,
+            asked_to_end: end.interrupted || end.terminated,
             command: reader.header().command.clone(),
         },
         trace: TraceSummary {

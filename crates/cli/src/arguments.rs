@@ -120,6 +120,32 @@ pub enum Switch {
     Off,
 }
 
+/// What a run may be like and still mean something.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct RunAllowances {
+    /// The program may fail
+    ///
+    /// Without it, a program that exits with a status other than 0, or that a signal ends, gives exit status 2 unless something is found.
+    /// A program that you end with Ctrl-C, or by a signal to crashproof, has not failed.
+    #[arg(long)]
+    pub allow_failure: bool,
+
+    /// The program may store nothing to persistent memory
+    ///
+    /// Without it, a run of which not one store to a file under test was recorded gives exit status 2.
+    #[arg(long)]
+    pub allow_no_stores: bool,
+}
+
+impl From<RunAllowances> for crashproof_report::Allowed {
+    fn from(allowances: RunAllowances) -> Self {
+        crashproof_report::Allowed {
+            failure: allowances.allow_failure,
+            no_stores: allowances.allow_no_stores,
+        }
+    }
+}
+
 /// Run a program and write what it does to persistent memory into a trace
 ///
 /// The program keeps its stdin, stdout and stderr; crashproof exits as the program did. Static and setuid programs cannot
@@ -153,8 +179,9 @@ pub struct RecordArguments {
 /// volatile data in persistent memory, and misuse of PMDK transactions. Rules and ignore lists are read from
 /// crashproof.toml.
 ///
-/// Exit status: 0 clean, 1 findings that count (--baseline, --fail-on), 2 it could not be done (also when nothing was found
-/// and the trace is incomplete, since that does not mean clean). The program's own status is in the report and in the JSON.
+/// Exit status: 0 clean, 1 findings that count (--baseline, --fail-on), 2 it could not be done. Also 2, with the reason, when nothing
+/// was found and that does not mean clean: the trace is incomplete, the program failed, or it stored nothing to persistent memory. The
+/// program's own status is in the report and in the JSON.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "crashproof check [OPTIONS] -- PROGRAM [ARGS]...\n       crashproof check [OPTIONS] TRACE",
@@ -178,6 +205,9 @@ pub struct CheckArguments {
 
     #[command(flatten)]
     pub recording: RecordingOptions,
+
+    #[command(flatten)]
+    pub allowances: RunAllowances,
 
     #[command(flatten)]
     pub results: ResultOptions,

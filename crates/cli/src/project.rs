@@ -64,6 +64,10 @@ pub struct Test {
     pub client_requests: Option<Switch>,
     #[serde(default)]
     pub locked_rmw: bool,
+    #[serde(default)]
+    pub allow_failure: bool,
+    #[serde(default)]
+    pub allow_no_stores: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -183,6 +187,8 @@ impl Test {
         }
         line.option("--client-requests", self.client_requests.as_ref().map(name_of));
         line.switch("--locked-rmw", self.locked_rmw);
+        line.switch("--allow-failure", self.allow_failure);
+        line.switch("--allow-no-stores", self.allow_no_stores);
     }
 }
 
@@ -266,6 +272,8 @@ mod tests {
             save = "crashes"
             client-requests = "on"
             locked-rmw = true
+            allow-failure = true
+            allow-no-stores = true
             "#,
         )
         .unwrap();
@@ -300,6 +308,9 @@ mod tests {
         };
         assert_eq!(check.command, ["./app", "--load", "my pool"]);
         assert_eq!((check.model, check.config), (Model::Eadr, None));
+        for allowances in [crash.allowances, check.allowances] {
+            assert!(allowances.allow_failure && allowances.allow_no_stores);
+        }
     }
 
     #[test]

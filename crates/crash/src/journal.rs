@@ -255,6 +255,7 @@ fn take_record(input: &mut Input<'_>) -> Option<Record> {
                     touched: None,
                     wrote: input.flag()?,
                     output_unread: false,
+                    looked: None,
                 },
             })
         })?,

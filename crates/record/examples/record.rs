@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let options = RecordOptions {
+        remedy: "free some space",
         command: arguments.collect(),
         output: PathBuf::from(output),
         pm: Vec::new(),

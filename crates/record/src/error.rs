@@ -52,8 +52,8 @@ pub enum RecordError {
     BadPattern { pattern: String },
     #[error("the --pm patterns are longer than {limit} bytes together; use fewer, more general ones")]
     PatternsTooLong { limit: usize },
-    #[error(transparent)]
-    Trace(#[from] WriteError),
+    #[error("{source}; {remedy}")]
+    Trace { source: WriteError, remedy: &'static str },
     /// The program ran, and without the runtime: nothing was recorded.
     #[error(
         "{} ran without the runtime, so nothing was recorded; is LD_PRELOAD disabled, or is it a wrapper that starts \

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use crashproof_trace::{Counts, Header, Incomplete, Options, ProgramEnd, WriteError};
+use crashproof_trace::{Counts, Header, Incomplete, IncompleteReason, Options, ProgramEnd, WriteError, replace};
 use crashproof_wire::SESSION_ENV;
 
 use drain::Recording;
@@ -46,8 +46,10 @@ pub use keeper::keep;
 pub struct RecordOptions {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Where the trace goes.
+    /// Where the trace goes. What is there stays until the new one is whole.
     pub output: PathBuf,
+    /// What helps if there is no room for it.
+    pub remedy: &'static str,
     /// Globs of the files that are PM; none: every shared, writable file mapping.
     pub pm: Vec<String>,
     /// Answer pmemcheck's client requests.
@@ -79,6 +81,8 @@ pub struct Recorded {
     pub counts: Counts,
     /// Why the trace does not hold everything; the trace says the same.
     pub incomplete: Vec<Incomplete>,
+    /// Where the trace is: where it was asked for, or beside it if it could not be written to its end and there was a trace before.
+    pub trace: PathBuf,
     /// The trace could not be written to its end. The program was not disturbed.
     pub write_failure: Option<WriteError>,
 }
@@ -106,7 +110,7 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         locked_rmw: options.locked_rmw,
     })?;
     let runtime = session.preloadable(&runtime).map_err(runtime_error)?;
-    let output = Output::create(&options.output, &header(options))?;
+    let (writing, output) = create(options)?;
     let tracked = match options.dependences {
         true => executable::tracked(program)?,
         false => None,
@@ -139,7 +143,7 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         Ok(child) => child,
         Err(source) => {
             drop(recording);
-            discard(&options.output);
+            discard(&writing);
             return Err(RecordError::spawn(program.clone(), source));
         }
     };
@@ -153,10 +157,11 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         status: status.code(),
         signal: status.signal(),
         interrupted: signals.interrupted(),
+        terminated: signals.terminated(),
     };
     if !recording.saw_runtime() {
         drop(recording);
-        discard(&options.output);
+        discard(&writing);
         return Err(RecordError::NoRuntime {
             command: program.clone(),
             end,
@@ -164,8 +169,27 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     }
     let counts = recording.counts();
     let (unlabelled, cuts) = (recording.unlabelled().libraries(), recording.unlabelled().cuts);
-    let written = recording.finish(end);
+    let mut written = recording.finish(end);
+    let mut trace = options.output.clone();
+    if written.failure.is_none()
+        && writing != trace
+        && let Err(source) = replace::take_place(&writing, &trace)
+    {
+        let error = WriteError::Create {
+            path: trace.clone(),
+            source,
+        };
+        written.incomplete.push(Incomplete {
+            reason: IncompleteReason::WriteFailed,
+            detail: error.to_string(),
+        });
+        written.failure = Some(error);
+    }
+    if written.failure.is_some() {
+        trace = writing;
+    }
     Ok(Recorded {
+        trace,
         dependences: tracked.is_some(),
         unlabelled,
         cuts,
@@ -174,6 +198,30 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         incomplete: written.incomplete,
         write_failure: written.failure,
     })
+}
+
+/// The trace, and where it is written: beside one that is there already. Nothing of a recording is lost if it is cut short, so a trace that
+/// replaces none is written in place.
+fn create(options: &RecordOptions) -> Result<(PathBuf, Output), RecordError> {
+    let path = &options.output;
+    let header = header(options);
+    let failed = |source| RecordError::Trace {
+        source,
+        remedy: options.remedy,
+    };
+    if replace::is_worth_keeping(path) {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".partial");
+        let beside = PathBuf::from(beside);
+        match Output::create(&beside, &header, options.remedy) {
+            Ok(output) => return Ok((beside, output)),
+            // The folder cannot be written to, the file can.
+            Err(WriteError::Create { source, .. }) if replace::is_refused(&source) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    let output = Output::create(path, &header, options.remedy).map_err(failed)?;
+    Ok((path.clone(), output))
 }
 
 fn header(options: &RecordOptions) -> Header {

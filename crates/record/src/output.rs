@@ -12,6 +12,8 @@ pub struct Output {
     writer: TraceWriter,
     failure: Option<WriteError>,
     incomplete: Vec<Incomplete>,
+    /// What helps if there is no room.
+    remedy: &'static str,
 }
 
 /// What came of the trace.
@@ -22,12 +24,13 @@ pub struct Written {
 }
 
 impl Output {
-    pub fn create(path: &Path, header: &Header) -> Result<Output, WriteError> {
+    pub fn create(path: &Path, header: &Header, remedy: &'static str) -> Result<Output, WriteError> {
         let writer = TraceWriter::create(path, header)?;
         Ok(Output {
             writer,
             failure: None,
             incomplete: Vec::new(),
+            remedy,
         })
     }
 
@@ -91,7 +94,7 @@ impl Output {
         let finished = self.writer.finish(end);
         let failure = self.failure.or(finished.err());
         if let Some(failure) = &failure {
-            let detail = failure.to_string();
+            let detail = format!("{failure}; {}", self.remedy);
             self.incomplete.push(Incomplete {
                 reason: IncompleteReason::WriteFailed,
                 detail,

@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static TERMINATED: AtomicBool = AtomicBool::new(false);
 /// 0: no program yet, or none any more.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// A signal that came before the program was there.
@@ -20,6 +21,7 @@ extern "C" fn remember(_signal: i32) {
 }
 
 extern "C" fn pass_on(signal: i32) {
+    TERMINATED.store(true, Ordering::Relaxed);
     match PROGRAM.load(Ordering::Acquire) {
         0 => PENDING.store(signal, Ordering::Release),
         // SAFETY: kill is async-signal-safe; the process was not reaped yet, so the number is still its own.
@@ -37,6 +39,7 @@ pub struct Signals {
 impl Signals {
     pub fn install() -> Signals {
         INTERRUPTED.store(false, Ordering::Relaxed);
+        TERMINATED.store(false, Ordering::Relaxed);
         PROGRAM.store(0, Ordering::Release);
         PENDING.store(0, Ordering::Release);
         let mut previous = Vec::new();
@@ -83,6 +86,11 @@ impl Signals {
     /// Whether the user pressed Ctrl-C (or Ctrl-\).
     pub fn interrupted(&self) -> bool {
         INTERRUPTED.load(Ordering::Relaxed)
+    }
+
+    /// Whether a signal that asks to end was passed on.
+    pub fn terminated(&self) -> bool {
+        TERMINATED.load(Ordering::Relaxed)
     }
 }
 

@@ -114,6 +114,7 @@ const END: ProgramEnd = ProgramEnd {
     status: Some(0),
     signal: None,
     interrupted: false,
+    terminated: false,
 };
 
 fn sleeper() -> Child {
@@ -142,7 +143,7 @@ impl Fake {
     }
 
     fn record_to(&mut self, path: &Path, produce: impl FnOnce(&Session, u32) + Send) -> Written {
-        let output = Output::create(path, &Header::default()).unwrap();
+        let output = Output::create(path, &Header::default(), "free some space").unwrap();
         let mut recording = Recording::new(&self.session, output, Images::new(path), None);
         let done = AtomicBool::new(false);
         let stand_in = &mut self.stand_in;
@@ -920,6 +921,7 @@ mod whole {
 
     fn options(command: &[&str], directory: &Path) -> RecordOptions {
         RecordOptions {
+            remedy: "free some space",
             command: command.iter().map(Into::into).collect(),
             output: directory.join("trace"),
             pm: Vec::new(),
@@ -961,7 +963,7 @@ mod whole {
             output: "/no/such/place".into(),
             ..options(&["true"], directory.path())
         };
-        assert!(matches!(record(&elsewhere).unwrap_err(), RecordError::Trace(_)));
+        assert!(matches!(record(&elsewhere).unwrap_err(), RecordError::Trace { .. }));
     }
 
     #[test]
@@ -978,7 +980,7 @@ mod whole {
             ProgramEnd {
                 status: Some(7),
                 signal: None,
-                interrupted: false
+                ..ProgramEnd::default()
             }
         );
         let environment = std::fs::read_to_string(seen).unwrap();

@@ -462,7 +462,7 @@ impl Repair<'_> {
 fn write(what: &'static str, path: &Path, text: &str) -> Result<(), RepairError> {
     let written = match path.to_str() {
         Some("-") => std::io::stdout().lock().write_all(text.as_bytes()),
-        _ => std::fs::write(path, text),
+        _ => crashproof_trace::replace::write(path, text.as_bytes()),
     };
     written.map_err(|source| RepairError::Output {
         what,

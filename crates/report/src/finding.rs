@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::conclusive::Inconclusive;
 use crate::picture::{Graph, Sample, Timeline, Traffic};
 use crate::terminal::signal_name;
 
@@ -404,6 +405,9 @@ pub struct Report {
     pub version: u32,
     pub program: Program,
     pub trace: TraceSummary,
+    /// Why no finding does not mean clean, beside an incomplete trace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inconclusive: Vec<Inconclusive>,
     pub findings: Vec<Finding>,
     /// What the user should know of the check as a whole (an `[[ignore]]` that matched nothing, missing debug info).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -453,6 +457,9 @@ pub struct Patch {
 pub struct Program {
     pub status: Option<i32>,
     pub signal: Option<i32>,
+    /// By the user: Ctrl-C, or a signal sent to crashproof and passed on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked_to_end: bool,
     #[serde(default)]
     pub command: Vec<String>,
 }

@@ -6,13 +6,24 @@ use std::path::Path;
 use crate::group::{Group, Which, groups};
 use crate::source::Sources;
 use crate::stack::{describe, innermost_position, trimmed};
-use crate::{Finding, Frame, Report, crash};
+use crate::{Finding, Frame, Inconclusive, Report, crash};
 
-/// The findings that are not in the baseline, worst first, each followed by the other places that explain it.
+/// The findings that are not in the baseline, worst first, each followed by the other places that explain it; then why the report is
+/// inconclusive.
 pub fn render_gnu(report: &Report, root: &Path) -> String {
     let sources = Sources::new(root);
     let groups = groups(report, Which::New);
-    groups.iter().map(|group| lines(group, &sources)).collect()
+    let findings = groups.iter().map(|group| lines(group, &sources));
+    let doubts = report.inconclusive.iter().map(doubt_lines);
+    findings.chain(doubts).collect()
+}
+
+fn doubt_lines(doubt: &Inconclusive) -> String {
+    let mut text = format!("crashproof: {}: {}\n", doubt.reason.name(), one_line(&doubt.message));
+    for note in doubt.notes.iter().chain([&doubt.help]) {
+        let _ = writeln!(text, "crashproof: note: {}", one_line(note));
+    }
+    text
 }
 
 /// A finding with its other places, as lines.

@@ -108,6 +108,14 @@ fn cases(report: &Report, fail_on: Severity, sources: &Sources) -> Vec<Case> {
         };
         cases.push(plain_case("the trace is complete", state));
     }
+    for doubt in &report.inconclusive {
+        let state = State::Error {
+            kind: doubt.reason.name(),
+            message: doubt.message.clone(),
+            text: doubt.text(),
+        };
+        cases.push(plain_case(doubt.reason.expectation(), state));
+    }
     if cases.is_empty() {
         let state = State::Passed { output: String::new() };
         cases.push(plain_case("no findings", state));

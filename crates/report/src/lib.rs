@@ -5,6 +5,7 @@
 //! a finding holds; analyses fill in fields.
 
 mod baseline;
+mod conclusive;
 mod crash;
 mod diff;
 pub mod finding;
@@ -21,6 +22,7 @@ mod stack;
 mod terminal;
 
 pub use baseline::{Baseline, BaselineError};
+pub use conclusive::{Allowed, Inconclusive, InconclusiveReason, Verdict};
 pub use finding::*;
 pub use gnu::render_gnu;
 pub use json::to_json;

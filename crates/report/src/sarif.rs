@@ -332,19 +332,23 @@ fn rule(kind: Kind) -> Value {
     })
 }
 
-/// The run of the program that was checked; `executionSuccessful` is about the recording.
+/// The run of the program that was checked; `executionSuccessful`: no result means that there is none.
 fn invocation(report: &Report) -> Value {
     let incomplete = report
         .trace
         .incomplete
         .iter()
         .map(|reason| format!("incomplete trace: {reason}"));
-    let notifications: Vec<Value> = incomplete
+    let doubts = report.inconclusive.iter().map(|doubt| {
+        let text = format!("{}: {}", doubt.reason.name(), doubt.text());
+        json!({ "level": "error", "message": { "text": text } })
+    });
+    let warnings = incomplete
         .chain(report.warnings.iter().cloned())
-        .map(|text| json!({ "level": "warning", "message": { "text": text } }))
-        .collect();
+        .map(|text| json!({ "level": "warning", "message": { "text": text } }));
+    let notifications: Vec<Value> = doubts.chain(warnings).collect();
     let mut invocation = object(json!({
-        "executionSuccessful": report.trace.complete,
+        "executionSuccessful": report.is_conclusive(),
         "toolExecutionNotifications": notifications,
     }));
     let program = &report.program;

@@ -10,7 +10,7 @@ use annotate_snippets::{AnnotationKind, Element, Group as Block, Level, Origin, 
 use crate::group::{Group, Which, groups};
 use crate::source::Sources;
 use crate::stack::{describe, innermost_position, trimmed};
-use crate::{Behaviours, Crash, CrashStore, Finding, Frame, Kind, Report, Severity, Stats, crash};
+use crate::{Behaviours, Crash, CrashStore, Finding, Frame, Inconclusive, Kind, Report, Severity, Stats, crash};
 
 /// Call paths shown for one place; the rest are counted.
 const MAX_PATHS: usize = 3;
@@ -55,11 +55,8 @@ pub fn render_terminal(report: &Report, options: &TerminalOptions) -> String {
         text += &terminal.incomplete(report);
         text += "\n\n";
     }
-    if report.trace.stores == 0 && report.trace.complete {
-        text += &terminal.warning(
-            "the program stored nothing to persistent memory; if it should have, see whether --pm matches the file, and \
-             whether the program maps it shared and writable",
-        );
+    for doubt in &report.inconclusive {
+        text += &terminal.inconclusive(doubt);
         text += "\n\n";
     }
     if !groups.is_empty() && !report.findings.iter().any(|finding| finding.file.is_some()) {
@@ -401,6 +398,15 @@ impl Terminal<'_> {
         self.renderer.render(&[block])
     }
 
+    fn inconclusive(&self, doubt: &Inconclusive) -> String {
+        let mut block = Block::with_title(Level::ERROR.primary_title(self.wrap(&doubt.message, "error: ")));
+        for note in &doubt.notes {
+            block = block.element(Level::NOTE.message(self.wrap(note, "note: ")));
+        }
+        block = block.element(Level::HELP.message(self.wrap(&doubt.help, "help: ")));
+        self.renderer.render(&[block])
+    }
+
     fn no_debug_info(&self) -> String {
         let help = "compile with -g (and keep optimisation as it is) to get source lines instead of addresses";
         self.renderer
@@ -421,12 +427,12 @@ impl Terminal<'_> {
             true => "no findings",
             false => "no new findings",
         };
-        let (level, mut found) = match (groups.first(), report.trace.complete) {
+        let (level, mut found) = match (groups.first(), report.is_conclusive()) {
             (Some(group), _) => (level(group.first().severity), parts.join(", ")),
             (None, true) => (Level::INFO, none.to_owned()),
             (None, false) => (
                 Level::WARNING,
-                format!("{none}, but not clean: the trace is incomplete"),
+                format!("{none}, but not clean: {}", report.doubts_in_words()),
             ),
         };
         match crate::group::groups(report, Which::Known).len() as u64 {
@@ -446,7 +452,10 @@ impl Terminal<'_> {
         ]
         .join(", ");
         let complete = if trace.complete { "complete" } else { "incomplete" };
-        let mut title = format!("{found}; {}\n{recorded}; trace {complete}", end(report));
+        let mut title = format!(
+            "{found}; {}\n{recorded}; trace {complete}",
+            report.program.end_in_words()
+        );
         if let Some(stats) = &report.stats {
             let causes = groups.iter().filter(|group| group.first().crash.is_some()).count();
             let _ = write!(title, "\n{}", tested(stats, causes as u64));
@@ -649,16 +658,6 @@ fn represented(behaviours: &Behaviours) -> String {
         let _ = write!(text, ", at {points} in part");
     }
     text + "; not covered: bugs between objects that are neither unordered nor linked (--strategy dpor)"
-}
-
-fn end(report: &Report) -> String {
-    let program = &report.program;
-    let name = program.command.first().map_or("the program", String::as_str);
-    match (program.signal, program.status) {
-        (Some(signal), _) => format!("{name} was ended by signal {signal}{}", signal_name(signal)),
-        (None, Some(status)) => format!("{name} exited with status {status}"),
-        (None, None) => format!("how {name} ended is not known"),
-    }
 }
 
 pub(crate) fn signal_name(signal: i32) -> &'static str {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The sandbox is broken, not the program in it.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    #[error("cannot start the sandbox's supervisor {}: {source}; is the crashproof program still there?", path.display())]
+    #[error("cannot start the sandbox's supervisor {}: {source}; {}", path.display(), spawn_remedy(source))]
     Spawn { path: PathBuf, source: io::Error },
     #[error(
         "{} does not answer as a supervisor; the program that starts sandboxes must call \
@@ -22,7 +22,7 @@ pub enum SandboxError {
     Ended { doing: &'static str },
     #[error("the sandbox did not answer while {doing}; is the machine overloaded? Try fewer --jobs")]
     Silent { doing: &'static str },
-    #[error("cannot talk to the sandbox: {0}")]
+    #[error("cannot talk to the sandbox: {0}{more}", more = too_many_files(.0))]
     Socket(io::Error),
     #[error("cannot {what} the image of {}: {source}; is there enough memory for it? Try fewer --jobs", path.display())]
     Image {
@@ -36,6 +36,25 @@ pub enum SandboxError {
         "the arguments that the recovery is to be given take more than {limit} bytes, or have a zero byte in them; use a shorter path"
     )]
     Arguments { limit: usize },
+}
+
+/// What helps if a process cannot be started.
+fn spawn_remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => MORE_FILES,
+        Some(libc::EAGAIN) => "there are too many processes: try fewer --jobs, or raise the limit (`ulimit -u`)",
+        Some(libc::ENOMEM) => "there is too little memory: try fewer --jobs",
+        _ => "is the crashproof program still there?",
+    }
+}
+
+const MORE_FILES: &str = "too many files are open: try fewer --jobs, or raise the limit (`ulimit -n`)";
+
+fn too_many_files(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => format!("; {MORE_FILES}"),
+        _ => String::new(),
+    }
 }
 
 /// Why the supervisor could not build or keep its sandbox; it crosses the socket.

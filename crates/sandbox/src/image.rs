@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use crate::error::SandboxError;
+use crate::unopened::Unopened;
 
 const PAGE: usize = crashproof_wire::recovery::PAGE as usize;
 static ZEROES: [u8; PAGE] = [0; PAGE];
@@ -33,6 +34,8 @@ struct Mapped {
     file: File,
     memory: Memory,
     right: libc::stat,
+    /// `None`: somebody may have opened it.
+    unopened: Option<Unopened>,
 }
 
 impl Image {
@@ -56,10 +59,12 @@ impl Image {
     /// The file that the commands see from now on, empty as yet.
     pub fn attach(&mut self, file: File) -> Result<(), SandboxError> {
         let right = stat(&file).map_err(|source| self.failed("look at", source))?;
+        let unopened = Unopened::watch(file.as_fd());
         self.mapped = Some(Mapped {
             file,
             memory: Memory::none(),
             right,
+            unopened,
         });
         self.fit_file()?;
         self.restore_whole()?;
@@ -68,6 +73,13 @@ impl Image {
 
     pub fn detach(&mut self) {
         self.mapped = None;
+    }
+
+    /// Whether somebody may have opened the file that is there; `None` if none is.
+    pub fn looked_at(&mut self) -> Option<bool> {
+        let mapped = self.mapped.as_mut()?;
+        mapped.unopened = mapped.unopened.take().and_then(Unopened::still);
+        Some(mapped.unopened.is_none())
     }
 
     /// Device and inode, as the commands see them.

@@ -39,4 +39,6 @@ pub struct Run {
     pub wrote: bool,
     /// Nobody has opened the file that holds what the program had output, in this run or before, so it did not matter.
     pub output_unread: bool,
+    /// Whether somebody has opened one of the PM files, in this run or before, or that cannot be known. `None`: none of them was there.
+    pub looked: Option<bool>,
 }

@@ -63,6 +63,8 @@ pub struct Worker {
     compare_every: Duration,
     runs_since: u64,
     doubtful: u64,
+    /// Somebody has opened a PM file.
+    looked: bool,
     /// Pages put back until the last run.
     restored: u64,
 }
@@ -208,6 +210,7 @@ impl Worker {
             compare_every: COMPARE_EVERY,
             runs_since: 0,
             doubtful: 0,
+            looked: false,
             restored: 0,
         };
         worker.furnish()?;
@@ -351,9 +354,14 @@ impl Worker {
             touched: None,
             wrote: false,
             output_unread: false,
+            looked: None,
         };
         self.sandbox.unopened = self.sandbox.unopened.take().and_then(Unopened::still);
         run.output_unread = self.sandbox.unopened.is_some();
+        // All of them, so that each forgets what it was told.
+        let there: Vec<bool> = self.images.iter_mut().filter_map(Image::looked_at).collect();
+        self.looked |= there.contains(&true);
+        run.looked = (self.looked || !there.is_empty()).then_some(self.looked);
         if ran.check.is_some() {
             run.check = Some(self.ended(ran.check, Control::CheckStdout, Control::CheckStderr)?);
         }

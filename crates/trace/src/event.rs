@@ -306,6 +306,8 @@ pub struct ProgramEnd {
     pub signal: Option<i32>,
     /// Ended by the user's Ctrl-C at the recorder.
     pub interrupted: bool,
+    /// The user sent the recorder a signal that asks to end (SIGTERM, SIGHUP), which passed it on.
+    pub terminated: bool,
 }
 
 /// How much of what is in a trace.

@@ -12,6 +12,7 @@ pub mod event;
 pub mod format;
 mod operations;
 mod reader;
+pub mod replace;
 pub mod symbols;
 mod tables;
 pub mod tracked;

@@ -525,6 +525,7 @@ fn take_end(input: &mut Input) -> Result<(ProgramEnd, Counts), Defect> {
         status,
         signal,
         interrupted: bits & 4 != 0,
+        terminated: bits & 8 != 0,
     };
     let counts = Counts {
         stores: input.varint()?,

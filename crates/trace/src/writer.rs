@@ -14,6 +14,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::event::*;
 use crate::format::{self, Context, Header, put_bytes, put_text, put_varint, tag, zigzag};
+use crate::replace::Replacement;
 use crate::tables::{Process, Tables};
 
 /// Reasons kept for the last block after a failed write; more would not fit there.
@@ -21,11 +22,10 @@ const MAX_LATE_REASONS: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    #[error("cannot create the trace {}: {source}; choose another place with -o", path.display())]
+    #[error("cannot create the trace {}: {source}", path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
-        "cannot write the trace {} at byte {offset}: {source}; what was recorded before is kept, free some space or \
-         choose another disk with -o",
+        "cannot write the trace {} at byte {offset}: {source}; what was written before is kept",
         path.display()
     )]
     Write {
@@ -43,6 +43,37 @@ pub enum WriteError {
 pub trait Storage: Send {
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
     fn set_len(&mut self, len: u64) -> io::Result<()>;
+
+    /// The trace is whole.
+    fn complete(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A trace that is at its path once it is whole.
+struct Replacing(Option<Replacement>);
+
+impl Replacing {
+    fn file(&mut self) -> io::Result<&mut File> {
+        self.0
+            .as_mut()
+            .map(Replacement::file)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Storage for Replacing {
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self.file()?, bytes, offset)
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        self.file()?.set_len(len)
+    }
+
+    fn complete(&mut self) -> io::Result<()> {
+        self.0.take().map_or(Ok(()), Replacement::commit)
+    }
 }
 
 impl Storage for File {
@@ -89,6 +120,16 @@ impl TraceWriter {
             source,
         })?;
         TraceWriter::with_storage(path, Box::new(file), header)
+    }
+
+    /// As [`create`](TraceWriter::create); but what is at `path` stays until the trace is finished without a failure.
+    pub fn replacing(path: impl AsRef<Path>, header: &Header) -> Result<TraceWriter, WriteError> {
+        let path = path.as_ref();
+        let replacement = Replacement::new(path).map_err(|source| WriteError::Create {
+            path: path.into(),
+            source,
+        })?;
+        TraceWriter::with_storage(path, Box::new(Replacing(Some(replacement))), header)
     }
 
     /// As [`create`](TraceWriter::create), into any storage; `path` is for messages.
@@ -481,7 +522,10 @@ impl TraceWriter {
             let written = self.write_block();
             if written.is_ok() {
                 self.trim();
-                return Ok(());
+                return self.storage.complete().map_err(|source| WriteError::Create {
+                    path: self.path.clone(),
+                    source,
+                });
             }
         }
         self.write_last_words(Some(end))?;
@@ -709,7 +753,10 @@ fn put_incomplete(out: &mut Vec<u8>, incomplete: &Incomplete) {
 }
 
 fn put_end(out: &mut Vec<u8>, end: ProgramEnd, counts: Counts) {
-    let bits = end.status.is_some() as u8 | (end.signal.is_some() as u8) << 1 | (end.interrupted as u8) << 2;
+    let bits = end.status.is_some() as u8
+        | (end.signal.is_some() as u8) << 1
+        | (end.interrupted as u8) << 2
+        | (end.terminated as u8) << 3;
     out.extend_from_slice(&[tag::END, bits]);
     for value in [end.status, end.signal].into_iter().flatten() {
         put_varint(out, zigzag(value as i64));

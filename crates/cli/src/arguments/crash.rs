@@ -9,7 +9,7 @@ use crashproof_crash::oracle::{Criterion, Suffix};
 use serde::Deserialize;
 
 use super::results::RESULTS;
-use super::{Model, RecordingOptions, ResultOptions};
+use super::{Model, RecordingOptions, ResultOptions, RunAllowances};
 use crate::units::{Size, Time};
 
 /// Crash a program everywhere, and say from where its recovery fails
@@ -23,8 +23,9 @@ use crate::units::{Size, Time};
 /// crash image under the original paths. CRASHPROOF_OUTPUT names a file with all that the program had output before the
 /// crash, so that a checker can demand what was acknowledged.
 ///
-/// Exit status: 0 every tested state recovers, 1 findings that count (--baseline, --fail-on), 2 it could not be done (also when nothing was found and the test
-/// was interrupted or the trace is incomplete, since that does not mean clean).
+/// Exit status: 0 every tested state recovers, 1 findings that count (--baseline, --fail-on), 2 it could not be done. Also 2, with the
+/// reason, when nothing was found and that does not mean clean: the program failed or stored nothing to persistent memory, the test was
+/// interrupted, or the trace is incomplete.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "crashproof crash [OPTIONS] --recover CMD -- PROGRAM [ARGS]...\n       \
@@ -199,6 +200,9 @@ pub struct CrashArguments {
     #[command(flatten)]
     pub recording: RecordingOptions,
 
+    #[command(flatten)]
+    pub allowances: RunAllowances,
+
     /// A trace that `crashproof record` wrote
     #[arg(value_name = "TRACE", conflicts_with_all = ["pm", "client_requests", "locked_rmw", "keep_trace", "command"])]
     pub trace: Option<PathBuf>,
@@ -268,7 +272,7 @@ const OUTPUT: &str = "Judging by output";
 const STATES: &str = "Crash states";
 const LIMITS: &str = "Limits";
 /// All of the test is in the saved folder.
-const NOT_WITH_REPLAY: [&str; 12] = [
+const NOT_WITH_REPLAY: [&str; 14] = [
     "recover",
     "setup",
     "check",
@@ -279,6 +283,8 @@ const NOT_WITH_REPLAY: [&str; 12] = [
     "sarif",
     "junit",
     "baseline",
+    "allow_failure",
+    "allow_no_stores",
     "trace",
     "command",
 ];

@@ -29,10 +29,13 @@ pub fn report(arguments: &CheckArguments, kept: bool) -> std::result::Result<Rep
         config: project::load(arguments.config.as_deref())?.without_tests(),
         traffic: arguments.results.html.is_some(),
     };
-    match &arguments.trace {
-        Some(trace) => check(TraceReader::open(trace)?, &options),
-        None => check(record(arguments, kept)?, &options),
-    }
+    let reader = match &arguments.trace {
+        Some(trace) => TraceReader::open(trace)?,
+        None => record(arguments, kept)?,
+    };
+    let mut report = check(reader, &options)?;
+    report.look_for_doubts(arguments.allowances.into());
+    Ok(report)
 }
 
 impl From<Model> for crashproof_check::Model {
@@ -49,13 +52,18 @@ fn record(arguments: &CheckArguments, kept: bool) -> std::result::Result<TraceRe
     let record = |path: &Path| -> std::result::Result<TraceReader, Box<dyn std::error::Error>> {
         let manner = super::record::Manner {
             kept,
+            remedy: Some(match &arguments.keep_trace {
+                Some(_) => "free some space, or choose another place with --keep-trace",
+                None => "free some space, set TMPDIR to a folder that has more, or name a file with --keep-trace",
+            }),
             ..Default::default()
         };
         let recorded = super::record::record(&arguments.command, path, &arguments.recording, manner)?;
-        if recorded.end.interrupted {
+        // A signal that ends a program that does not outlive us is meant for us, too.
+        if recorded.end.interrupted || kept && recorded.end.terminated {
             interrupt::request();
         }
-        Ok(TraceReader::open(path)?)
+        Ok(TraceReader::open(recorded.trace)?)
     };
     match &arguments.keep_trace {
         Some(path) => record(path),

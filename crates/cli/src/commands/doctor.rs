@@ -277,6 +277,7 @@ fn record_self() -> std::result::Result<Recorded, Box<dyn std::error::Error>> {
         file.clone().into_os_string(),
     ];
     let recorded = crashproof_record::record(&RecordOptions {
+        remedy: "free some space",
         command,
         output: folder.path().join("self-test.trace"),
         pm: vec![file.display().to_string()],

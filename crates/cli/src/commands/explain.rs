@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use crashproof_crash::{Behaviour, BehaviourList, CampaignOptions, behaviour_list};
+use crashproof_trace::replace;
 
 use super::Result;
 use crate::arguments::ExplainArguments;
@@ -73,7 +74,7 @@ fn write(path: &Path, text: &str) -> std::result::Result<bool, Box<dyn std::erro
         print(text)?;
         return Ok(true);
     }
-    std::fs::write(path, text).map_err(|source| ExplainError::Write {
+    replace::write(path, text.as_bytes()).map_err(|source| ExplainError::Write {
         path: path.to_owned(),
         source,
     })?;

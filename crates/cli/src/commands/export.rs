@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crashproof_exchange::{perfetto, pmemcheck};
 use crashproof_trace::TraceReader;
+use crashproof_trace::replace::Replacement;
 
 use super::Result;
 use crate::arguments::{ExportArguments, ExportFormat};
@@ -25,15 +26,27 @@ pub fn run(arguments: &ExportArguments) -> Result {
         path: path.clone(),
         source,
     };
-    let mut out: Box<dyn Write> = match path.to_str() {
-        Some("-") => Box::new(BufWriter::new(std::io::stdout().lock())),
-        _ => Box::new(BufWriter::new(std::fs::File::create(&path).map_err(unwritable)?)),
+    let export = |reader: &mut TraceReader, out: &mut dyn Write| match arguments.format {
+        ExportFormat::Pmemcheck => pmemcheck::export(reader, out),
+        ExportFormat::Perfetto => perfetto::export(reader, out),
     };
-    let lost = match arguments.format {
-        ExportFormat::Pmemcheck => pmemcheck::export(&mut reader, &mut out)?,
-        ExportFormat::Perfetto => perfetto::export(&mut reader, &mut out)?,
+    let lost = match path.to_str() {
+        Some("-") => {
+            let mut out = BufWriter::new(std::io::stdout().lock());
+            let lost = export(&mut reader, &mut out)?;
+            out.flush().map_err(unwritable)?;
+            lost
+        }
+        _ => {
+            let mut replacement = Replacement::new(&path).map_err(unwritable)?;
+            let mut out = BufWriter::new(replacement.file());
+            let lost = export(&mut reader, &mut out)?;
+            out.flush().map_err(unwritable)?;
+            drop(out);
+            replacement.commit().map_err(unwritable)?;
+            lost
+        }
     };
-    out.flush().map_err(unwritable)?;
     for (what, count) in lost.iter() {
         terminal::note(&format_args!("not in the export: {what} ({count})"));
     }

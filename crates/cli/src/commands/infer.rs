@@ -32,7 +32,7 @@ pub fn run(arguments: &InferArguments) -> Result {
         json.push(b'\n');
         let written = match to_stdout {
             true => std::io::stdout().lock().write_all(&json),
-            false => std::fs::write(path, &json),
+            false => crashproof_trace::replace::write(path, &json),
         };
         written.map_err(|source| OutputError {
             path: path.clone(),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crashproof_crash::oracle::generate::Generator;
 use crashproof_crash::oracle::shrink::{Tried, fewest};
+use crashproof_trace::replace;
 use serde_json::Value;
 
 use super::Result;
@@ -53,7 +54,7 @@ fn write(path: Option<&Path>, operations: &[String]) -> std::result::Result<(), 
     let mut text = operations.join("\n");
     text.push('\n');
     match path {
-        Some(path) => std::fs::write(path, text).map_err(|source| OpsError::Write {
+        Some(path) => replace::write(path, text.as_bytes()).map_err(|source| OpsError::Write {
             path: path.to_owned(),
             source,
         }),

@@ -1,14 +1,14 @@
 //! What becomes of reports: compared with a baseline, shown, written, judged.
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crashproof_report::html::{HtmlOptions, to_html};
 use crashproof_report::{
-    Baseline, BaselineError, Kind, Report, Run, Severity, Suite, TerminalOptions, render_gnu, render_terminal, to_json,
-    to_junit, to_sarif,
+    Baseline, BaselineError, Kind, Report, Run, Severity, Suite, TerminalOptions, Verdict, render_gnu, render_terminal,
+    to_json, to_junit, to_sarif,
 };
+use crashproof_trace::replace;
 
 use crate::arguments::{Format, ResultOptions};
 use crate::exit::Exit;
@@ -88,11 +88,10 @@ impl Judge {
     }
 
     pub fn verdict(&self, report: &Report) -> Exit {
-        match (report.fails(self.fail_on), report.trace.complete) {
-            (true, _) => Exit::Findings,
-            (false, true) => Exit::Clean,
-            // What was not recorded may hold anything, so this is not clean.
-            (false, false) => Exit::Failed,
+        match report.verdict(self.fail_on) {
+            Verdict::Clean => Exit::Clean,
+            Verdict::Findings => Exit::Findings,
+            Verdict::Inconclusive => Exit::Failed,
         }
     }
 
@@ -131,7 +130,7 @@ impl Judge {
                 root: self.root.clone(),
                 compared: self.baseline.is_some(),
             };
-            write_page(path, &to_html(suites, &html)?)?;
+            write("HTML report", path, &to_html(suites, &html)?)?;
         }
         Ok(())
     }
@@ -153,11 +152,11 @@ pub fn write_one(judge: &Judge, options: &ResultOptions, name: &str, report: &Re
     judge.write(options, &[suite])
 }
 
-/// `-` is stdout.
+/// All of it, or nothing: a file that is there already stays until the new one is whole. `-` is stdout.
 pub fn write(what: &'static str, path: &Path, text: &str) -> Result<(), Error> {
     let written = match path.to_str() {
         Some("-") => std::io::stdout().lock().write_all(text.as_bytes()),
-        _ => std::fs::write(path, text),
+        _ => replace::write(path, text.as_bytes()),
     };
     written.map_err(|source| {
         OutcomeError::Output {
@@ -178,7 +177,7 @@ fn command_line() -> String {
 
 /// That a page can be put there is known before the program runs.
 fn can_be_there(path: &Path) -> Result<(), Error> {
-    let folder = folder_of(path);
+    let folder = replace::folder_of(path);
     let source = match folder.metadata() {
         _ if path == Path::new("-") => return Ok(()),
         Ok(_) if path.is_dir() => std::io::ErrorKind::IsADirectory.into(),
@@ -188,42 +187,6 @@ fn can_be_there(path: &Path) -> Result<(), Error> {
     };
     let path = path.to_owned();
     Err(OutcomeError::NoPage { path, source }.into())
-}
-
-fn folder_of(path: &Path) -> &Path {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    if folder == Path::new("") {
-        Path::new(".")
-    } else {
-        folder
-    }
-}
-
-/// All of the page, or nothing: a page that is there already stays until the new one is whole. `-` is stdout.
-fn write_page(path: &Path, page: &str) -> Result<(), Error> {
-    // A link stays one, and what is no file (a terminal, a pipe) cannot be replaced.
-    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let permissions = match target.metadata() {
-        _ if path == Path::new("-") => return write("HTML report", path, page),
-        Ok(metadata) if !metadata.is_file() => return write("HTML report", path, page),
-        Ok(metadata) => metadata.permissions(),
-        // Less what the umask says.
-        Err(_) => std::fs::Permissions::from_mode(0o666),
-    };
-    let replace = || -> std::io::Result<()> {
-        let mut file = tempfile::Builder::new()
-            .prefix(".crashproof-")
-            .suffix(".html")
-            .permissions(permissions)
-            .tempfile_in(folder_of(&target))?;
-        file.write_all(page.as_bytes())?;
-        file.persist(&target)?;
-        Ok(())
-    };
-    replace().map_err(|source| {
-        let path = path.to_owned();
-        OutcomeError::NoPage { path, source }.into()
-    })
 }
 
 pub fn temporary_trace() -> Result<tempfile::TempPath, Error> {

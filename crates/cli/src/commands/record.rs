@@ -35,6 +35,13 @@ pub fn run(arguments: &RecordArguments) -> Result {
             ));
         }
     }
+    if recorded.trace != arguments.output {
+        terminal::warning(&format_args!(
+            "{} is as it was before; what was recorded is in {}",
+            arguments.output.display(),
+            recorded.trace.display()
+        ));
+    }
     for incomplete in &recorded.incomplete {
         terminal::warning(&format_args!("the trace is incomplete: {}", incomplete.detail));
     }
@@ -54,6 +61,8 @@ pub struct Manner {
     pub kept: bool,
     /// What it prints to its standard output is not shown.
     pub quiet: bool,
+    /// What helps if there is no room for the trace.
+    pub remedy: Option<&'static str>,
 }
 
 /// Runs the program and writes its trace.
@@ -73,5 +82,8 @@ pub fn record(
         dependences: manner.dependences,
         kept: manner.kept,
         quiet: manner.quiet,
+        remedy: manner
+            .remedy
+            .unwrap_or("free some space, or choose another place with -o"),
     })?)
 }

@@ -264,12 +264,18 @@ fn worse(a: Exit, b: Exit) -> Exit {
 /// `check  append: 2 findings`.
 fn line(what: &str, title: &str, exit: Exit, report: Option<&Report>) -> String {
     let new = report.map_or(0, |report| report.findings.len() - report.known.len());
+    let doubt = report.and_then(|report| report.inconclusive.first());
     let (color, words) = match (exit, new) {
         (Exit::Clean, n) if n > 0 => (32, format!("clean ({n} minor)")),
         (Exit::Clean, _) => (32, "clean".to_owned()),
         (Exit::Findings, 1) => (31, "1 finding".to_owned()),
         (Exit::Findings, n) => (31, format!("{n} findings")),
-        _ => (33, "could not be done".to_owned()),
+        _ => (
+            33,
+            doubt
+                .map_or("could not be done", |doubt| doubt.reason.label())
+                .to_owned(),
+        ),
     };
     format!("{what:<6} \x1b[1;{color}m{words:<18}\x1b[0m {title}")
 }

@@ -7,6 +7,7 @@ mod bad_input;
 mod book;
 mod cc_recording;
 mod command_line;
+mod conclusive;
 mod contract;
 mod crash;
 mod exchange;

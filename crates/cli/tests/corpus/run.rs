@@ -52,6 +52,9 @@ pub fn recorded(case: &Case, built: &Built) -> Result<Recorded, String> {
         .arg("--json")
         .arg(&json)
         .args(&case.directives.crashproof);
+    if case.directives.exit != 0 || case.directives.signal.is_some() {
+        command.arg("--allow-failure");
+    }
     if let Some(config) = &case.directives.config {
         command.arg("--config").arg(case.source.with_file_name(config));
     }

@@ -134,9 +134,8 @@ impl Made {
             })?;
         }
         writer.finish(ProgramEnd {
-            status: Some(3),
-            signal: None,
-            interrupted: false,
+            status: Some(0),
+            ..ProgramEnd::default()
         })
     }
 }

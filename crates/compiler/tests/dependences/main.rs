@@ -48,6 +48,7 @@ fn runtime() -> PathBuf {
 fn recorded(folder: &Folder, program: &str, status: i32) -> Vec<Operation> {
     let trace = folder.path(&format!("{program}.trace"));
     let options = RecordOptions {
+        remedy: "free some space",
         command: vec![folder.path(program).into(), folder.path("pool").into()],
         output: trace.clone(),
         pm: Vec::new(),

@@ -560,6 +560,7 @@ impl Executor for Simulated {
             touched: self.tracked.then_some(touched),
             wrote: true,
             output_unread: !self.opened,
+            looked: Some(true),
             ..Default::default()
         })
     }

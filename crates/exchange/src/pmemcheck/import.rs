@@ -218,7 +218,7 @@ impl Importer {
             Some(program) => format!("./{program}"),
             None => UNKNOWN_PROGRAM.to_owned(),
         };
-        let mut writer = TraceWriter::create(trace, &header)?;
+        let mut writer = TraceWriter::replacing(trace, &header)?;
         let start = EventKind::ProcessStart {
             process: PROCESS,
             pid: preface.pid,

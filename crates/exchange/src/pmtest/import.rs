@@ -284,7 +284,7 @@ impl<'a> Importer<'a> {
             },
         };
         let mut importer = Importer {
-            writer: TraceWriter::create(trace, &header)?,
+            writer: TraceWriter::replacing(trace, &header)?,
             log,
             files: Vec::new(),
             stacks: vec![None; log.places.len()],

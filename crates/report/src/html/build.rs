@@ -99,6 +99,7 @@ impl Builder {
                 ended: ended(&report.program),
             },
             trace: report.trace.clone(),
+            inconclusive: report.inconclusive.clone(),
             warnings: report.warnings.clone(),
             stats: report.stats.clone(),
             compared: false,

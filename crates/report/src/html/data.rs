@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::picture::{LineState, Sample, StoreOutcome, TimelineKind};
-use crate::{DurableByKind, Severity, Stats, TraceSummary};
+use crate::{DurableByKind, Inconclusive, Severity, Stats, TraceSummary};
 
 /// Of the shape of this data; the script refuses others.
 pub const VERSION: u32 = 1;
@@ -47,6 +47,9 @@ pub struct Run {
     pub error: Option<String>,
     pub program: Program,
     pub trace: TraceSummary,
+    /// Why no finding does not mean clean.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inconclusive: Vec<Inconclusive>,
     pub findings: Vec<Finding>,
     pub warnings: Vec<String>,
     /// Of a crash test.

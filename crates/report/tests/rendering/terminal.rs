@@ -25,6 +25,8 @@ fn nothing_stored() {
         complete: true,
         ..TraceSummary::default()
     };
+    report.program.status = Some(2);
+    report.look_for_doubts(Allowed::default());
     assert_snapshot!(rendered(&report));
 }
 

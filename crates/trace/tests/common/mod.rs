@@ -343,7 +343,7 @@ pub fn small_trace() -> Vec<u8> {
         .finish(ProgramEnd {
             status: Some(3),
             signal: None,
-            interrupted: false,
+            ..ProgramEnd::default()
         })
         .unwrap();
     disk.content()

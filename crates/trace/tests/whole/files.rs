@@ -184,7 +184,7 @@ fn a_full_disk_leaves_a_trace_that_says_so() {
     let end = ProgramEnd {
         status: Some(0),
         signal: None,
-        interrupted: false,
+        ..ProgramEnd::default()
     };
     writer.finish(end).unwrap();
     assert_eq!(count(Some(end)), before);

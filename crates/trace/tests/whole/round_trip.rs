@@ -21,7 +21,7 @@ proptest! {
             operation.perform(&mut writer, &mut expected).unwrap();
         }
         let (counts, tables) = (writer.counts(), writer.tables().clone());
-        let end = ProgramEnd { status: None, signal: Some(9), interrupted: true };
+        let end = ProgramEnd { status: None, signal: Some(9), interrupted: true, terminated: true };
         writer.finish(end).unwrap();
 
         let (items, reader) = read_all(disk.content());
@@ -70,7 +70,7 @@ proptest! {
         let mut writer = writer(&disk);
         let mut expected = Vec::new();
         let failed = operations.iter().any(|operation| operation.perform(&mut writer, &mut expected).is_err());
-        let end = ProgramEnd { status: Some(0), signal: None, interrupted: false };
+        let end = ProgramEnd { status: Some(0), ..ProgramEnd::default() };
         if failed {
             let late = Incomplete { reason: IncompleteReason::Mismatch, detail: "late".into() };
             writer.incomplete(&late).unwrap();
@@ -113,7 +113,7 @@ fn every_cut_of_a_small_trace_is_said() {
         Some(ProgramEnd {
             status: Some(3),
             signal: None,
-            interrupted: false
+            ..ProgramEnd::default()
         })
     );
     let header_len = format::encode_header(&header()).unwrap().len();

@@ -297,11 +297,10 @@ impl Driver {
             kept: true,
             quiet: true,
             dependences,
+            remedy: Some(super::trace::NO_ROOM),
         };
         let recorded = record::record(command, trace, &arguments.recording, manner)?;
-        // Signals that ask to end are passed on to the program.
-        let asked_to_end = matches!(recorded.end.signal, Some(libc::SIGTERM | libc::SIGHUP | libc::SIGINT));
-        if recorded.end.interrupted || asked_to_end {
+        if recorded.end.interrupted || recorded.end.terminated {
             interrupt::request();
             return stopped();
         }

@@ -37,7 +37,7 @@ use crate::interrupt::{self, NothingYet};
 use crate::units::Time;
 use crate::{shell, terminal};
 use plan::Plan;
-use sandbox::SandboxExecutor;
+use sandbox::{Looked, SandboxExecutor};
 use state::State;
 
 /// A recovery that takes so many times what it takes undisturbed hangs.
@@ -49,12 +49,6 @@ const ELSEWHERE: u64 = 1 << 36;
 /// What goes wrong before a state is tested.
 #[derive(Debug, thiserror::Error)]
 enum CrashCommandError {
-    #[error(
-        "the program stored nothing to persistent memory, so there is nothing to crash; see whether --pm matches the file, and \
-         whether the program maps it shared and writable{}",
-        incomplete.iter().map(|why| format!("\nThe trace is incomplete: {why}")).collect::<String>()
-    )]
-    NothingStored { incomplete: Vec<String> },
     #[error(
         "the program stored nothing to persistent memory between --from and --until, so there is nothing to crash; choose other \
          functions, or leave them away"
@@ -154,9 +148,20 @@ pub fn report(
             seen.expectations
         ));
     }
-    if trace_summary.stores == 0 {
-        let incomplete = trace_summary.incomplete;
-        return Err(CrashCommandError::NothingStored { incomplete }.into());
+    let mut report = Report {
+        version: 1,
+        program,
+        trace: trace_summary,
+        ..Report::default()
+    };
+    report.look_for_doubts(arguments.allowances.into());
+    if !report.inconclusive.is_empty() || report.trace.stores == 0 {
+        for doubt in &mut report.inconclusive {
+            doubt.notes.push("nothing was crashed".to_owned());
+        }
+        judge.show(&mut report);
+        state.remove();
+        return Ok((judge.verdict(&report), report));
     }
     let survey = crashproof_crash::survey(&trace, &options)?;
     if survey.points == 0 {
@@ -167,6 +172,7 @@ pub fn report(
         arguments,
         stop,
         doubtful: Arc::default(),
+        looked: Arc::default(),
         compare: Cell::new(false),
         nothing_yet: Cell::new(Some(nothing_yet)),
         samples: Mutex::new(progress::Samples::new()),
@@ -197,17 +203,17 @@ pub fn report(
         true => (test.samples().take(), self::traffic(&trace, arguments)?),
         false => (Vec::new(), Vec::new()),
     };
-    let mut report = Report {
-        version: 1,
-        program,
+    report = Report {
         progress,
         traffic,
-        trace: trace_summary,
         findings: tested.findings,
         warnings,
         stats: Some(tested.stats),
-        ..Report::default()
+        ..report
     };
+    if !state.has_looked(!test.looked.nobody()) {
+        report.inconclusive.push(plan.looked_at_nothing(&survey.paths));
+    }
     judge.show(&mut report);
     let verdict = judge.verdict(&report);
     Ok((conclude(&report, verdict, state, undecided), report))
@@ -266,6 +272,7 @@ struct Test<'a> {
     stop: &'static AtomicBool,
     /// Runs that may have seen what a run before them had left.
     doubtful: Arc<AtomicU64>,
+    looked: Arc<Looked>,
     /// There were such: all of the image is compared after each run.
     compare: Cell<bool>,
     /// Until the first state is tested.
@@ -423,7 +430,11 @@ impl Test<'_> {
         let mut options = sandbox::options(self.plan, survey, limits, track, self.arguments.no_server);
         options.compare = self.compare.get();
         options.environment.extend(variable);
-        Ok(SandboxExecutor::new(Worker::start(&options)?, &self.doubtful))
+        Ok(SandboxExecutor::new(
+            Worker::start(&options)?,
+            &self.doubtful,
+            &self.looked,
+        ))
     }
 
     /// That the recovery succeeds where nothing has crashed.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crashproof_check::Config;
 use crashproof_crash::{CampaignOptions, StrategyKind};
 use crashproof_infer::Conditions;
+use crashproof_report::{Inconclusive, InconclusiveReason};
 use crashproof_sandbox::{Command, Limits};
 
 use super::driver::Driver;
@@ -214,6 +215,28 @@ impl Plan {
             }
         }
         programs
+    }
+
+    /// Why a test in which nobody opened these files says nothing.
+    pub fn looked_at_nothing(&self, files: &[String]) -> Inconclusive {
+        let recover = shell::show(&self.recover);
+        let commands = match &self.check {
+            Some(check) => format!("neither {recover:?} nor {:?} opened", shell::show(check)),
+            None => format!("{recover:?} did not open"),
+        };
+        let named = match files {
+            [file] => file.clone(),
+            [file, rest @ ..] => format!("{file}, nor the {} other files under test", rest.len()),
+            [] => "a file under test".to_owned(),
+        };
+        Inconclusive {
+            reason: InconclusiveReason::RecoveryLookedAtNothing,
+            message: format!("{commands} {named}, in any run"),
+            notes: vec!["every crash state looks the same to it, so that none failed says nothing".to_owned()],
+            help: "see whether the command names the files that the program stores to: it runs in this folder, and finds the crash state \
+                   under the path that the program used"
+                .to_owned(),
+        }
     }
 
     /// What is tested: a test with the same text may go on where another was interrupted. What only says how long, how fast

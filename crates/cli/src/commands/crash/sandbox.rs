@@ -67,6 +67,30 @@ pub fn environment() -> Vec<(OsString, OsString)> {
         .collect()
 }
 
+/// Whether the recovery or the checker looked at a PM file, in any run of any executor.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// Runs that may have looked.
+    yes: AtomicBool,
+    /// Runs that had a file to look at, and did not.
+    no: AtomicBool,
+}
+
+impl Looked {
+    fn note(&self, looked: Option<bool>) {
+        match looked {
+            Some(true) => self.yes.store(true, Ordering::Relaxed),
+            Some(false) => self.no.store(true, Ordering::Relaxed),
+            None => {}
+        }
+    }
+
+    /// There was a file to look at, and nobody did.
+    pub fn nobody(&self) -> bool {
+        self.no.load(Ordering::Relaxed) && !self.yes.load(Ordering::Relaxed)
+    }
+}
+
 /// A worker that keeps an error until somebody can be told: the next run fails with it.
 pub struct SandboxExecutor {
     pub worker: Worker,
@@ -77,18 +101,20 @@ pub struct SandboxExecutor {
     broken: Option<SandboxError>,
     /// Runs that may have seen what a run before them had left, of all executors.
     doubtful: Arc<AtomicU64>,
+    looked: Arc<Looked>,
     /// When this is set, or the time has come, it runs no more.
     until: Option<(&'static AtomicBool, Option<Instant>)>,
 }
 
 impl SandboxExecutor {
-    pub fn new(worker: Worker, doubtful: &Arc<AtomicU64>) -> SandboxExecutor {
+    pub fn new(worker: Worker, doubtful: &Arc<AtomicU64>, looked: &Arc<Looked>) -> SandboxExecutor {
         SandboxExecutor {
             worker,
             longest: Duration::ZERO,
             before: Vec::new(),
             broken: None,
             doubtful: Arc::clone(doubtful),
+            looked: Arc::clone(looked),
             until: None,
         }
     }
@@ -149,6 +175,9 @@ impl Executor for SandboxExecutor {
             .worker
             .run(&output)
             .map_err(|error| ExecutorError::Broken(error.into()));
+        if let Ok(run) = &run {
+            self.looked.note(run.looked);
+        }
         self.longest = self.longest.max(start.elapsed());
         self.doubtful.fetch_add(self.worker.doubtful(), Ordering::Relaxed);
         run

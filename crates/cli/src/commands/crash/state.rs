@@ -172,13 +172,23 @@ impl State {
         }
     }
 
+    /// Whether the recovery looked at a file, now or before the test was resumed. Remembers it for who resumes it.
+    pub fn has_looked(&self, now: bool) -> bool {
+        let mark = self.folder.join(LOOKED);
+        if now {
+            // If it cannot be, the runs that are to come tell.
+            let _ = std::fs::write(&mark, "");
+        }
+        now || mark.exists()
+    }
+
     /// Whether states have been tested and a later `--resume` finds them.
     pub fn can_be_resumed(&self) -> bool {
         self.temporary.is_none() && self.trace().exists() && self.journal().exists()
     }
 
     fn clear(&self) {
-        for name in [TRACE, DEPENDENCES, MADE, UNFINISHED, PROGRAMS, JOURNAL] {
+        for name in [TRACE, DEPENDENCES, MADE, UNFINISHED, PROGRAMS, JOURNAL, LOOKED] {
             let _ = std::fs::remove_file(self.folder.join(name));
         }
         let _ = std::fs::remove_dir_all(self.folder.join(RECOVERIES));
@@ -202,6 +212,7 @@ impl Drop for State {
 }
 
 const TRACE: &str = "trace";
+const LOOKED: &str = "looked";
 const DEPENDENCES: &str = "dependences";
 const START: &str = "start";
 const MADE: &str = "made";

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crashproof_report::{Program, TraceSummary};
-use crashproof_trace::{EventKind, Item, PmFile, TraceReader};
+use crashproof_trace::{EventKind, Item, PmFile, TraceReader, replace};
 
 use super::driver::Driver;
 use super::plan::PlanError;
@@ -16,16 +16,14 @@ use crate::interrupt;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    #[error(
-        "{program} {ended}, and what a failed run did is not worth surviving: nothing was crashed; if that is how it should end, record it \
-         (`crashproof record -o TRACE -- …`) and give the trace instead of the program"
-    )]
-    ProgramFailed { program: String, ended: String },
     #[error("interrupted while {program} was recorded: nothing was crashed")]
     Interrupted { program: String },
     #[error("cannot put the trace into {}: {source}", path.display())]
     Place { path: PathBuf, source: io::Error },
 }
+
+/// The trace of a crash test is with its state.
+pub const NO_ROOM: &str = "free some space, or set XDG_STATE_HOME to a folder that has more";
 
 /// Sets up and records, if need be. The trace is `state.trace()` then.
 pub fn obtain(
@@ -57,7 +55,7 @@ pub fn obtain(
         std::fs::rename(&unfinished, &trace).map_err(place(trace.clone()))?;
     }
     if let Some(path) = &arguments.keep_trace {
-        std::fs::copy(&trace, path).map_err(place(path.clone()))?;
+        replace::copy(&trace, path).map_err(place(path.clone()))?;
     }
     Ok(())
 }
@@ -65,20 +63,18 @@ pub fn obtain(
 fn record(arguments: &CrashArguments, output: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let manner = Manner {
         kept: true,
+        remedy: Some(NO_ROOM),
         ..Manner::default()
     };
     let recorded = record::record(&arguments.command, output, &arguments.recording, manner)?;
-    let program = arguments.command[0].to_string_lossy().into_owned();
-    if recorded.end.interrupted {
+    // A program that was asked to end and did so in order may be crashed all the same.
+    let stopped = recorded.end.terminated && recorded.end.status != Some(0);
+    if recorded.end.interrupted || stopped {
         interrupt::request();
+        let program = arguments.command[0].to_string_lossy().into_owned();
         return Err(TraceError::Interrupted { program }.into());
     }
-    let ended = match (recorded.end.signal, recorded.end.status) {
-        (Some(signal), _) => format!("was ended by signal {signal}"),
-        (None, Some(0)) => return Ok(()),
-        (None, status) => format!("exited with status {}", status.unwrap_or_default()),
-    };
-    Err(TraceError::ProgramFailed { program, ended }.into())
+    Ok(())
 }
 
 /// Of a trace, what a crash test does not look at and what it cannot do without.
@@ -109,6 +105,7 @@ pub fn summary(trace: &Path) -> Result<(Program, TraceSummary, Seen), crashproof
     let program = Program {
         status: end.status,
         signal: end.signal,
+        asked_to_end: end.interrupted || end.terminated,
         command: reader.header().command.clone(),
     };
     let incomplete = reader.incomplete();

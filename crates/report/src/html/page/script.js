@@ -10,10 +10,12 @@ function verdict(all) {
     .filter(([count]) => count);
   const errors = page.runs.filter((run) => run.error).length;
   const complete = page.runs.every((run) => run.error || run.trace.complete);
+  const doubtful = page.runs.some((run) => run.inconclusive?.length);
   let words =
     counts.map(([count, name]) => plural(count, name)).join(", ") || (known ? "No new findings" : "No findings");
   if (known) words += ` (${number(known)} known)`;
-  if (!complete && !counts.length) words += ", but the trace is incomplete";
+  if (doubtful && !counts.length) words += ", but not clean";
+  else if (!complete && !counts.length) words += ", but the trace is incomplete";
   if (errors) words += `; ${plural(errors, "run")} failed`;
   return words;
 }
@@ -76,9 +78,13 @@ function banners() {
               ]),
             ),
           ];
+      const doubts = (run.inconclusive ?? []).map(({ message, notes, help }) =>
+        h("div", { class: "banner" }, h("strong", {}, ...withCode(message)), list([...(notes ?? []), help])),
+      );
+      const told = [...doubts, ...incomplete];
       return run.warnings?.length
-        ? [...incomplete, h("div", { class: "banner" }, h("strong", {}, "Warnings"), list(run.warnings))]
-        : incomplete;
+        ? [...told, h("div", { class: "banner" }, h("strong", {}, "Warnings"), list(run.warnings))]
+        : told;
     });
 }
 
