@@ -116,6 +116,7 @@ fn report(findings: Vec<Finding>) -> Report {
     Report {
         version: 1,
         program: Program {
+            asked_to_end: false,
             status: Some(0),
             signal: None,
             command: vec!["./list".into(), "pool.pm".into()],
