@@ -1,4 +1,5 @@
 // A store that begins in one file and ends in another, and one that begins in PM and ends in ordinary memory.
+// crashproof: --pm *
 #include "../pm.h"
 
 int main(int argc, char **argv) {

@@ -1,4 +1,5 @@
 // Two PM files; the one that is flushed is not the one that was stored to.
+// crashproof: --pm *
 #include "../pm.h"
 
 int main(int argc, char **argv) {

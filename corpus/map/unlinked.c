@@ -1,4 +1,5 @@
 // The file is unlinked while it is mapped.
+// crashproof: --pm *.gone
 #include "../pm.h"
 
 int main(int argc, char **argv) {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use crashproof_report::{DurableByKind, Kind};
-use crashproof_trace::{PmAddress, StackId};
+use crashproof_trace::{FileId, PmAddress, StackId};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 
 /// One occurrence of a finding, or (in [`Findings`]) the example of all with its kind and stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,9 +111,21 @@ impl RawFinding {
     }
 }
 
+/// Kind, stack and the file that it is in: whether the program deletes the file is known only at the end.
+type Key = (Kind, StackId, Option<FileId>);
+
+struct Entry {
+    finding: RawFinding,
+    /// The example is the occurrence at the lowest address, not the first one.
+    lowest: bool,
+    /// When the first one was found.
+    order: u64,
+}
+
 #[derive(Default)]
 pub struct Findings {
-    by_stack: FxHashMap<(Kind, StackId), RawFinding>,
+    entries: FxHashMap<Key, Entry>,
+    next: u64,
     /// Fences that passed by a store which was never persisted: they were meant for it.
     pub awaited_fences: FxHashSet<StackId>,
 }
@@ -120,60 +133,88 @@ pub struct Findings {
 impl Findings {
     /// The first occurrence is the example.
     pub fn add(&mut self, finding: RawFinding) {
-        self.merge(finding, |_, _| false);
+        self.merge(finding, false);
     }
 
     /// The occurrence at the lowest address is the example, so that it does not depend on the order of finding them.
     pub fn add_lowest(&mut self, finding: RawFinding) {
-        self.merge(finding, |new, old| new.at < old.at);
+        self.merge(finding, true);
     }
 
-    fn merge(&mut self, finding: RawFinding, better: impl Fn(&RawFinding, &RawFinding) -> bool) {
-        let others = finding.others.clone();
-        let old = match self.by_stack.entry((finding.kind, finding.stack)) {
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                keep_few(&mut entry.insert(finding).others);
-                return;
-            }
-            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-        };
-        let count = old.count + finding.count;
-        let one_place = old.one_place && finding.one_place && old.at == finding.at;
-        let in_flight = old.in_flight && finding.in_flight;
-        if better(&finding, old) {
-            let known = std::mem::take(&mut old.others);
-            *old = finding;
-            old.others = known;
+    fn merge(&mut self, finding: RawFinding, lowest: bool) {
+        let file = finding.at.map(|(at, _)| at.file);
+        let order = self.next;
+        self.next += 1;
+        let new = Entry { finding, lowest, order };
+        match self.entries.entry((new.finding.kind, new.finding.stack, file)) {
+            Vacant(entry) => keep_few(&mut entry.insert(new).finding.others),
+            Occupied(entry) => entry.into_mut().take(new),
         }
-        old.others.extend(others);
-        keep_few(&mut old.others);
-        old.count = count;
-        old.one_place = one_place;
-        old.in_flight = in_flight;
     }
 
-    pub fn get(&self, kind: Kind, stack: StackId) -> Option<&RawFinding> {
-        self.by_stack.get(&(kind, stack))
+    /// What was found in one file is the same as what was found in another, with the same kind and stack; but what is in the
+    /// files of `apart` stays by itself.
+    pub fn join(&mut self, apart: impl Fn(FileId) -> bool) {
+        let mut entries: Vec<(Key, Entry)> = self.entries.drain().collect();
+        entries.sort_unstable_by_key(|(_, entry)| entry.order);
+        for ((kind, stack, file), entry) in entries {
+            match self.entries.entry((kind, stack, file.filter(|&file| apart(file)))) {
+                Vacant(vacant) => {
+                    vacant.insert(entry);
+                }
+                Occupied(occupied) => occupied.into_mut().take(entry),
+            }
+        }
+    }
+
+    /// The one in a file, before [`Findings::join`].
+    pub fn get(&self, kind: Kind, stack: StackId, file: FileId) -> Option<&RawFinding> {
+        self.entries.get(&(kind, stack, Some(file))).map(|entry| &entry.finding)
+    }
+
+    /// Whether there is one, in files that are kept. After [`Findings::join`].
+    pub fn has(&self, kind: Kind, stack: StackId) -> bool {
+        self.entries.contains_key(&(kind, stack, None))
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RawFinding> {
-        self.by_stack.values_mut()
+        self.entries.values_mut().map(|entry| &mut entry.finding)
     }
 
     /// Makes `transient-data` of the findings of which `evidence` says so, for the reason that it gives.
     pub fn make_transient(&mut self, mut evidence: impl FnMut(&RawFinding) -> Option<Detail>) {
-        let transient: Vec<_> = self
+        let transient: Vec<(Key, RawFinding)> = self
+            .entries
             .iter()
-            .filter_map(|finding| Some(finding.as_transient(evidence(finding)?)).map(|new| (finding.kind, new)))
+            .filter_map(|(&key, entry)| Some((key, entry.finding.as_transient(evidence(&entry.finding)?))))
             .collect();
         for (old, finding) in transient {
-            self.by_stack.remove(&(old, finding.stack));
+            self.entries.remove(&old);
             self.add_lowest(finding);
         }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &RawFinding> {
-        self.by_stack.values()
+        self.entries.values().map(|entry| &entry.finding)
+    }
+}
+
+impl Entry {
+    /// Another occurrence, which was found later.
+    fn take(&mut self, later: Entry) {
+        let count = self.finding.count + later.finding.count;
+        let one_place = self.finding.one_place && later.finding.one_place && self.finding.at == later.finding.at;
+        let in_flight = self.finding.in_flight && later.finding.in_flight;
+        let mut others = std::mem::take(&mut self.finding.others);
+        others.extend(later.finding.others.iter().copied());
+        keep_few(&mut others);
+        if later.lowest && later.finding.at < self.finding.at {
+            self.finding = later.finding;
+        }
+        self.finding.others = others;
+        self.finding.count = count;
+        self.finding.one_place = one_place;
+        self.finding.in_flight = in_flight;
     }
 }
 

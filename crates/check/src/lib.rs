@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod files;
 mod findings;
 mod first_access;
 mod locks;
@@ -27,7 +28,7 @@ pub use config::{Analysis, Config, ConfigError, Ignore, RepairCommands, Rule, Se
 pub use crashproof_model::Model;
 
 use crashproof_report::{Program, Report, TraceSummary};
-use crashproof_trace::{Item, ReadError, TraceReader};
+use crashproof_trace::{FileUses, Item, ReadError, TraceReader};
 
 #[derive(Clone, Debug, Default)]
 pub struct CheckOptions {
@@ -54,9 +55,11 @@ pub fn check(
 ) -> Result<Report, CheckError> {
     let mut pass = pass::Pass::new(options.model, &options.config.rules);
     pass.traffic = options.traffic.then(traffic::ByStack::default);
+    let mut uses = FileUses::default();
     let mut until_progress = PROGRESS_EVENTS;
     while let Some((item, tables)) = reader.next_with_tables()? {
         if let Item::Event(event) = item {
+            uses.event(&event, tables);
             pass.event(&event, tables);
         }
         until_progress -= 1;
@@ -66,7 +69,10 @@ pub fn check(
         }
     }
     progress(reader.len(), reader.len());
-    let mut outcome = pass.finish(reader.tables());
+    // A pattern of the user's makes a file PM, whatever becomes of it.
+    let by_evidence = reader.header().options.pm.is_empty();
+    let deleted = |file| by_evidence && uses.of(file).unlinked;
+    let mut outcome = pass.finish(reader.tables(), deleted);
     let by_stack = outcome.traffic.take();
     let traffic =
         by_stack.map(|by_stack| by_stack.by_function(&outcome.findings, &mut outcome.stacks, reader.tables()));
@@ -77,10 +83,11 @@ pub fn check(
         tables: reader.tables(),
         end: reader.end(),
     };
-    let (findings, warnings) = render::render(outcome, &context);
+    let rendered = render::render(outcome, deleted, &context);
+    let (files, left_out) = files::files(reader, &uses, &rendered.in_deleted);
     let counts = reader.counts();
     let end = reader.end().unwrap_or_default();
-    Ok(Report {
+    let mut report = Report {
         version: 1,
         program: Program {
             status: end.status,
@@ -99,9 +106,13 @@ pub fn check(
                 .map(|incomplete| incomplete.detail.clone())
                 .collect(),
         },
-        findings,
-        warnings,
+        findings: rendered.findings,
+        warnings: rendered.warnings,
+        files,
+        left_out,
         traffic: traffic.unwrap_or_default(),
         ..Report::default()
-    })
+    };
+    report.count_findings();
+    Ok(report)
 }

@@ -428,8 +428,9 @@ impl Pass {
         });
     }
 
-    /// After the last event: whatever is still mapped goes away with the program.
-    pub fn finish(mut self, tables: &Tables) -> Outcome {
+    /// After the last event: whatever is still mapped goes away with the program. What is found in the files that the program
+    /// `deleted` stays apart.
+    pub fn finish(mut self, tables: &Tables, deleted: impl Fn(FileId) -> bool) -> Outcome {
         self.before_gone(None, tables);
         self.unfinished_transactions(None, tables);
         for file in 0..tables.files.len() as u32 {
@@ -442,6 +443,7 @@ impl Pass {
             };
             self.drain(FileId(file), 0, u64::MAX, gone, tables);
         }
+        self.findings.join(deleted);
         for oracle in &mut self.oracles {
             oracle.finish(world!(self, tables));
         }

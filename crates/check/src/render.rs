@@ -4,7 +4,8 @@ use crashproof_model::Model;
 use crashproof_report::{
     Address, DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity, innermost_position,
 };
-use crashproof_trace::{Header, ProgramEnd, StackId, Tables};
+use crashproof_trace::{FileId, Header, ProgramEnd, StackId, Tables};
+use rustc_hash::FxHashMap;
 
 use crate::config::{Analysis, Config, Rule};
 use crate::findings::{Detail, RawFinding, Relation};
@@ -21,8 +22,17 @@ pub struct Context<'a> {
     pub end: Option<ProgramEnd>,
 }
 
-/// The findings to report, and warnings about the check as a whole.
-pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>) {
+/// What becomes of the findings.
+pub struct Rendered {
+    pub findings: Vec<Finding>,
+    /// How many there are in each file that the program deleted; they are not among the findings.
+    pub in_deleted: FxHashMap<FileId, u64>,
+    /// About the check as a whole.
+    pub warnings: Vec<String>,
+}
+
+/// The findings to report. `deleted` says which files the program deleted.
+pub fn render(outcome: Outcome, deleted: impl Fn(FileId) -> bool, context: &Context) -> Rendered {
     let Outcome {
         findings: raw,
         mut stacks,
@@ -34,14 +44,15 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
     let mut typing = Typing::new();
     let mut findings = Vec::new();
     let held_lock = |finding: &RawFinding| finding.detail == Detail::HeldLock && ended_early(context.end);
+    let mut in_deleted: FxHashMap<FileId, Vec<Finding>> = FxHashMap::default();
     for finding in raw.iter() {
         // The program was ended while it held the lock, so that it could not put it back.
         let lock = held_lock(finding).then(|| finding.as_transient(Detail::Lock));
         let finding = lock.as_ref().unwrap_or(finding);
         // One mistake, one finding: the transaction's says more.
         let transactional = [Kind::TxStoreNotSnapshotted, Kind::TxStoreOutside];
-        let explained = finding.kind == Kind::MissingFlush
-            && transactional.iter().any(|&kind| raw.get(kind, finding.stack).is_some());
+        let explained =
+            finding.kind == Kind::MissingFlush && transactional.iter().any(|&kind| raw.has(kind, finding.stack));
         let libc_fence = finding.kind == Kind::RedundantFence && stacks.is_in_c_runtime(finding.stack, context.tables);
         if explained || libc_fence || finding.in_flight && ended_early(context.end) {
             continue;
@@ -50,7 +61,9 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
         if is_library_internal(finding.kind, entry.as_ref(), context.header) {
             continue;
         }
-        findings.push(put_into_words(
+        let file = finding.at.map(|(at, _)| at.file).filter(|&file| deleted(file));
+        let list = file.map_or(&mut findings, |file| in_deleted.entry(file).or_default());
+        list.push(put_into_words(
             finding,
             entry.as_ref(),
             unseen_fences,
@@ -59,6 +72,11 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
             context,
         ));
     }
+    let in_deleted = in_deleted.into_iter().map(|(file, mut findings)| {
+        context.config.apply_ignores(&mut findings, Analysis::Check);
+        (file, findings.len() as u64)
+    });
+    let in_deleted = in_deleted.collect();
     let mut warnings = context.config.apply_ignores(&mut findings, Analysis::Check);
     if !ended_early(context.end) {
         warnings.extend(
@@ -79,7 +97,11 @@ pub fn render(outcome: Outcome, context: &Context) -> (Vec<Finding>, Vec<String>
         )
     });
     let warnings = warnings.into_iter().chain(stacks.warnings().iter().cloned()).collect();
-    (findings, warnings)
+    Rendered {
+        findings,
+        in_deleted,
+        warnings,
+    }
 }
 
 /// A transaction that had not committed when its process exited: on purpose in a crash test, by mistake after a `return` or `goto`

@@ -92,7 +92,9 @@ pub enum Command {
 pub struct RecordingOptions {
     /// Files whose path matches are persistent memory (repeatable)
     ///
-    /// Without it, every file that the program maps shared and writable is. `*` matches any text, `/` too; a pattern
+    /// Without it, every file that the program maps shared and writable is, but for those that hold no data: what
+    /// shm_open, sem_open or memfd_create made, lock files, hsperfdata, SQLite's `-shm` and deleted files (see
+    /// docs/files.md). With it, files that match are, and no others. `*` matches any text, `/` too; a pattern
     /// without `/` is compared with the file's name alone, and one with `/` that begins neither with `/` nor with `*`
     /// starts in the current directory.
     #[arg(long, value_name = "GLOB")]

@@ -154,6 +154,9 @@ impl<'s> Recording<'s> {
         for note in self.translator.images.finish() {
             self.translator.output.incomplete(note.reason, note.detail);
         }
+        for left_out in self.translator.left_out.finish() {
+            self.translator.output.left_out(&left_out);
+        }
         self.translator.output.finish(end)
     }
 

@@ -12,6 +12,7 @@ mod error;
 pub mod executable;
 mod image;
 mod keeper;
+mod left_out;
 mod output;
 mod pattern;
 mod ring;

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use crashproof_trace::{
-    EventKind, FileId, Frame, Header, Incomplete, IncompleteReason, Module, ModuleId, PmAddress, PmFile, ProgramEnd,
-    StackId, ThreadId, TraceWriter, WriteError,
+    EventKind, FileId, Frame, Header, Incomplete, IncompleteReason, LeftOut, Module, ModuleId, PmAddress, PmFile,
+    ProgramEnd, StackId, ThreadId, TraceWriter, WriteError,
 };
 
 pub struct Output {
@@ -79,6 +79,15 @@ impl Output {
             self.refused(error);
         }
         self.incomplete.push(incomplete);
+    }
+
+    /// A file of which the trace has no events.
+    pub fn left_out(&mut self, left_out: &LeftOut) {
+        if self.failure.is_none()
+            && let Err(error) = self.writer.left_out(left_out)
+        {
+            self.refused(error);
+        }
     }
 
     /// Makes what was recorded so far safe from the recorder's death.

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use crashproof_trace::{
-    Counts, Dependence, Dependences, EventKind, FenceKind, FileId, FlushKind, Frame, IncompleteReason, Module,
-    ModuleId, PmAddress, PmFile, ProcessId, Request, StackId, StoreFlags, ThreadId,
+    Counts, Dependence, Dependences, EventKind, FenceKind, FileId, FlushKind, Frame, IncompleteReason, LeftOutReason,
+    Module, ModuleId, PmAddress, PmFile, ProcessId, Request, StackId, StoreFlags, ThreadId,
 };
 use crashproof_wire::record::{self as wire, Access, Reader};
 use rustc_hash::FxHashMap;
 
+use crate::left_out::LeftOutFiles;
 use crate::output::Output;
 use crate::unlabelled::Unlabelled;
 use crate::verify::{Announced, Images};
@@ -47,6 +48,7 @@ pub struct Translator {
     dependences: Vec<Dependence>,
     pub output: Output,
     pub images: Images,
+    pub left_out: LeftOutFiles,
     counts: Counts,
     /// By raw id: dense thread and raw process.
     threads: Vec<Option<(ThreadId, u32)>>,
@@ -72,6 +74,7 @@ impl Translator {
             dependences: Vec::new(),
             output,
             images,
+            left_out: LeftOutFiles::default(),
             counts: Counts::default(),
             threads: Vec::new(),
             next_thread: 0,
@@ -111,6 +114,7 @@ impl Translator {
             wire::VERIFY => self.verify(body),
             wire::PROCESS_END => self.process_end(body),
             wire::INCOMPLETE => self.incomplete(body),
+            wire::LEFT_OUT => self.left_out(body),
             _ => self.other(kind, body),
         };
         if understood.is_none() {
@@ -423,6 +427,7 @@ impl Translator {
             size,
             created,
         }));
+        self.left_out.recorded(&path);
         self.images.add(raw, size, dev, ino, path);
         Some(())
     }
@@ -462,6 +467,31 @@ impl Translator {
         };
         let detail = String::from_utf8_lossy(reader.bytes()?).into_owned();
         self.output.incomplete(reason, detail);
+        Some(())
+    }
+
+    fn left_out(&mut self, body: &[u8]) -> Option<()> {
+        let mut reader = Reader(body);
+        let reason = reader.u32()?;
+        let errno = reader.u32()?;
+        let path = String::from_utf8_lossy(reader.bytes()?).into_owned();
+        let reason = match reason {
+            wire::LEFT_OUT_SHARED_MEMORY => LeftOutReason::SharedMemory,
+            wire::LEFT_OUT_SEMAPHORE => LeftOutReason::Semaphore,
+            wire::LEFT_OUT_MEMFD => LeftOutReason::Memfd,
+            wire::LEFT_OUT_LOCK_FILE => LeftOutReason::LockFile,
+            wire::LEFT_OUT_JAVA_COUNTERS => LeftOutReason::JavaCounters,
+            wire::LEFT_OUT_SQLITE_INDEX => LeftOutReason::SqliteIndex,
+            wire::LEFT_OUT_UNLINKED => LeftOutReason::Unlinked,
+            wire::LEFT_OUT_NOT_SELECTED => LeftOutReason::NotSelected,
+            wire::LEFT_OUT_READ_ONLY => LeftOutReason::ReadOnly,
+            wire::LEFT_OUT_PRIVATE => LeftOutReason::Private,
+            wire::LEFT_OUT_OPEN_FAILED => LeftOutReason::OpenFailed {
+                errno: errno.try_into().ok()?,
+            },
+            _ => return None,
+        };
+        self.left_out.add(path, reason);
         Some(())
     }
 

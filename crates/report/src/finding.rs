@@ -412,6 +412,12 @@ pub struct Report {
     /// What the user should know of the check as a whole (an `[[ignore]]` that matched nothing, missing debug info).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// The PM files whose stores are in the trace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileLookedAt>,
+    /// The files that the program mapped or tried to open, and whose stores are not in the trace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<FileLeftOut>,
     /// Of a crash test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Stats>,
@@ -435,11 +441,81 @@ impl Report {
         self.known.binary_search(&finding).is_ok()
     }
 
+    /// Counts the findings in each file.
+    pub fn count_findings(&mut self) {
+        for file in &mut self.files {
+            let is_here = |finding: &&Finding| {
+                let stores = finding
+                    .crash
+                    .iter()
+                    .flat_map(|crash| crash.persisted.iter().chain(&crash.missing));
+                let mut places = finding.address.iter().chain(stores.map(|store| &store.pm));
+                places.any(|at| at.file == file.path)
+            };
+            file.findings = self.findings.iter().filter(is_here).count() as u64;
+        }
+    }
+
     /// Whether there is a finding that is not in the baseline, of this severity or worse.
     pub fn fails(&self, severity: Severity) -> bool {
         let mut new = (0..).zip(&self.findings).filter(|(index, _)| !self.is_known(*index));
         new.any(|(_, finding)| finding.severity <= severity)
     }
+}
+
+/// A PM file that was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLookedAt {
+    pub path: String,
+    pub stores: u64,
+    pub flushes: u64,
+    /// msync, fsync, fdatasync.
+    pub syncs: u64,
+    /// Findings of the report whose address is in it.
+    pub findings: u64,
+    /// The program deleted it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+    /// Findings that are not in the report, because the program deleted the file.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_shown: u64,
+}
+
+/// A file whose stores are not in the trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLeftOut {
+    pub path: String,
+    pub reason: LeftOutReason,
+    /// Why it could not be opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
+    /// The option that brings it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub option: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeftOutReason {
+    /// Made by `shm_open`.
+    SharedMemory,
+    /// Made by `sem_open`.
+    Semaphore,
+    /// Made by `memfd_create`.
+    Memfd,
+    LockFile,
+    /// `hsperfdata` of a Java virtual machine.
+    JavaCounters,
+    /// `*-shm` of an SQLite database.
+    SqliteIndex,
+    /// It had no name any more before the first store.
+    Unlinked,
+    /// It does not match `--pm`.
+    NotSelected,
+    ReadOnly,
+    /// Mapped with `MAP_PRIVATE`.
+    Private,
+    OpenFailed,
 }
 
 /// A change of the source that repairs findings, all of them together.

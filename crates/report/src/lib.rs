@@ -8,6 +8,7 @@ mod baseline;
 mod conclusive;
 mod crash;
 mod diff;
+mod files;
 pub mod finding;
 mod gnu;
 mod group;

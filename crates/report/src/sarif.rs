@@ -345,7 +345,9 @@ fn invocation(report: &Report) -> Value {
     });
     let warnings = incomplete
         .chain(report.warnings.iter().cloned())
-        .map(|text| json!({ "level": "warning", "message": { "text": text } }));
+        .map(|text| (text, "warning"))
+        .chain(crate::files::lines(report).into_iter().map(|text| (text, "note")))
+        .map(|(text, level)| json!({ "level": level, "message": { "text": text } }));
     let notifications: Vec<Value> = doubts.chain(warnings).collect();
     let mut invocation = object(json!({
         "executionSuccessful": report.is_conclusive(),

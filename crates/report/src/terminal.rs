@@ -456,6 +456,9 @@ impl Terminal<'_> {
             "{found}; {}\n{recorded}; trace {complete}",
             report.program.end_in_words()
         );
+        for line in crate::files::lines(report) {
+            let _ = write!(title, "\n{line}");
+        }
         if let Some(stats) = &report.stats {
             let causes = groups.iter().filter(|group| group.first().crash.is_some()).count();
             let _ = write!(title, "\n{}", tested(stats, causes as u64));
@@ -565,7 +568,7 @@ fn times(count: u64) -> String {
     }
 }
 
-fn plural(count: u64, name: &str) -> String {
+pub(crate) fn plural(count: u64, name: &str) -> String {
     if count == 1 {
         format!("1 {name}")
     } else {
@@ -574,7 +577,7 @@ fn plural(count: u64, name: &str) -> String {
 }
 
 /// With a comma between groups of three digits.
-fn number(value: u64) -> String {
+pub(crate) fn number(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {

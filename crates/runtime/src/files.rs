@@ -4,6 +4,7 @@
 //! The functions of libc that do this are interposed. Each blocks signals for its duration, does the program's call with
 //! the raw system call, and logs what came of it.
 
+use crate::selection::{self, Selection};
 use crate::{code_map, log, pm, sys, syscalls, watch};
 use crashproof_wire::{FileSlot, Session, record::*};
 use libc::{c_char, c_int, c_void, off_t, size_t};
@@ -11,17 +12,19 @@ use pm::{PAGE, Region};
 use std::sync::atomic::Ordering;
 
 /// What is known of an open file.
-struct Identity {
-    dev: u64,
-    ino: u64,
-    born: u64,
-    size: u64,
+pub struct Identity {
+    pub dev: u64,
+    pub ino: u64,
+    pub born: u64,
+    pub size: u64,
     /// Bytes that have storage.
     allocated: u64,
-    mode: u32,
+    pub mode: u32,
+    /// Names that it has.
+    pub links: u32,
 }
 
-fn identity(directory: c_int, path: *const c_char, flags: c_int) -> Option<Identity> {
+pub fn identity(directory: c_int, path: *const c_char, flags: c_int) -> Option<Identity> {
     // SAFETY: all-zero is a valid statx; the kernel fills it.
     let mut status: libc::statx = unsafe { std::mem::zeroed() };
     let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
@@ -44,14 +47,15 @@ fn identity(directory: c_int, path: *const c_char, flags: c_int) -> Option<Ident
         size: status.stx_size,
         allocated: status.stx_blocks * 512,
         mode: status.stx_mode as u32,
+        links: status.stx_nlink,
     })
 }
 
-fn identity_of_fd(fd: c_int) -> Option<Identity> {
+pub fn identity_of_fd(fd: c_int) -> Option<Identity> {
     identity(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
 }
 
-fn is_file(slot: &FileSlot, identity: &Identity) -> bool {
+pub fn is_file(slot: &FileSlot, identity: &Identity) -> bool {
     slot.ino.load(Ordering::Relaxed) == identity.ino
         && slot.dev.load(Ordering::Relaxed) == identity.dev
         && slot.born.load(Ordering::Relaxed) == identity.born
@@ -75,13 +79,17 @@ fn known_fd(fd: c_int) -> Option<(u32, Identity)> {
     Some((known(&identity)?, identity))
 }
 
+pub fn assign(slot: &FileSlot, identity: &Identity) {
+    slot.dev.store(identity.dev, Ordering::Relaxed);
+    slot.ino.store(identity.ino, Ordering::Relaxed);
+    slot.born.store(identity.born, Ordering::Relaxed);
+}
+
 /// Gives a file an id and announces it. `files_lock` is held.
 fn add(session: &'static Session, identity: &Identity, path: &[u8]) -> Option<u32> {
     let id = session.next_file.load(Ordering::Relaxed);
     let slot = session.files.get(id as usize)?;
-    slot.dev.store(identity.dev, Ordering::Relaxed);
-    slot.ino.store(identity.ino, Ordering::Relaxed);
-    slot.born.store(identity.born, Ordering::Relaxed);
+    assign(slot, identity);
     session.next_file.store(id + 1, Ordering::Release);
     let created = identity.born > session.started;
     log::file(id, identity.size, identity.dev, identity.ino, created, path);
@@ -176,9 +184,8 @@ fn announce_range(file: u32, fd: c_int, start: u64, end: u64) {
     }
 }
 
-/// `/proc/self/fd/N`, NUL-terminated.
-fn proc_fd_path(fd: c_int, name: &mut [u8; 32]) {
-    let prefix = b"/proc/self/fd/";
+/// The number of a descriptor after a prefix: `/proc/self/fd/N`, NUL-terminated.
+pub fn proc_fd_path(prefix: &[u8], fd: c_int, name: &mut [u8; 36]) {
     name[..prefix.len()].copy_from_slice(prefix);
     let mut digits = [0u8; 10];
     let mut n = 0;
@@ -194,8 +201,8 @@ fn proc_fd_path(fd: c_int, name: &mut [u8; 32]) {
 }
 
 pub fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
-    let mut name = [0u8; 32];
-    proc_fd_path(fd, &mut name);
+    let mut name = [0u8; 36];
+    proc_fd_path(b"/proc/self/fd/", fd, &mut name);
     // SAFETY: NUL-terminated path, and room for the result less its final NUL.
     let n = unsafe {
         sys::syscall(
@@ -207,28 +214,20 @@ pub fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
     Some(path.strip_suffix(b" (deleted)").unwrap_or(path))
 }
 
-/// Whether the user's patterns make this path PM. Without patterns every file is, and memory that has no file is not.
-fn is_pm_path(session: &Session, path: &[u8]) -> bool {
-    let options = &session.options;
-    if options.pattern_count == 0 {
-        return !path.starts_with(b"/memfd:") && path != b"/dev/zero";
-    }
-    let mut subject = [0u8; 4096];
-    subject[..path.len()].copy_from_slice(path);
-    let name = path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
-    options
-        .patterns
-        .split(|&b| b == 0)
-        .take(options.pattern_count as usize)
-        .any(|pattern| {
-            let subject = if pattern.contains(&b'/') {
-                &subject[..]
-            } else {
-                &subject[name..]
-            };
-            // SAFETY: both are NUL-terminated: the pattern by the split's separator, the subject by the zeroed buffer.
-            unsafe { libc::fnmatch(pattern.as_ptr().cast(), subject.as_ptr().cast(), 0) == 0 }
-        })
+/// Whether the file at this path, which the process has open, begins so. Read through the process's own descriptor.
+pub fn starts_with(path: &[u8], content: &[u8; 16]) -> bool {
+    let mut found = false;
+    sys::for_each_descriptor(|fd| {
+        let mut buffer = [0u8; 4096];
+        if found || path_of_fd(fd, &mut buffer) != Some(path) {
+            return;
+        }
+        let mut start = [0u8; 16];
+        // SAFETY: reads into our own buffer.
+        let read = unsafe { sys::syscall(libc::SYS_pread64, [fd as u64, start.as_mut_ptr() as u64, 16, 0, 0, 0]) };
+        found = read == Ok(16) && start == *content;
+    });
+    found
 }
 
 pub fn is_shared(flags: c_int) -> bool {
@@ -236,28 +235,40 @@ pub fn is_shared(flags: c_int) -> bool {
 }
 
 /// The PM file behind a mapping that the program asks for, if it is one.
-fn pm_file(fd: c_int, flags: c_int) -> Option<u32> {
+fn pm_file(fd: c_int, protection: c_int, flags: c_int) -> Option<u32> {
     let session = log::session()?;
-    if flags & libc::MAP_ANONYMOUS != 0 || fd < 0 || !is_shared(flags) {
+    if flags & libc::MAP_ANONYMOUS != 0 || fd < 0 {
         return None;
     }
     // SAFETY: F_GETFL reads only.
     let mode = unsafe { sys::syscall(libc::SYS_fcntl, [fd as u64, libc::F_GETFL as u64, 0, 0, 0, 0]) }.ok()?;
+    if !is_shared(flags) {
+        let data = libc::PROT_WRITE | libc::PROT_EXEC;
+        if mode as c_int & libc::O_ACCMODE == libc::O_RDWR && protection & data == libc::PROT_WRITE {
+            selection::unusable(LEFT_OUT_PRIVATE, fd);
+        }
+        return None;
+    }
     if mode as c_int & libc::O_ACCMODE != libc::O_RDWR {
+        selection::unusable(LEFT_OUT_READ_ONLY, fd);
         return None;
     }
     let identity = identity_of_fd(fd)?;
     let mut buffer = [0u8; 4096];
     let path = path_of_fd(fd, &mut buffer)?;
+    let device_dax = identity.mode & libc::S_IFMT == libc::S_IFCHR && path.starts_with(b"/dev/dax");
+    if identity.mode & libc::S_IFMT != libc::S_IFREG && !device_dax {
+        return None;
+    }
+    if let Selection::LeftOut(reason) = selection::of_file(session, fd, &identity, path) {
+        log::left_out(reason, 0, path);
+        return None;
+    }
     if pm::is_full() {
         log::incomplete(
             INCOMPLETE_LIMIT,
             b"more PM mappings at once than the recorder can follow",
         );
-        return None;
-    }
-    let device_dax = identity.mode & libc::S_IFMT == libc::S_IFCHR && path.starts_with(b"/dev/dax");
-    if (identity.mode & libc::S_IFMT != libc::S_IFREG && !device_dax) || !is_pm_path(session, path) {
         return None;
     }
     register(session, fd, &identity, path)
@@ -403,7 +414,7 @@ unsafe extern "C" fn mmap(
             let (address, len, offset) = (address as u64, len as u64, offset as u64);
             return watch::maps::mmap(recovery, address, len, protection, flags, fd, offset);
         }
-        if let Some(file) = acceptable.then(|| pm_file(fd, flags)).flatten() {
+        if let Some(file) = acceptable.then(|| pm_file(fd, protection, flags)).flatten() {
             let mapped = map_pm(file, address as u64, len as u64, protection, flags, fd, offset as u64);
             if let (Err(_), Some(session)) = (&mapped, log::session()) {
                 session.files[file as usize].mappings.fetch_sub(1, Ordering::AcqRel);
@@ -896,7 +907,13 @@ fn unseen(session: &Session, path: &[u8]) {
     let other = [&b"/dev/shm/sem."[..], b"/SYSV"]
         .iter()
         .any(|prefix| path.starts_with(prefix));
-    if path.first() != Some(&b'/') || path.len() >= 4096 || device || other || !is_pm_path(session, path) {
+    if path.first() != Some(&b'/')
+        || path.len() >= 4096
+        || device
+        || other
+        || log::is_left_out(path)
+        || !selection::of_path(session, path)
+    {
         return;
     }
     let parts = [

@@ -31,6 +31,7 @@ mod raw;
 mod real;
 mod requests;
 mod sanitizers;
+mod selection;
 mod signals;
 mod spin;
 mod sys;
@@ -83,6 +84,7 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *con
         syscalls::resolve();
         watch::server::resolve();
         watch::opens::resolve();
+        selection::resolve();
         if record {
             start_recording();
         } else {

@@ -513,18 +513,49 @@ pub fn module(address_space: u32, bias: u64, start: u64, end: u64, locked: u32, 
 /// Something that the trace will not hold. Said once per text.
 pub fn incomplete(reason: u32, text: &[u8]) {
     static SAID: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
-    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| {
-        (h ^ b as u64).wrapping_mul(0x100_0000_01b3)
-    }) | 1;
-    for slot in &SAID {
+    if is_new(&SAID, reason, text) != Some(false) {
+        publish(
+            INCOMPLETE,
+            &[Fields::<1024>::default().u32(reason).bytes(text).as_bytes()],
+        );
+    }
+}
+
+/// The files that this process has left out, by [`hash`].
+static FILES_LEFT_OUT: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+
+/// A file whose stores are not recorded. Said once, and of so many files only.
+pub fn left_out(reason: u32, errno: i32, path: &[u8]) {
+    if is_new(&FILES_LEFT_OUT, reason, path) == Some(true) {
+        let fields = Fields::<4200>::default().u32(reason).u32(errno as u32).bytes(path);
+        publish(LEFT_OUT, &[fields.as_bytes()]);
+    }
+}
+
+/// Whether the process has left out the file of this path.
+pub fn is_left_out(path: &[u8]) -> bool {
+    (LEFT_OUT_SHARED_MEMORY..LEFT_OUT_OPEN_FAILED).any(|reason| {
+        let wanted = hash(reason, path);
+        FILES_LEFT_OUT.iter().any(|slot| slot.load(Ordering::Relaxed) == wanted)
+    })
+}
+
+fn hash(reason: u32, text: &[u8]) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325u64 ^ (reason as u64) << 32;
+    text.iter()
+        .fold(start, |h, &b| (h ^ b as u64).wrapping_mul(0x100_0000_01b3))
+        | 1
+}
+
+/// Whether the text was not said before with this reason; `None`: nobody knows, because too much was said.
+fn is_new(said: &[AtomicU64], reason: u32, text: &[u8]) -> Option<bool> {
+    let hash = hash(reason, text);
+    for slot in said {
         match slot.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => break,
-            Err(said) if said == hash => return,
+            Ok(_) => return Some(true),
+            Err(earlier) if earlier == hash => return Some(false),
             Err(_) => {}
         }
     }
-    publish(
-        INCOMPLETE,
-        &[Fields::<1024>::default().u32(reason).bytes(text).as_bytes()],
-    );
+    None
 }

@@ -299,6 +299,40 @@ pub enum IncompleteReason {
     Lost,
 }
 
+/// A file that the program mapped or tried to open, and of which the trace has no events.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LeftOut {
+    pub path: String,
+    pub reason: LeftOutReason,
+}
+
+/// Why a file was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LeftOutReason {
+    /// Shared memory that `shm_open` made.
+    SharedMemory,
+    /// A semaphore that `sem_open` made.
+    Semaphore,
+    /// Memory that `memfd_create` made.
+    Memfd,
+    /// A lock file: it coordinates processes and holds no data.
+    LockFile,
+    /// The counters of a Java virtual machine (`hsperfdata`).
+    JavaCounters,
+    /// The shared-memory index of an SQLite database (`*-shm`), which SQLite makes anew after a crash.
+    SqliteIndex,
+    /// It had no name any more when the program first stored to it.
+    Unlinked,
+    /// It does not match the patterns of the files to be recorded.
+    NotSelected,
+    /// The program opened it for reading only.
+    ReadOnly,
+    /// The program mapped it privately: its stores do not reach the file.
+    Private,
+    /// The program could not open it for reading and writing.
+    OpenFailed { errno: i32 },
+}
+
 /// How the recorded command ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramEnd {

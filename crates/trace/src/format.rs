@@ -8,9 +8,9 @@ use crate::event::{FileId, StackId, ThreadId};
 
 /// The first byte is not ASCII, so that no text file is taken for a trace.
 pub const MAGIC: [u8; 8] = *b"\x93crashpf";
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The oldest version that can be read. Version 1 does not say which files the program made; versions before 3 have no
-/// dependences.
+/// dependences, versions before 4 do not name the files that were left out.
 pub const OLDEST_VERSION: u32 = 1;
 /// Magic, version, length of the body, checksum of the body.
 pub const FIXED_HEADER: usize = 20;
@@ -88,6 +88,7 @@ pub mod tag {
     pub const FILE: u8 = 26;
     pub const INCOMPLETE: u8 = 27;
     pub const END: u8 = 28;
+    pub const LEFT_OUT: u8 = 29;
 
     pub const KIND: u8 = 0x1f;
     pub const NEW_THREAD: u8 = 0x20;

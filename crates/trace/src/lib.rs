@@ -16,6 +16,7 @@ pub mod replace;
 pub mod symbols;
 mod tables;
 pub mod tracked;
+mod usage;
 mod writer;
 
 pub use dependences::{Dependence, Dependences};
@@ -24,4 +25,5 @@ pub use format::{Header, Options};
 pub use operations::{Boundaries, Operations};
 pub use reader::{Item, ReadError, TraceReader};
 pub use tables::{Process, Tables};
+pub use usage::{FileUse, FileUses};
 pub use writer::{Storage, TraceWriter, WriteError};

@@ -15,6 +15,7 @@ use crate::tables::{Process, Tables};
 
 /// Reasons beyond these add nothing.
 const MAX_INCOMPLETE: usize = 4096;
+const MAX_LEFT_OUT: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -103,6 +104,7 @@ pub struct TraceReader {
     counts: Counts,
     tables: Tables,
     incomplete: Vec<Incomplete>,
+    left_out: Vec<LeftOut>,
     end: Option<ProgramEnd>,
     done: bool,
 }
@@ -147,6 +149,7 @@ impl TraceReader {
             counts: Counts::default(),
             tables: Tables::default(),
             incomplete: Vec::new(),
+            left_out: Vec::new(),
             end: None,
             done: false,
         })
@@ -179,6 +182,11 @@ impl TraceReader {
     /// Why the trace may lack something; all of it only after the last item.
     pub fn incomplete(&self) -> &[Incomplete] {
         &self.incomplete
+    }
+
+    /// The files of which the trace has no events; all of them only after the last item.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// How the program ended, after the last item of a trace that says so.
@@ -405,6 +413,28 @@ impl TraceReader {
                         reason,
                         detail: detail.into(),
                     });
+                }
+            }
+            tag::LEFT_OUT => {
+                let reason = match input.byte()? {
+                    0 => LeftOutReason::SharedMemory,
+                    1 => LeftOutReason::Semaphore,
+                    2 => LeftOutReason::Memfd,
+                    3 => LeftOutReason::LockFile,
+                    4 => LeftOutReason::JavaCounters,
+                    5 => LeftOutReason::SqliteIndex,
+                    6 => LeftOutReason::Unlinked,
+                    7 => LeftOutReason::NotSelected,
+                    8 => LeftOutReason::ReadOnly,
+                    9 => LeftOutReason::Private,
+                    10 => LeftOutReason::OpenFailed {
+                        errno: i32::try_from(input.varint()?).map_err(|_| "an error number is out of bounds")?,
+                    },
+                    _ => return Err("an unknown reason why a file was left out"),
+                };
+                let path = input.text(format::MAX_TEXT)?.into();
+                if self.left_out.len() < MAX_LEFT_OUT {
+                    self.left_out.push(LeftOut { path, reason });
                 }
             }
             tag::END => {

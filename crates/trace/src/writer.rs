@@ -508,6 +508,13 @@ impl TraceWriter {
         self.close_full_block()
     }
 
+    /// Names a file of which the trace has no events.
+    pub fn left_out(&mut self, left_out: &LeftOut) -> Result<(), WriteError> {
+        self.check_usable()?;
+        put_left_out(&mut self.raw, left_out);
+        self.close_full_block()
+    }
+
     /// Writes what is buffered, so that it survives the recorder's death.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
@@ -750,6 +757,27 @@ fn put_incomplete(out: &mut Vec<u8>, incomplete: &Incomplete) {
     };
     out.extend_from_slice(&[tag::INCOMPLETE, reason]);
     put_text(out, &incomplete.detail);
+}
+
+fn put_left_out(out: &mut Vec<u8>, left_out: &LeftOut) {
+    let reason = match left_out.reason {
+        LeftOutReason::SharedMemory => 0,
+        LeftOutReason::Semaphore => 1,
+        LeftOutReason::Memfd => 2,
+        LeftOutReason::LockFile => 3,
+        LeftOutReason::JavaCounters => 4,
+        LeftOutReason::SqliteIndex => 5,
+        LeftOutReason::Unlinked => 6,
+        LeftOutReason::NotSelected => 7,
+        LeftOutReason::ReadOnly => 8,
+        LeftOutReason::Private => 9,
+        LeftOutReason::OpenFailed { .. } => 10,
+    };
+    out.extend_from_slice(&[tag::LEFT_OUT, reason]);
+    if let LeftOutReason::OpenFailed { errno } = left_out.reason {
+        put_varint(out, errno.unsigned_abs().into());
+    }
+    put_text(out, &left_out.path);
 }
 
 fn put_end(out: &mut Vec<u8>, end: ProgramEnd, counts: Counts) {

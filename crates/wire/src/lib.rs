@@ -18,7 +18,7 @@ pub mod record;
 pub mod recovery;
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CRSHPRF\0");
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Names the session file in the environment of the program under test.
 pub const SESSION_ENV: &str = "CRASHPROOF_SESSION";
 
@@ -107,11 +107,16 @@ pub struct Session {
     pub processes: [ProcessSlot; MAX_PROCESSES],
     /// The PM files known so far, so that all processes give one file one id: index = id.
     pub files: [FileSlot; MAX_FILES],
+    /// What `shm_open` opened, by any process; written under `files_lock`.
+    pub shared_memory: [FileSlot; MAX_SHARED_MEMORY],
+    /// How many there were.
+    pub next_shared_memory: AtomicU32,
     pub locks: [AtomicU32; LINE_LOCKS],
     pub ring: [Slot; RING_SLOTS as usize],
 }
 
 pub const MAX_FILES: usize = 4096;
+pub const MAX_SHARED_MEMORY: usize = 256;
 
 #[repr(C)]
 pub struct FileSlot {

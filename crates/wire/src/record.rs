@@ -57,6 +57,9 @@ pub const ACCESS: u8 = 22;
 /// thread u32, stack u64, digest of the executed blocks u64, labels cut u64: an operation has ended.
 pub const PATH: u8 = 23;
 
+/// reason u32 (`LEFT_OUT_*`), errno u32 (0 but for `LEFT_OUT_OPEN_FAILED`), path (bytes): a file whose stores are not recorded.
+pub const LEFT_OUT: u8 = 24;
+
 pub const NONE: u32 = u32::MAX;
 
 pub const STORE_NONTEMPORAL: u8 = 1;
@@ -89,6 +92,25 @@ pub const REQUEST_PERSISTENT: u32 = 7;
 pub const INCOMPLETE_UNVERIFIED_CODE: u32 = 0;
 pub const INCOMPLETE_UNSUPPORTED: u32 = 1;
 pub const INCOMPLETE_LIMIT: u32 = 2;
+
+/// Made by `shm_open`.
+pub const LEFT_OUT_SHARED_MEMORY: u32 = 0;
+/// Made by `sem_open`.
+pub const LEFT_OUT_SEMAPHORE: u32 = 1;
+/// Made by `memfd_create`.
+pub const LEFT_OUT_MEMFD: u32 = 2;
+pub const LEFT_OUT_LOCK_FILE: u32 = 3;
+pub const LEFT_OUT_JAVA_COUNTERS: u32 = 4;
+pub const LEFT_OUT_SQLITE_INDEX: u32 = 5;
+/// It had no name any more before the first store.
+pub const LEFT_OUT_UNLINKED: u32 = 6;
+/// No pattern of the user's matches it.
+pub const LEFT_OUT_NOT_SELECTED: u32 = 7;
+pub const LEFT_OUT_READ_ONLY: u32 = 8;
+/// A private, writable mapping of a file that the program opened for writing.
+pub const LEFT_OUT_PRIVATE: u32 = 9;
+/// The program could not open it for reading and writing.
+pub const LEFT_OUT_OPEN_FAILED: u32 = 10;
 
 /// A PM address in one word: the file's id above, the byte offset in it below.
 pub const fn place(file: u32, offset: u64) -> u64 {

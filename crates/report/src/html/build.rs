@@ -72,6 +72,13 @@ fn kinds(suites: &[Suite]) -> BTreeMap<&'static str, data::Kind> {
     kinds.map(words).collect()
 }
 
+fn file_line(path: &str, words: String) -> data::FileLine {
+    data::FileLine {
+        path: path.to_owned(),
+        words,
+    }
+}
+
 struct Builder {
     tables: Tables,
     /// Used so far, of [`MAX_EVENTS`] and [`MAX_NODES`].
@@ -101,6 +108,16 @@ impl Builder {
             trace: report.trace.clone(),
             inconclusive: report.inconclusive.clone(),
             warnings: report.warnings.clone(),
+            files: report
+                .files
+                .iter()
+                .map(|file| file_line(&file.path, file.in_words()))
+                .collect(),
+            left_out: report
+                .left_out
+                .iter()
+                .map(|file| file_line(&file.path, file.in_words()))
+                .collect(),
             stats: report.stats.clone(),
             compared: false,
             patch: report.patch.as_ref().map(|patch| data::Patch {

@@ -52,6 +52,11 @@ pub struct Run {
     pub inconclusive: Vec<Inconclusive>,
     pub findings: Vec<Finding>,
     pub warnings: Vec<String>,
+    /// The PM files that were looked at, and those left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileLine>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<FileLine>,
     /// Of a crash test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stats: Option<Stats>,
@@ -63,6 +68,14 @@ pub struct Run {
     pub progress: Vec<Sample>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub traffic: Vec<Traffic>,
+}
+
+/// What is said of a PM file.
+#[derive(Debug, Serialize)]
+pub struct FileLine {
+    pub path: String,
+    /// "111 stores, 3 flushes"; "a lock file; --pm lock.mdb".
+    pub words: String,
 }
 
 #[derive(Debug, Default, Serialize)]

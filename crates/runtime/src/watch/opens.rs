@@ -34,6 +34,22 @@ fn opened(fd: c_int) -> c_int {
     fd
 }
 
+/// Notes an open for reading and writing that failed. `errno` stays as it is.
+fn failing(directory: c_int, path: *const c_char, flags: c_int, fd: c_int) -> c_int {
+    if fd < 0 && flags & libc::O_ACCMODE == libc::O_RDWR && crate::log::session().is_some() {
+        // SAFETY: errno of this thread, which libc has just set; and the program's NUL-terminated path.
+        unsafe {
+            let errno = *libc::__errno_location();
+            // A path that cannot be read cannot be named.
+            if errno != libc::EFAULT {
+                crate::selection::open_failed(directory, path, errno);
+            }
+            *libc::__errno_location() = errno;
+        }
+    }
+    fd
+}
+
 /// Whether it is the memory of a process, as a file: `/proc/12/mem`, `/proc/12/task/12/mem`.
 fn is_memory(fd: c_int) -> bool {
     let mut buffer = [0; 4096];
@@ -88,7 +104,9 @@ pub fn resolve() {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: the program's call.
-    opened(unsafe { NEXT_OPEN.get()(path, flags, mode) })
+    opened(failing(libc::AT_FDCWD, path, flags, unsafe {
+        NEXT_OPEN.get()(path, flags, mode)
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -100,7 +118,9 @@ unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: libc
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: the program's call.
-    opened(unsafe { NEXT_OPENAT.get()(directory, path, flags, mode) })
+    opened(failing(directory, path, flags, unsafe {
+        NEXT_OPENAT.get()(directory, path, flags, mode)
+    }))
 }
 
 #[unsafe(no_mangle)]

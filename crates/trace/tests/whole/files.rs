@@ -54,7 +54,7 @@ fn errors_name_the_file_and_the_remedy() {
     let mut bytes = common::small_trace();
     bytes[8] = 99;
     std::fs::write(&path, &bytes).unwrap();
-    assert!(open_error(&path).contains("has format version 99, and this crashproof reads versions 1 to 3"));
+    assert!(open_error(&path).contains("has format version 99, and this crashproof reads versions 1 to 4"));
 
     bytes = common::small_trace();
     let in_block = format::encode_header(&header()).unwrap().len() as u64;

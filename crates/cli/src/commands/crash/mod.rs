@@ -208,12 +208,15 @@ pub fn report(
         traffic,
         findings: tested.findings,
         warnings,
+        files: seen.files,
+        left_out: seen.left_out,
         stats: Some(tested.stats),
         ..report
     };
     if !state.has_looked(!test.looked.nobody()) {
         report.inconclusive.push(plan.looked_at_nothing(&survey.paths));
     }
+    report.count_findings();
     judge.show(&mut report);
     let verdict = judge.verdict(&report);
     Ok((conclude(&report, verdict, state, undecided), report))

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crashproof_report::{Program, TraceSummary};
-use crashproof_trace::{EventKind, Item, PmFile, TraceReader, replace};
+use crashproof_report::{FileLeftOut, FileLookedAt, Program, TraceSummary};
+use crashproof_trace::{EventKind, FileUses, Item, PmFile, TraceReader, replace};
 
 use super::driver::Driver;
 use super::plan::PlanError;
@@ -84,6 +84,8 @@ pub struct Seen {
     pub expectations: u64,
     /// What is stored is not known.
     pub no_values: bool,
+    pub files: Vec<FileLookedAt>,
+    pub left_out: Vec<FileLeftOut>,
 }
 
 const EXPECTATION: &str = "CRASHPROOF_EXPECT_";
@@ -92,14 +94,17 @@ const EXPECTATION: &str = "CRASHPROOF_EXPECT_";
 pub fn summary(trace: &Path) -> Result<(Program, TraceSummary, Seen), crashproof_trace::ReadError> {
     let mut reader = TraceReader::open(trace)?;
     let mut seen = Seen::default();
+    let mut uses = FileUses::default();
     while let Some((item, tables)) = reader.next_with_tables()? {
         let Item::Event(event) = item else { continue };
+        uses.event(&event, tables);
         match event.kind {
             EventKind::Call { name, .. } if name.starts_with(EXPECTATION) => seen.expectations += 1,
             EventKind::Map { file, .. } => seen.no_values |= tables.file(file).is_some_and(PmFile::is_memory),
             _ => {}
         }
     }
+    (seen.files, seen.left_out) = crashproof_check::files::files(&reader, &uses, &Default::default());
     let end = reader.end().unwrap_or_default();
     let counts = reader.counts();
     let program = Program {

@@ -176,6 +176,22 @@ function tested(run) {
   ];
 }
 
+/** The files that were looked at, and those that were left out. */
+function fileTable(run) {
+  const table = (title, files) =>
+    files.length
+      ? [
+          h("h3", {}, title),
+          h(
+            "ul",
+            { class: "pm-files" },
+            ...files.map((file) => h("li", {}, h("span", { class: "mono" }, file.path), ` ${file.words}`)),
+          ),
+        ]
+      : [];
+  return [...table("Looked at", run.files ?? []), ...table("Left out", run.left_out ?? [])];
+}
+
 function theme() {
   const key = "crashproof-theme";
   const apply = (value) => {
@@ -247,6 +263,10 @@ function start() {
         (run) => run.patch,
         (run) => diff(run.patch),
       ),
+    ],
+    [
+      "Files",
+      perRun("pm-files", "Files", (run) => run.files?.length || run.left_out?.length, fileTable),
     ],
     ["Test", perRun("test", "How the test went", (run) => run.stats, tested)],
     [

@@ -1,0 +1,56 @@
+//! Which files a report is about: those of the trace, with how much was done to them, and those that were left out.
+
+use crashproof_report::{FileLeftOut, FileLookedAt, LeftOutReason};
+use crashproof_trace::{FileId, FileUses, TraceReader};
+use rustc_hash::FxHashMap;
+
+/// The files looked at and those left out, of a trace that was read to its end. `not_shown`: findings in files that the program
+/// deleted.
+pub fn files(
+    reader: &TraceReader,
+    uses: &FileUses,
+    not_shown: &FxHashMap<FileId, u64>,
+) -> (Vec<FileLookedAt>, Vec<FileLeftOut>) {
+    let of_trace = reader.left_out().iter().map(|left_out| {
+        let (reason, errno) = reason(left_out.reason);
+        FileLeftOut::new(left_out.path.clone(), reason, errno)
+    });
+    let mut left_out: Vec<FileLeftOut> = of_trace.collect();
+    let mut looked_at = Vec::new();
+    let selected = !reader.header().options.pm.is_empty();
+    for (file, id) in reader.tables().files.iter().zip((0..).map(FileId)) {
+        let file_use = uses.of(id);
+        if file_use.unlinked_first && !selected {
+            left_out.push(FileLeftOut::new(file.path.clone(), LeftOutReason::Unlinked, None));
+        } else if file_use.mapped || file_use.stores > 0 {
+            looked_at.push(FileLookedAt {
+                path: file.path.clone(),
+                stores: file_use.stores,
+                flushes: file_use.flushes,
+                syncs: file_use.syncs,
+                findings: 0,
+                deleted: file_use.unlinked,
+                not_shown: not_shown.get(&id).copied().unwrap_or(0),
+            });
+        }
+    }
+    (looked_at, left_out)
+}
+
+fn reason(reason: crashproof_trace::LeftOutReason) -> (LeftOutReason, Option<i32>) {
+    use crashproof_trace::LeftOutReason as Trace;
+    let reason = match reason {
+        Trace::SharedMemory => LeftOutReason::SharedMemory,
+        Trace::Semaphore => LeftOutReason::Semaphore,
+        Trace::Memfd => LeftOutReason::Memfd,
+        Trace::LockFile => LeftOutReason::LockFile,
+        Trace::JavaCounters => LeftOutReason::JavaCounters,
+        Trace::SqliteIndex => LeftOutReason::SqliteIndex,
+        Trace::Unlinked => LeftOutReason::Unlinked,
+        Trace::NotSelected => LeftOutReason::NotSelected,
+        Trace::ReadOnly => LeftOutReason::ReadOnly,
+        Trace::Private => LeftOutReason::Private,
+        Trace::OpenFailed { errno } => return (LeftOutReason::OpenFailed, Some(errno)),
+    };
+    (reason, None)
+}
