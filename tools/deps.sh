@@ -3,7 +3,7 @@
 # only looked for.
 set -euo pipefail
 
-packages=(gcc g++ make pkg-config clang-19 libclang1-19 libclang-rt-19-dev llvm-19 llvm-19-dev binutils dwz libxml2-utils libpmem-dev libpmemobj-dev z3 chromium chromium-driver)
+packages=(gcc g++ make pkg-config clang-19 libclang1-19 libclang-rt-19-dev llvm-19 llvm-19-dev binutils dwz libxml2-utils libpmem-dev libpmemobj-dev z3 lmdb-utils sqlite3 chromium chromium-driver)
 # `tools/deps.sh build` asks for what `make build` and `make demo` need, without the compilers and libraries of the tests.
 if [ "${1:-test}" = build ]; then
 	packages=(gcc make binutils clang-19 libclang1-19 llvm-19-dev)

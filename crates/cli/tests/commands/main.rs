@@ -11,6 +11,7 @@ mod conclusive;
 mod contract;
 mod crash;
 mod exchange;
+mod files;
 mod infer;
 mod interruptions;
 mod kv;

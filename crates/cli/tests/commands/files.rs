@@ -1,0 +1,135 @@
+//! Which files are looked at, on real programs: what is not data makes no findings, and the report says what was left out.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support;
+use serde_json::Value;
+use support::{compile, crashproof, text};
+
+/// The report of `crashproof check`, whatever its exit status is.
+fn check(options: &[&str], program: &[&str], folder: &Path, input: &str) -> Value {
+    let json = folder.join("report.json");
+    let mut command = crashproof();
+    command
+        .arg("check")
+        .arg("--json")
+        .arg(&json)
+        .args(options)
+        .arg("--")
+        .args(program);
+    command.current_dir(folder).stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let report = std::fs::read(&json).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(report["program"]["status"], 0, "{}", text(&output.stderr));
+    assert_eq!(report["trace"]["complete"], true, "{}", text(&output.stderr));
+    report
+}
+
+/// Names and reasons of the files that were left out.
+fn left_out(report: &Value) -> Vec<(String, String)> {
+    let files = report["left_out"].as_array().map_or(&[][..], Vec::as_slice);
+    let word = |value: &Value| value.as_str().unwrap().to_owned();
+    let name = |path: String| path.rsplit('/').next().unwrap().to_owned();
+    files
+        .iter()
+        .map(|file| (name(word(&file["path"])), word(&file["reason"])))
+        .collect()
+}
+
+fn errors(report: &Value) -> Vec<&Value> {
+    let findings = report["findings"].as_array().unwrap();
+    findings
+        .iter()
+        .filter(|finding| finding["severity"] == "error")
+        .collect()
+}
+
+fn is_installed(program: &str) -> bool {
+    let found = Command::new(program)
+        .arg("-V")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    found.is_ok() || panic!("{program} is missing: see tools/deps.sh")
+}
+
+/// One page, as `mdb_dump` prints it.
+const LMDB_INPUT: &str = "VERSION=3\nformat=print\ntype=btree\nmapsize=1048576\nmaxreaders=126\nHEADER=END\n \
+                          one\n 1\n two\n 2\n three\n 3\nDATA=END\n";
+
+#[test]
+fn the_lock_file_of_lmdb_is_not_data() {
+    assert!(is_installed("mdb_load"));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("db")).unwrap();
+    let report = check(&[], &["mdb_load", "db"], folder.path(), LMDB_INPUT);
+    assert_eq!(errors(&report), [] as [&Value; 0]);
+    assert_eq!(left_out(&report), [("lock.mdb".to_owned(), "lock-file".to_owned())]);
+    assert_eq!(report["left_out"][0]["option"], "--pm lock.mdb");
+    // With --pm it is looked at, and has what was left out.
+    std::fs::create_dir(folder.path().join("again")).unwrap();
+    let selected = check(&["--pm", "lock.mdb"], &["mdb_load", "again"], folder.path(), LMDB_INPUT);
+    let files = selected["files"].as_array().unwrap();
+    assert_eq!(files.len(), 1, "{selected:#}");
+    assert!(
+        files[0]["path"].as_str().unwrap().ends_with("/lock.mdb"),
+        "{selected:#}"
+    );
+    assert!(files[0]["stores"].as_u64() > Some(0), "{selected:#}");
+}
+
+#[test]
+fn the_index_of_sqlite_is_not_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let statements =
+        "PRAGMA journal_mode=WAL; CREATE TABLE t(a); INSERT INTO t VALUES (1),(2); SELECT count(*) FROM t;";
+    let report = check(&[], &["sqlite3", "a.db", statements], folder.path(), "");
+    assert_eq!(report["findings"], Value::Array(Vec::new()), "{report:#}");
+    assert_eq!(left_out(&report), [("a.db-shm".to_owned(), "sqlite-index".to_owned())]);
+}
+
+#[test]
+fn every_report_names_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = format!("{}/../../corpus/files/deleted.c", env!("CARGO_MANIFEST_DIR"));
+    compile("gcc", &["-g", &source], &folder.path().join("program"));
+    let page = folder.path().join("page.html");
+    let mut command = crashproof();
+    command
+        .arg("check")
+        .arg("--html")
+        .arg(&page)
+        .args(["--", "./program", "pool"]);
+    let output = support::run(command.current_dir(folder.path()), 1);
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("persistent memory: pool (1 store, 1 finding)"),
+        "{stderr}"
+    );
+    let deleted = "pool.scratch (2 stores; deleted by the program, 2 findings not shown; --pm pool.scratch)";
+    assert!(stderr.contains(deleted), "{stderr}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("deleted by the program, 2 findings not shown"));
+    // --pm shows them.
+    let report = check(&["--pm", "pool.scratch"], &["./program", "pool"], folder.path(), "");
+    assert_eq!(errors(&report).len(), 2, "{report:#}");
+    assert_eq!(left_out(&report), [("pool".to_owned(), "not-selected".to_owned())]);
+}
+
+#[test]
+fn opens_that_failed_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("open.c");
+    let code = "#include <fcntl.h>\nint main(void) { return open(\"missing/pool\", O_RDWR) >= 0; }\n";
+    std::fs::write(&source, code).unwrap();
+    compile("gcc", &[source.to_str().unwrap()], &folder.path().join("open"));
+    let report = check(&[], &["./open"], folder.path(), "");
+    assert_eq!(left_out(&report), [("pool".to_owned(), "open-failed".to_owned())]);
+    assert_eq!(report["left_out"][0]["errno"], 2);
+}
