@@ -27,7 +27,9 @@ fn check(options: &[&str], program: &[&str], folder: &Path, input: &str) -> Valu
     let report = std::fs::read(&json).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
     let report: Value = serde_json::from_slice(&report).unwrap();
     assert_eq!(report["program"]["status"], 0, "{}", text(&output.stderr));
-    assert_eq!(report["trace"]["complete"], true, "{}", text(&output.stderr));
+    // LMDB's lock file holds a robust mutex, which cannot be recorded whole: only who selects it is told.
+    let selected = options.contains(&"lock.mdb");
+    assert_eq!(report["trace"]["complete"], !selected, "{}", text(&output.stderr));
     report
 }
 

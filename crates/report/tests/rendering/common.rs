@@ -283,6 +283,7 @@ pub fn report(findings: Vec<Finding>) -> Report {
     Report {
         version: 1,
         program: Program {
+            asked_to_end: false,
             status: Some(0),
             signal: None,
             command: vec!["./logger".to_owned(), "2".to_owned()],

@@ -24,6 +24,7 @@ fn sarif_in(report: &Report, root: &std::path::Path) -> Value {
 fn awkward_reports() -> Vec<Report> {
     let mut killed = every_kind();
     killed.program = Program {
+        asked_to_end: false,
         status: None,
         signal: Some(11),
         command: vec!["./a b".into(), "ü".into()],
@@ -177,6 +178,7 @@ fn json_spells_severities_and_events_as_the_contract() {
 fn json_of_a_killed_program_has_a_numeric_status() {
     let mut report = report(Vec::new());
     report.program = Program {
+        asked_to_end: false,
         status: None,
         signal: Some(9),
         command: Vec::new(),

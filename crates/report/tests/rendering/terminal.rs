@@ -287,6 +287,7 @@ fn incomplete_with_findings() {
         "the disk was full".into(),
     ];
     report.program = Program {
+        asked_to_end: false,
         status: None,
         signal: Some(9),
         command: vec!["./logger".into()],
