@@ -64,6 +64,21 @@ static inline void pm_persist(const void *at, size_t len) {
     PM_SFENCE();
 }
 
+// What pmemcheck's requests to register memory as persistent, and to take that back, are made of.
+#define PM_REQUEST(number, at, len)                                                                                    \
+    do {                                                                                                               \
+        volatile uint64_t pm_words_[6] = {0x50430000u + (number), (uint64_t)(at), (uint64_t)(len), 0, 0, 0};           \
+        uint64_t pm_answer_ = 0;                                                                                       \
+        __asm__ volatile("rolq $3, %%rdi\n\trolq $13, %%rdi\n\trolq $61, %%rdi\n\trolq $51, %%rdi\n\t"                \
+                         "xchgq %%rbx, %%rbx"                                                                          \
+                         : "+d"(pm_answer_)                                                                            \
+                         : "a"(&pm_words_[0])                                                                          \
+                         : "cc", "memory");                                                                            \
+        (void)pm_answer_;                                                                                              \
+    } while (0)
+#define PM_REGISTER(at, len) PM_REQUEST(0, at, len)
+#define PM_UNREGISTER(at, len) PM_REQUEST(2, at, len)
+
 // Prints bytes, so that the effect of a store shows in the output.
 static inline void pm_print(const char *name, const void *at, size_t len) {
     const unsigned char *bytes = (const unsigned char *)at;

@@ -55,7 +55,10 @@ struct Outcome {
 
 /// Runs each line natively and recorded; says what differs.
 pub fn compare(crashproof: &Path) -> Vec<String> {
-    LINES.iter().filter_map(|line| compare_one(crashproof, line).err()).collect()
+    LINES
+        .iter()
+        .filter_map(|line| compare_one(crashproof, line).err())
+        .collect()
 }
 
 fn compare_one(crashproof: &Path, line: &str) -> Result<(), String> {
@@ -63,7 +66,11 @@ fn compare_one(crashproof: &Path, line: &str) -> Result<(), String> {
     let native = run(native.args(["-c", line]))?;
     let mut recorded = Command::new(crashproof);
     let recorded = run(recorded.args(["record", "-o", "/dev/null", "--", "sh", "-c", line]))?;
-    let differs = |what: &str| Err(format!("`{line}`: {what} differs:\n  natively {native:?}\n  recorded {recorded:?}"));
+    let differs = |what: &str| {
+        Err(format!(
+            "`{line}`: {what} differs:\n  natively {native:?}\n  recorded {recorded:?}"
+        ))
+    };
     if native.status != recorded.status {
         return differs("the exit status");
     }

@@ -95,7 +95,10 @@ fn keep() -> String {
 fn give_up(why: &str) -> ! {
     // The message allocates, too.
     USED.store(0, Ordering::Relaxed);
-    let target = CURRENT.lock().ok().and_then(|current| current.as_ref().map(|current| current.target));
+    let target = CURRENT
+        .lock()
+        .ok()
+        .and_then(|current| current.as_ref().map(|current| current.target));
     eprintln!("soak: {}: {why}; input kept as {}", target.unwrap_or("?"), keep());
     std::process::exit(1)
 }

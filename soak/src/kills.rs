@@ -33,7 +33,12 @@ pub fn kill_recordings(crashproof: &Path, times: u32, random: &mut Random) -> Re
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let (source, program) = (folder.path().join("stores.c"), folder.path().join("stores"));
     std::fs::write(&source, PROGRAM).map_err(|error| error.to_string())?;
-    let compiled = Command::new("cc").arg("-O1").arg("-o").arg(&program).arg(&source).status();
+    let compiled = Command::new("cc")
+        .arg("-O1")
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .status();
     if !compiled.is_ok_and(|status| status.success()) {
         return Err("cc cannot compile a small program".to_owned());
     }

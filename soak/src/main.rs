@@ -96,7 +96,11 @@ fn inputs(count: &str, only: Option<&str>, seed: u64) -> Result<Vec<String>, Str
                 break;
             }
         }
-        eprintln!("{:<14} {count} inputs in {:.1} s", target.name, begin.elapsed().as_secs_f64());
+        eprintln!(
+            "{:<14} {count} inputs in {:.1} s",
+            target.name,
+            begin.elapsed().as_secs_f64()
+        );
     }
     Ok(wrong)
 }

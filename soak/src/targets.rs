@@ -178,7 +178,8 @@ const PMEMCHECK_LOG: &str = "==1== pmemcheck-1.0, a simple persistent store chec
     |STORE;0x5200040;0x1;0x8;0x1091A8: push (queue.c:17);0x109227: main (queue.c:36)\
     |STORE;0x5200048;0x656e6f;0x4;0x49F0182: __strcpy_avx2 (strcpy-avx2.S:582);0x1091B5: push (queue.c:18)\
     |FLUSH;0x5200040;0x40|FENCE|STORE;0x5200008;0x1;0x8|FLUSH;0x5200000;0x40|FENCE|STOP\n";
-const PMTEST_LOG: &str = "_ASSIGN 0x1040 8 a.c 1\n_FLUSH 0x1040 8 a.c 2\n_FENCE 0 0 a.c 3\n_ISPERSISTED 0x1040 8 a.c 4\n";
+const PMTEST_LOG: &str =
+    "_ASSIGN 0x1040 8 a.c 1\n_FLUSH 0x1040 8 a.c 2\n_FENCE 0 0 a.c 3\n_ISPERSISTED 0x1040 8 a.c 4\n";
 
 fn pmemcheck_logs() -> Vec<Vec<u8>> {
     vec![PMEMCHECK_LOG.into()]
@@ -246,7 +247,10 @@ fn configurations() -> Vec<Vec<u8>> {
 }
 
 fn baselines() -> Vec<Vec<u8>> {
-    vec![br#"{"format":1,"findings":[{"kind":"missing-flush","severity":"error","file":"a.c","line":3,"count":1}]}"#.to_vec()]
+    vec![
+        br#"{"format":1,"findings":[{"kind":"missing-flush","severity":"error","file":"a.c","line":3,"count":1}]}"#
+            .to_vec(),
+    ]
 }
 
 /// This program, which has sections, symbols and debug info; only its ends, which hold the headers.

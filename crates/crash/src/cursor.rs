@@ -146,7 +146,7 @@ impl<'a> Cursor<'a> {
         image: &mut (impl Image + ?Sized),
     ) -> Result<Cursor<'a>, CrashError> {
         let mut cursor = Cursor {
-            reader: TraceReader::open(trace)?,
+            reader: TraceReader::open_files(trace)?,
             contents,
             model: options.model,
             reorder: options.reorder_in_line,
@@ -192,7 +192,7 @@ impl<'a> Cursor<'a> {
 
     /// A file has its first content from the start, although the trace gives it when the file is first mapped.
     fn write_initial(&mut self, trace: &Path, image: &mut (impl Image + ?Sized)) -> Result<(), CrashError> {
-        let mut reader = TraceReader::open(trace)?;
+        let mut reader = TraceReader::open_files(trace)?;
         while reader.events() <= self.contents.initial_until
             && let Some(item) = reader.next()?
         {

@@ -91,7 +91,7 @@ pub(crate) fn contents(trace: &Path) -> Result<Contents, CrashError> {
 
 /// Files and mappings, in one pass without the model.
 fn look(trace: &Path) -> Result<(Contents, Survey), CrashError> {
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     let mut survey = Survey::default();
     let mut max_sizes: Vec<u64> = Vec::new();
     let mut initial_until = 0;
@@ -138,9 +138,14 @@ fn look(trace: &Path) -> Result<(Contents, Survey), CrashError> {
             _ => {}
         }
     }
-    survey
-        .paths
-        .extend(reader.tables().files.iter().map(|file| file.path.clone()));
+    survey.paths.extend(
+        reader
+            .tables()
+            .files
+            .iter()
+            .filter(|file| !file.is_registered_memory())
+            .map(|file| file.path.clone()),
+    );
     survey.paths.sort_unstable();
     survey.paths.dedup();
     for (index, file) in reader.tables().files.iter().enumerate() {

@@ -122,7 +122,7 @@ pub struct Conditions {
 impl Conditions {
     /// Infers the conditions of a trace that was recorded with dependences.
     pub fn infer(trace: &Path) -> Result<Conditions, InferError> {
-        let mut reader = TraceReader::open(trace)?;
+        let mut reader = TraceReader::open_files(trace)?;
         let mut finder = Finder::default();
         let mut summaries = Summaries::new(Boundaries::of(trace)?);
         let mut depends = Vec::new();

@@ -150,7 +150,7 @@ impl Fields {
 
 /// All pieces of stores of the trace, with their events.
 fn each_chunk(trace: &Path, mut see: impl FnMut(&Tables, &[u64], &[Store])) -> Result<(), ReadError> {
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     let (mut events, mut pieces) = (Vec::new(), Vec::new());
     while let Some((item, tables)) = reader.next_with_tables()? {
         if let Item::Event(event) = item

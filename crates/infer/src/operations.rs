@@ -94,7 +94,7 @@ impl Summaries {
 /// The operations of a recorded run.
 pub fn operations(trace: &Path) -> Result<ByOperation, ReadError> {
     let mut summaries = Summaries::new(Boundaries::of(trace)?);
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     while let Some(item) = reader.next()? {
         if let Item::Event(event) = item {
             summaries.event(&event);

@@ -5,7 +5,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::terminal::signal_name;
-use crate::{Program, Report, Severity};
+use crate::{FileLeftOut, Program, Report, Severity};
+
+/// Files that were left out, in the notes of a run without stores.
+const MOST_LEFT_OUT: usize = 5;
 
 /// A reason why no finding does not mean clean.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,7 +120,7 @@ impl Report {
             self.inconclusive.push(Inconclusive {
                 reason: InconclusiveReason::NoStores,
                 message: "the program stored nothing to persistent memory".to_owned(),
-                notes: Vec::new(),
+                notes: self.left_out.iter().take(MOST_LEFT_OUT).map(FileLeftOut::as_note).collect(),
                 help: "see whether --pm matches the file, and whether the program maps it shared and writable; if it is meant to \
                        store nothing, pass --allow-no-stores (`allow-no-stores = true` in a [[test]])"
                     .to_owned(),

@@ -52,6 +52,14 @@ impl FileLeftOut {
         }
     }
 
+    /// "lock.mdb was left out: a lock file; --pm lock.mdb".
+    pub(crate) fn as_note(&self) -> String {
+        match self.reason {
+            LeftOutReason::OpenFailed => format!("{} {}", self.path, self.in_words()),
+            _ => format!("{} was left out: {}", self.path, self.in_words()),
+        }
+    }
+
     /// "a lock file; --pm lock.mdb".
     pub fn in_words(&self) -> String {
         let mut words = self.reason.summary().to_owned();

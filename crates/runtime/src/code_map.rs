@@ -149,7 +149,8 @@ fn options() -> SweepOptions {
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
     let wanted = log::session().map(|s| &s.options);
     SweepOptions {
-        client_requests: wanted.is_some_and(|o| o.client_requests != 0),
+        // Registrations count also where the other requests are not answered.
+        client_requests: wanted.is_some(),
         locked: wanted.is_some_and(|o| o.locked_rmw != 0),
         system_calls: raw::WANTED,
         own,

@@ -5,7 +5,7 @@
 //! the raw system call, and logs what came of it.
 
 use crate::selection::{self, Selection};
-use crate::{code_map, log, pm, sys, syscalls, watch};
+use crate::{code_map, log, pm, registered, sys, syscalls, watch};
 use crashproof_wire::{FileSlot, Session, record::*};
 use libc::{c_char, c_int, c_void, off_t, size_t};
 use pm::{PAGE, Region};
@@ -134,6 +134,42 @@ fn register_replaced((directory, path): (c_int, *const c_char)) -> Option<u32> {
     // SAFETY: a descriptor of ours. The process has no locks on a file that it has not opened.
     let _ = unsafe { sys::syscall(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]) };
     id
+}
+
+/// The id of registered memory, which stands for a file, and whether it is new. `None`: it is not under test, or there are
+/// too many files.
+pub fn add_memory(session: &'static Session, dev: u64, ino: u64, born: u64, size: u64) -> Option<(u32, bool)> {
+    let identity = Identity {
+        dev,
+        ino,
+        born,
+        size,
+        allocated: size,
+        mode: 0,
+    };
+    crate::spin::acquire(&session.files_lock, sys::gettid());
+    let found = known(&identity).map(|id| (id, false)).or_else(|| {
+        let (name, len) = memory_name(session.next_file.load(Ordering::Relaxed) + 1);
+        if session.options.pattern_count > 0 && !is_pm_path(session, &name[..len]) {
+            return None;
+        }
+        let added = add(session, &identity, &name[..len]);
+        if added.is_none() {
+            log::incomplete(INCOMPLETE_LIMIT, b"more PM files than the recorder can follow");
+        }
+        Some((added?, true))
+    });
+    crate::spin::release(&session.files_lock);
+    found
+}
+
+fn memory_name(number: u32) -> ([u8; 32], usize) {
+    use std::io::Write;
+    let mut name = [0; 32];
+    let mut rest = &mut name[..];
+    let _ = write!(rest, "{}{number}", crashproof_wire::REGISTERED_MEMORY);
+    let len = 32 - rest.len();
+    (name, len)
 }
 
 /// Sends the pages that are not zero. Reads through the program's own descriptor: to close one of ours would drop the
@@ -284,6 +320,7 @@ fn forget(start: u64, end: u64) {
         return;
     }
     let stack = log::stack_here();
+    registered::forget(stack, start, end);
     pm::remove(start, end, |piece| {
         pm::verify(piece);
         log::unmap(stack, piece.file, piece.offset, piece.len());
@@ -343,6 +380,7 @@ fn map_pm(
         offset,
         protection,
         private: false,
+        registered: false,
     });
     Ok(view)
 }
@@ -383,7 +421,7 @@ fn unmap(address: u64, len: u64) {
 }
 
 /// Readable where the program may read or write, never writable.
-fn view_protection(protection: c_int) -> c_int {
+pub fn view_protection(protection: c_int) -> c_int {
     if protection & libc::PROT_WRITE != 0 {
         protection & !libc::PROT_WRITE | libc::PROT_READ
     } else {
@@ -453,6 +491,7 @@ fn note_reader(fd: c_int, address: u64, len: u64, offset: u64, protection: c_int
         offset,
         protection: protection & !libc::PROT_WRITE,
         private: false,
+        registered: false,
     });
 }
 
@@ -490,15 +529,16 @@ unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_i
         };
         let mut from = start;
         while from < end {
-            match pm::find(from) {
+            match registered::find(from).or_else(|| pm::find(from)) {
                 Some(region) => {
                     let to = region.end.min(end);
                     protect(from, to, view_protection(protection))?;
                     pm::set_protection(from, to, protection);
+                    registered::set_protection(from, to, protection);
                     from = to;
                 }
                 None => {
-                    let mut to = end;
+                    let mut to = end.min(registered::boundary(from));
                     pm::for_each(|r| {
                         if r.start > from && r.start < to {
                             to = r.start
@@ -933,8 +973,11 @@ fn unseen(session: &Session, path: &[u8]) {
 pub fn after_fork() {
     let Some(session) = log::session() else { return };
     pm::for_each(|region| {
-        session.files[region.file as usize]
-            .mappings
-            .fetch_add(1, Ordering::AcqRel);
+        if !(region.registered && region.private) {
+            session.files[region.file as usize]
+                .mappings
+                .fetch_add(1, Ordering::AcqRel);
+        }
     });
+    registered::announce_in_child();
 }

@@ -6,7 +6,7 @@
 //! registers and readable memory, it is done here too, because getting into a handler and out again costs more than
 //! everything else together.
 
-use crate::{code_map, hooks, log, pm, raw, requests, sys, threads, watch};
+use crate::{code_map, hooks, log, pm, raw, registered, requests, sys, threads, watch};
 use crashproof_code::sweep::{Site, SiteKind};
 use crashproof_instruction::{self as instruction, Context, Fault, Plan, Step, Writes};
 use crashproof_wire::{Session, record::*};
@@ -36,8 +36,12 @@ pub fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
         return true;
     }
     let is_write = uc.uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0;
-    if !is_write || !pm::find(address).is_some_and(|r| r.writable()) {
+    if !is_write {
         return false;
+    }
+    let view = pm::find(address).or_else(|| registered::find(address));
+    if !view.is_some_and(|r| r.writable()) {
+        return registered::try_again(address);
     }
     match store(session, uc) {
         Outcome::Done => {
@@ -135,11 +139,14 @@ fn context(uc: &mut ucontext_t) -> Context<'_> {
 /// Performs the store (one chunk of it, if it repeats) and logs it.
 fn perform(session: &'static Session, plan: &Plan, uc: &mut ucontext_t) -> Outcome {
     let writes = plan.writes(&context(uc));
+    let bounds = writes.bounds();
+    if registered::contains(bounds.address, bounds.length as u64) {
+        return perform_registered(session, plan, uc, &writes);
+    }
     let Some(region) = region_of(&writes) else {
         return perform_across(session, plan, uc, &writes);
     };
     let stack = log::stack_of(uc);
-    let bounds = writes.bounds();
     let locks = LineLocks::take(
         session,
         std::iter::once((region.place(bounds.address), bounds.length as u64)),
@@ -155,6 +162,44 @@ fn perform(session: &'static Session, plan: &Plan, uc: &mut ucontext_t) -> Outco
         }
     } else if plan.locked() {
         log::fence(stack, FENCE_LOCKED);
+    }
+    drop(locks);
+    Outcome::Done
+}
+
+/// The same for a store to a page with registered memory on it: what lies beside that is performed and not logged.
+fn perform_registered(session: &'static Session, plan: &Plan, uc: &mut ucontext_t, writes: &Writes) -> Outcome {
+    let bounds = writes.bounds();
+    let (start, end) = (bounds.address, bounds.address + bounds.length as u64);
+    let held = registered::hold();
+    if !registered::contains(start, end - start) {
+        // Ordinary memory again: the program does it by itself.
+        return Outcome::Done;
+    }
+    let Some(pages) = registered::find(start).filter(|pages| pages.writable() && end <= pages.end) else {
+        drop(held);
+        return perform_across(session, plan, uc, writes);
+    };
+    let in_pm = || parts(start, end).filter_map(|p| Some((p.region?.place(p.start), p.end - p.start)));
+    let stack = in_pm().next().map(|_| log::stack_of(uc));
+    let locks = LineLocks::take(session, in_pm());
+    // SAFETY: the writes lie in the pages, whose alias is mapped at delta.
+    let performed = match unsafe { plan.perform(&mut context(uc), pages.delta) } {
+        Ok(performed) => performed,
+        Err(fault) => return Outcome::Fault(fault),
+    };
+    if let Some(stack) = stack {
+        for write in performed.written.ranges() {
+            for part in parts(write.address, write.address + write.length as u64) {
+                if let Some(region) = part.region {
+                    let len = (part.end - part.start) as usize;
+                    log_written(&region, part.start, len, flags(plan), stack);
+                }
+            }
+        }
+        if !performed.wrote() && plan.locked() {
+            log::fence(stack, FENCE_LOCKED);
+        }
     }
     drop(locks);
     Outcome::Done
@@ -231,6 +276,7 @@ fn perform_across(session: &'static Session, plan: &Plan, uc: &mut ucontext_t, w
     if bounds.length > MOST_WRITTEN {
         return Outcome::NotOurs;
     }
+    let _held = registered::contains(start, end - start).then(registered::hold);
     let mut scratch = Scratch([0; MOST_WRITTEN + 64]);
     let shift = (start % pm::LINE) as usize;
     let copy = &mut scratch.0[shift..shift + bounds.length];
@@ -245,7 +291,7 @@ fn perform_across(session: &'static Session, plan: &Plan, uc: &mut ucontext_t, w
         // Everything must be writable before anything is written.
         let writable = match part.region {
             Some(region) => region.writable(),
-            None => sys::write_memory(part.start, piece),
+            None => registered::write_beside(part.start, piece),
         };
         if !writable {
             return Outcome::Fault(Fault::segv(part.start, SEGV_ACCERR));
@@ -261,7 +307,7 @@ fn perform_across(session: &'static Session, plan: &Plan, uc: &mut ucontext_t, w
         for part in parts(write.address, write.address + write.length as u64) {
             let piece = &copy[(part.start - start) as usize..(part.end - start) as usize];
             let Some(region) = part.region else {
-                sys::write_memory(part.start, piece);
+                registered::write_beside(part.start, piece);
                 continue;
             };
             sys::write_memory(part.start.wrapping_add_signed(region.delta), piece);
@@ -298,16 +344,13 @@ fn breakpoint(session: &'static Session, site: &Site, uc: &mut ucontext_t) {
     match site.kind {
         SiteKind::Clwb | SiteKind::Clflushopt | SiteKind::Clflush => {
             let address = instruction::flush_address(code, rip, &context(uc));
-            if let Some((address, region)) = address.and_then(|a| Some((a, pm::find(a)?))) {
-                let place = region.place(address);
-                let kind = match site.kind {
-                    SiteKind::Clwb => FLUSH_CLWB,
-                    SiteKind::Clflushopt => FLUSH_CLFLUSHOPT,
-                    _ => FLUSH_CLFLUSH,
-                };
-                let stack = log::stack_of(uc);
-                let _locks = LineLocks::take(session, std::iter::once((place, 1)));
-                log::flush(stack, place, kind);
+            let kind = match site.kind {
+                SiteKind::Clwb => FLUSH_CLWB,
+                SiteKind::Clflushopt => FLUSH_CLFLUSHOPT,
+                _ => FLUSH_CLFLUSH,
+            };
+            if let Some(address) = address {
+                flush(session, address, kind, || log::stack_of(uc));
             }
         }
         SiteKind::Sfence | SiteKind::Mfence => {
@@ -330,21 +373,37 @@ fn breakpoint(session: &'static Session, site: &Site, uc: &mut ucontext_t) {
     uc.uc_mcontext.gregs[libc::REG_RIP as usize] = (rip + site.length as u64) as i64;
 }
 
+/// Logs a flush of the line at `address`, of which only a part may be PM, or several parts in different files.
+pub fn flush(session: &'static Session, address: u64, kind: u8, stack: impl Fn() -> u64) {
+    let line = address / pm::LINE * pm::LINE;
+    let mut from = line;
+    while let Some(region) = pm::first_after(from).filter(|r| r.start < line + pm::LINE) {
+        let place = region.place(address.clamp(region.start, region.end - 1));
+        let stack = stack();
+        let _locks = LineLocks::take(session, std::iter::once((place, 1)));
+        log::flush(stack, place, kind);
+        from = region.end;
+    }
+}
+
 /// A locked read-modify-write with a breakpoint: a store if it hits PM, else a fence.
 fn locked(session: &'static Session, code: &[u8], uc: &mut ucontext_t) {
     let rip = rip(uc);
     let Ok(plan) = instruction::decode(code, rip) else {
         return;
     };
-    if is_pm(&plan, uc) {
+    let view = is_pm(&plan, uc);
+    let bounds = plan.writes(&context(uc)).bounds();
+    let beside = view && !pm::contains(bounds.address, bounds.length as u64);
+    // That of a hook is on the alias, and is logged by the hook.
+    if (!view || beside) && !threads::current().in_hook.is_set() {
+        log::fence(log::stack_of(uc), FENCE_LOCKED);
+    }
+    if view {
         if let Outcome::Fault(fault) = perform(session, &plan, uc) {
             crate::signals::deliver_fault(&fault, uc);
         }
         return;
-    }
-    // That of a hook is on the alias, and is logged by the hook.
-    if !threads::current().in_hook.is_set() {
-        log::fence(log::stack_of(uc), FENCE_LOCKED);
     }
     // SAFETY: at its own address, as the program would have done it.
     if let Err(fault) = unsafe { plan.perform(&mut context(uc), 0) } {
@@ -355,7 +414,8 @@ fn locked(session: &'static Session, code: &[u8], uc: &mut ucontext_t) {
 fn is_pm(plan: &Plan, uc: &mut ucontext_t) -> bool {
     let writes = plan.writes(&context(uc));
     let bounds = writes.bounds();
-    !writes.is_empty() && pm::contains(bounds.address, bounds.length as u64)
+    let (address, len) = (bounds.address, bounds.length as u64);
+    !writes.is_empty() && (pm::contains(address, len) || registered::contains(address, len))
 }
 
 /// Does what follows, as long as it can be done here and another event is near.

@@ -1,7 +1,8 @@
 //! The runtime: a shared object preloaded into the program under test, which records every change of PM, every flush and
 //! every fence, and otherwise leaves the program as it is.
 //!
-//! - [`files`], [`pm`]: PM mappings get a read-only view and a writable alias;
+//! - [`files`], [`pm`]: PM mappings get a read-only view and a writable alias; [`registered`]: so does memory without a
+//!   file that the program says is persistent;
 //! - [`handler`]: a store to a view faults, a flush or fence hits a breakpoint, and both are performed and logged;
 //!   [`ahead`]: whether to look for the next one at once;
 //! - [`hooks`]: what code built by `crashproof cc` calls instead of faulting;
@@ -29,6 +30,7 @@ mod memory;
 mod pm;
 mod raw;
 mod real;
+mod registered;
 mod requests;
 mod sanitizers;
 mod selection;
@@ -69,6 +71,7 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *con
         (None, Some(path)) => (false, watch::open(path)),
         (None, None) => (false, false),
     };
+    registered::resolve();
     if !record && !watch {
         return;
     }
@@ -175,6 +178,7 @@ extern "C" fn before_fork() {
     // Whoever holds it may be waiting for any of the others.
     labels::before_fork();
     code_map::lock().leave_locked();
+    registered::before_fork();
     pm::lock().leave_locked();
     watch::before_fork();
     ALLOCATOR.lock.lock().leave_locked();
@@ -187,6 +191,7 @@ extern "C" fn after_fork_in_parent() {
     ALLOCATOR.lock.reset();
     labels::after_fork();
     watch::after_fork_in_parent();
+    registered::after_fork_in_parent();
     pm::after_fork();
     code_map::after_fork();
     drop(errno);
@@ -195,6 +200,7 @@ extern "C" fn after_fork_in_parent() {
 
 extern "C" fn after_fork_in_child() {
     threads::reset_after_fork();
+    registered::after_fork_in_child();
     after_fork_in_parent();
     watch::after_fork_in_child();
     if log::session().is_none() {

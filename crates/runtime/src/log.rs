@@ -126,6 +126,11 @@ pub fn start_process(executable: &[u8], address_space: u32) {
     publish(PROCESS_START, &[fields.as_bytes()]);
 }
 
+/// The id of this process in the records.
+pub fn process() -> u32 {
+    PROCESS.load(Ordering::Relaxed)
+}
+
 pub fn end_process() {
     let Some(session) = session() else { return };
     publish(PROCESS_END, &[&PROCESS.load(Ordering::Relaxed).to_le_bytes()]);

@@ -1,7 +1,7 @@
 //! Where PM is mapped: the views that the program sees (never writable), their writable aliases, and the line locks
 //! under which every change of PM is made and logged, so that the log has the order that memory had.
 
-use crate::{log, spin, sys};
+use crate::{log, registered, spin, sys};
 use crashproof_wire::{self as wire, Session, record::*};
 use libc::c_int;
 use std::cell::UnsafeCell;
@@ -26,8 +26,10 @@ pub struct Region {
     pub offset: u64,
     /// What the program asked for (`PROT_*`); the view itself has less.
     pub protection: c_int,
-    /// Stores stay in this process (`MAP_PRIVATE`); only a recovery program's are kept here.
+    /// Stores stay in this process (`MAP_PRIVATE`): a recovery program's, or registered memory.
     pub private: bool,
+    /// Memory that the program registered, byte by byte; its pages and their alias are [`registered`]'s.
+    pub registered: bool,
 }
 
 impl Region {
@@ -56,7 +58,7 @@ impl Region {
 const MAX_REGIONS: usize = 4096;
 
 /// Sorted regions behind a sequence lock: handlers read without waiting for anything but a writer's few instructions.
-struct Table {
+pub struct Table {
     version: AtomicU64,
     writer: spin::Spin,
     len: AtomicU32,
@@ -74,14 +76,10 @@ const EMPTY: Region = Region {
     offset: 0,
     protection: libc::PROT_NONE,
     private: false,
+    registered: false,
 };
 
-static TABLE: Table = Table {
-    version: AtomicU64::new(0),
-    writer: spin::Spin::new(),
-    len: AtomicU32::new(0),
-    regions: UnsafeCell::new([EMPTY; MAX_REGIONS]),
-};
+static TABLE: Table = Table::new();
 
 static NEXT_VIEW: AtomicU64 = AtomicU64::new(VIEWS.0);
 static NEXT_ALIAS: AtomicU64 = AtomicU64::new(ALIASES.0);
@@ -123,7 +121,7 @@ pub fn is_alias(address: u64) -> bool {
 
 /// Whether another mapping, and what mprotect may split it into, would not fit the table.
 pub fn is_full() -> bool {
-    TABLE.len.load(Ordering::Relaxed) as usize + 64 > MAX_REGIONS
+    TABLE.is_full()
 }
 
 /// Changes with every change of the table; odd while it is being changed.
@@ -131,34 +129,107 @@ pub fn version() -> u64 {
     TABLE.version.load(Ordering::Acquire)
 }
 
-fn region_at(index: usize) -> Region {
-    // SAFETY: index < MAX_REGIONS; a torn read is thrown away by the version check.
-    unsafe { (TABLE.regions.get() as *const Region).add(index).read_volatile() }
+impl Table {
+    pub const fn new() -> Table {
+        Table {
+            version: AtomicU64::new(0),
+            writer: spin::Spin::new(),
+            len: AtomicU32::new(0),
+            regions: UnsafeCell::new([EMPTY; MAX_REGIONS]),
+        }
+    }
+
+    fn region_at(&self, index: usize) -> Region {
+        // SAFETY: index < MAX_REGIONS; a torn read is thrown away by the version check.
+        unsafe { (self.regions.get() as *const Region).add(index).read_volatile() }
+    }
+
+    /// The first region that ends after `address`.
+    pub fn first_after(&self, address: u64) -> Option<Region> {
+        loop {
+            let version = self.version.load(Ordering::Acquire);
+            if version & 1 == 0 {
+                let (mut low, mut high) = (0, self.len.load(Ordering::Relaxed) as usize);
+                let len = high;
+                while low < high {
+                    let middle = (low + high) / 2;
+                    if self.region_at(middle).end <= address {
+                        low = middle + 1
+                    } else {
+                        high = middle
+                    }
+                }
+                let found = (low < len).then(|| self.region_at(low));
+                std::sync::atomic::fence(Ordering::Acquire);
+                if self.version.load(Ordering::Relaxed) == version {
+                    return found;
+                }
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    pub fn find(&self, address: u64) -> Option<Region> {
+        self.first_after(address).filter(|r| r.start <= address)
+    }
+
+    pub fn insert(&self, region: Region) {
+        let _held = self.writer.lock();
+        self.edit(|regions, len| insert_sorted(regions, len, region));
+    }
+
+    /// Calls `replace` for each piece of a region that lies in [start, end), and puts what it returns in its place.
+    pub fn change(&self, start: u64, end: u64, mut replace: impl FnMut(Region) -> Option<Region>) {
+        let _held = self.writer.lock();
+        let mut from = start;
+        while let Some(region) = self.first_after(from).filter(|r| r.start < end) {
+            let piece = region.cut(region.start.max(start), region.end.min(end));
+            let replacement = replace(piece);
+            self.edit(|regions, len| {
+                let index = regions[..*len].iter().position(|r| r.start == region.start);
+                let Some(index) = index else { return };
+                regions.copy_within(index + 1..*len, index);
+                *len -= 1;
+                for part in [region.cut(region.start, piece.start), region.cut(piece.end, region.end)] {
+                    if part.start < part.end {
+                        insert_sorted(regions, len, part);
+                    }
+                }
+                if let Some(replacement) = replacement {
+                    insert_sorted(regions, len, replacement);
+                }
+            });
+            from = piece.end;
+        }
+    }
+
+    fn edit(&self, f: impl FnOnce(&mut [Region; MAX_REGIONS], &mut usize)) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+        let mut len = self.len.load(Ordering::Relaxed) as usize;
+        // SAFETY: the writer lock is held by the caller, the version is odd.
+        f(unsafe { &mut *self.regions.get() }, &mut len);
+        self.len.store(len as u32, Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Each region there is now.
+    pub fn for_each(&self, mut f: impl FnMut(Region)) {
+        let mut from = 0;
+        while let Some(region) = self.first_after(from) {
+            f(region);
+            from = region.end;
+        }
+    }
+
+    /// Whether another region, and what may be cut out of it, would not fit.
+    pub fn is_full(&self) -> bool {
+        self.len.load(Ordering::Relaxed) as usize + 64 > MAX_REGIONS
+    }
 }
 
 /// The first region that ends after `address`.
 pub fn first_after(address: u64) -> Option<Region> {
-    loop {
-        let version = TABLE.version.load(Ordering::Acquire);
-        if version & 1 == 0 {
-            let (mut low, mut high) = (0, TABLE.len.load(Ordering::Relaxed) as usize);
-            let len = high;
-            while low < high {
-                let middle = (low + high) / 2;
-                if region_at(middle).end <= address {
-                    low = middle + 1
-                } else {
-                    high = middle
-                }
-            }
-            let found = (low < len).then(|| region_at(low));
-            std::sync::atomic::fence(Ordering::Acquire);
-            if TABLE.version.load(Ordering::Relaxed) == version {
-                return found;
-            }
-        }
-        std::hint::spin_loop();
-    }
+    TABLE.first_after(address)
 }
 
 pub fn find(address: u64) -> Option<Region> {
@@ -172,53 +243,18 @@ pub fn contains(address: u64, len: u64) -> bool {
 
 /// Takes [start, end) out of the table; `removed` gets each piece.
 pub fn remove(start: u64, end: u64, mut removed: impl FnMut(Region)) {
-    change(start, end, |piece| {
+    TABLE.change(start, end, |piece| {
         removed(piece);
         None
     });
 }
 
 pub fn set_protection(start: u64, end: u64, protection: c_int) {
-    change(start, end, |piece| Some(Region { protection, ..piece }));
+    TABLE.change(start, end, |piece| Some(Region { protection, ..piece }));
 }
 
 pub fn insert(region: Region) {
-    let _held = TABLE.writer.lock();
-    edit(|regions, len| insert_sorted(regions, len, region));
-}
-
-/// Calls `replace` for each piece of a region that lies in [start, end), and puts what it returns in its place.
-fn change(start: u64, end: u64, mut replace: impl FnMut(Region) -> Option<Region>) {
-    let _held = TABLE.writer.lock();
-    let mut from = start;
-    while let Some(region) = first_after(from).filter(|r| r.start < end) {
-        let piece = region.cut(region.start.max(start), region.end.min(end));
-        let replacement = replace(piece);
-        edit(|regions, len| {
-            let index = regions[..*len].iter().position(|r| r.start == region.start);
-            let Some(index) = index else { return };
-            regions.copy_within(index + 1..*len, index);
-            *len -= 1;
-            for part in [region.cut(region.start, piece.start), region.cut(piece.end, region.end)] {
-                if part.start < part.end {
-                    insert_sorted(regions, len, part);
-                }
-            }
-            if let Some(replacement) = replacement {
-                insert_sorted(regions, len, replacement);
-            }
-        });
-        from = piece.end;
-    }
-}
-
-fn edit(f: impl FnOnce(&mut [Region; MAX_REGIONS], &mut usize)) {
-    TABLE.version.fetch_add(1, Ordering::AcqRel);
-    let mut len = TABLE.len.load(Ordering::Relaxed) as usize;
-    // SAFETY: the writer lock is held by the caller, the version is odd.
-    f(unsafe { &mut *TABLE.regions.get() }, &mut len);
-    TABLE.len.store(len as u32, Ordering::Relaxed);
-    TABLE.version.fetch_add(1, Ordering::AcqRel);
+    TABLE.insert(region);
 }
 
 fn insert_sorted(regions: &mut [Region; MAX_REGIONS], len: &mut usize, region: Region) {
@@ -236,12 +272,8 @@ fn insert_sorted(regions: &mut [Region; MAX_REGIONS], len: &mut usize, region: R
 }
 
 /// Each region there is now.
-pub fn for_each(mut f: impl FnMut(Region)) {
-    let mut from = 0;
-    while let Some(region) = first_after(from) {
-        f(region);
-        from = region.end;
-    }
+pub fn for_each(f: impl FnMut(Region)) {
+    TABLE.for_each(f);
 }
 
 /// Keeps everyone from changing the table, for a fork.
@@ -322,6 +354,7 @@ pub fn write(address: u64, data: &[u8], stack: u64) {
     let mut done = 0;
     while done < data.len() {
         let at = address + done as u64;
+        let _held = find(at).is_some_and(|r| r.registered).then(registered::hold);
         let Some(region) = find(at) else {
             // The rest of the buffer is ordinary memory behind the view.
             // SAFETY: the program gave this buffer to the kernel to write.
@@ -345,6 +378,10 @@ pub fn write(address: u64, data: &[u8], stack: u64) {
 /// Sends what the resident pages of the region hold, page by page under their locks, for the recorder to compare.
 pub fn verify(region: Region) {
     let Some(session) = log::session() else { return };
+    if region.registered {
+        registered::show(session, region, log::verify);
+        return;
+    }
     let alias = region.start.wrapping_add_signed(region.delta);
     let mut resident = [0u8; 1024];
     let pages = region.len() / PAGE;

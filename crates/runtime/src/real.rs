@@ -51,6 +51,13 @@ impl<F: Copy> Next<F> {
         }
     }
 
+    /// The function, if it was looked up.
+    pub fn known(&self) -> Option<F> {
+        let address = self.address.load(Ordering::Relaxed);
+        // SAFETY: a function pointer of the type that `new` was promised.
+        (address != 0).then(|| unsafe { std::mem::transmute_copy(&address) })
+    }
+
     /// Looked up at the start by [`Resolve::resolve`]; where that has not been (no session), at the first call.
     pub fn get(&self) -> F {
         if self.address.load(Ordering::Relaxed) == 0 {

@@ -2,13 +2,15 @@
 //! the ranges they cover, and the run-time fields that it keeps in the pool and never flushes by design.
 //!
 //! A request is Valgrind's preamble with `rax` pointing at six words (the request and its arguments) and `rdx` holding the
-//! default answer, which the result replaces. What pmemcheck needs because it cannot see some instructions (explicit
-//! flushes and fences) is ignored here: the instructions themselves are seen.
+//! default answer, which the result replaces. Flushes and fences that a program only announces count for memory that it
+//! registered ([`registered`]); for PM files they are ignored, because the instructions themselves are seen.
+//! Registrations count also where the user has turned the other requests off. docs/annotations.md lists all requests.
 //!
 //! The annotations of `include/crashproof.h` are requests of the same form with numbers of their own. They are logged as calls of
 //! functions with the macros' names, whatever memory they speak of; which PM that is, an analysis sees from the mappings.
 
-use crate::{log, pm};
+use crate::pm::{self, LINE};
+use crate::{handler, log, registered};
 use crashproof_wire::record::*;
 use libc::ucontext_t;
 
@@ -21,19 +23,32 @@ const CRASHPROOF: u64 = (b'C' as u64) << 24 | (b'P' as u64) << 16;
 /// Of an operation's name, more is cut.
 const MAX_NAME: u64 = 48;
 
+const REGISTER_MAPPING: u64 = PMEMCHECK;
+const REMOVE_MAPPING: u64 = PMEMCHECK + 2;
+
 pub fn answer(uc: &mut ucontext_t) {
     let registers = &uc.uc_mcontext.gregs;
     let arguments = registers[libc::REG_RAX as usize] as *const [u64; 6];
     // SAFETY: the preamble stands only where a client request does; rax points at its six words.
     let [request, a, b, c, d, _] = unsafe { *arguments };
     let mut result = registers[libc::REG_RDX as usize] as u64;
-    if request == RUNNING_ON_VALGRIND {
+    let wanted = log::session().is_some_and(|session| session.options.client_requests != 0);
+    match request {
+        REGISTER_MAPPING => registered::register(uc, a, b),
+        REMOVE_MAPPING => registered::unregister(log::stack_of(uc), a, b),
+        _ => {}
+    }
+    if !wanted {
+        // As without us.
+    } else if request == RUNNING_ON_VALGRIND {
         result = 1;
     } else if let Some(number @ 0..32) = request.checked_sub(PMEMCHECK) {
         result = match number {
             0 => say(uc, REQUEST_PERSISTENT, 0, Some((a, b))),
             2 => say(uc, REQUEST_VOLATILE, 0, Some((a, b))),
-            3 => 1 + !pm::contains(a, b.max(1)) as u64,
+            3 => in_pm(a, b),
+            5 => flush(uc, a, b),
+            6 => fence(uc),
             17 => say(uc, REQUEST_SET_CLEAN, 0, Some((a, b))),
             18 => say(uc, REQUEST_TX_BEGIN, 0, None),
             19 => say(uc, REQUEST_TX_BEGIN, a, None),
@@ -80,26 +95,63 @@ fn call(uc: &ucontext_t, function: &[u8], arguments: [u64; 4], operation: (u64, 
     0
 }
 
+/// Whether a range is PM: not at all (0), all of it (1), or some of it (2).
+fn in_pm(from: u64, len: u64) -> u64 {
+    let len = len.max(1);
+    let mut covered = 0;
+    each_region(from, len, |_, part| covered += part);
+    match covered {
+        0 => 0,
+        all if all == len => 1,
+        _ => 2,
+    }
+}
+
+/// The request stands for a flush, where the memory is the program's own idea of PM. Of a file, only instructions flush.
+fn flush(uc: &ucontext_t, from: u64, len: u64) -> u64 {
+    let Some(session) = log::session() else { return 0 };
+    let end = from.saturating_add(len);
+    let mut line = from / LINE * LINE;
+    while let Some(next) = pm::first_after(line).filter(|r| line < end && r.start < end) {
+        line = line.max(next.start / LINE * LINE);
+        if next.registered {
+            handler::flush(session, line.max(next.start), FLUSH_CLWB, || log::stack_of(uc));
+            line += LINE;
+        } else {
+            line = next.end;
+        }
+    }
+    0
+}
+
+/// The same for a fence. One that nothing waits for stands beside a fence of the program's.
+fn fence(uc: &ucontext_t) -> u64 {
+    if registered::any() && log::logger().has_pending() {
+        log::fence(log::stack_of(uc), FENCE_SFENCE);
+    }
+    0
+}
+
+/// Shows each part of a range that is PM: its place and its length.
+fn each_region(mut from: u64, len: u64, mut show: impl FnMut(u64, u64)) {
+    let end = from.saturating_add(len);
+    while let Some(region) = pm::first_after(from).filter(|r| from < end && r.start < end) {
+        from = from.max(region.start);
+        let to = region.end.min(end);
+        show(region.place(from), to - from);
+        from = to;
+    }
+}
+
 /// Logs a request; one about memory that is not PM says nothing. Success is 0.
 fn say(uc: &ucontext_t, request: u32, transaction: u64, range: Option<(u64, u64)>) -> u64 {
     let stack = log::stack_of(uc);
     match range {
         None => log::request(stack, request, transaction, None),
-        Some((mut from, len)) => {
-            let end = from.saturating_add(len);
-            while from < end {
-                let Some(region) = pm::find(from) else { break };
-                let to = region.end.min(end);
-                let place = region.place(from);
-                log::request(
-                    stack,
-                    request,
-                    transaction,
-                    Some((place_file(place), place_offset(place), to - from)),
-                );
-                from = to;
-            }
-        }
+        Some((from, len)) => each_region(from, len, |place, len| {
+            let range = Some((place_file(place), place_offset(place), len));
+            log::request(stack, request, transaction, range);
+        }),
     }
     0
 }

@@ -155,6 +155,10 @@ pub struct Mapping<'a> {
     pub start: u64,
     pub end: u64,
     permissions: &'a [u8],
+    /// In the file, or in shared memory.
+    pub offset: u64,
+    pub dev: u64,
+    pub ino: u64,
     /// Empty for memory without a name.
     pub path: &'a [u8],
 }
@@ -168,8 +172,28 @@ impl<'a> Mapping<'a> {
             start: bounds.next()?,
             end: bounds.next()?,
             permissions: fields.next()?,
-            path: fields.nth(3).unwrap_or_default().trim_ascii_start(),
+            offset: hexadecimal(fields.next()?),
+            dev: device(fields.next()?),
+            ino: decimal(fields.next()?),
+            path: fields.next().unwrap_or_default().trim_ascii_start(),
         })
+    }
+
+    pub fn protection(&self) -> i32 {
+        let bits = [
+            (b'r', libc::PROT_READ),
+            (b'w', libc::PROT_WRITE),
+            (b'x', libc::PROT_EXEC),
+        ];
+        let granted = bits
+            .iter()
+            .zip(self.permissions)
+            .filter(|((letter, _), has)| letter == *has);
+        granted.fold(0, |all, ((_, bit), _)| all | bit)
+    }
+
+    pub fn is_shared(&self) -> bool {
+        self.permissions.get(3) == Some(&b's')
     }
 
     pub fn is_shared_and_writable(&self) -> bool {
@@ -181,6 +205,19 @@ fn hexadecimal(digits: &[u8]) -> u64 {
     digits
         .iter()
         .fold(0, |n, &b| n << 4 | (b as char).to_digit(16).unwrap_or(0) as u64)
+}
+
+fn decimal(digits: &[u8]) -> u64 {
+    digits
+        .iter()
+        .fold(0, |n, &b| n * 10 + (b as char).to_digit(10).unwrap_or(0) as u64)
+}
+
+/// From "major:minor", as `statx` has it.
+fn device(numbers: &[u8]) -> u64 {
+    numbers
+        .split(|&b| b == b':')
+        .fold(0, |n, part| n << 32 | hexadecimal(part))
 }
 
 /// Shows every mapping of the process, without allocation.

@@ -13,7 +13,7 @@
 //! own, which has SIGSYS blocked, must not be trapped there.
 
 use crate::real::{Next, Resolve};
-use crate::{files, log, pm, raw, signals, spin::Spin, sys, threads, watch};
+use crate::{files, log, pm, raw, registered, signals, spin::Spin, sys, threads, watch};
 use crashproof_wire::{Session, record::*};
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, off_t, siginfo_t, size_t, ssize_t, ucontext_t};
 use std::cell::UnsafeCell;
@@ -910,25 +910,14 @@ fn store(target: u64, data: &[u8], stack: u64) -> Result<(), i32> {
                 done += n;
             }
             None => {
-                let n = ((pm::PAGE - at % pm::PAGE) as usize).min(data.len() - done);
-                let local = iovec {
-                    iov_base: data[done..].as_ptr() as *mut c_void,
-                    iov_len: n,
-                };
-                let remote = iovec {
-                    iov_base: at as *mut c_void,
-                    iov_len: n,
-                };
-                let arguments = [
-                    sys::getpid() as u64,
-                    &raw const local as u64,
-                    1,
-                    &raw const remote as u64,
-                    1,
-                    0,
-                ];
-                // SAFETY: the kernel checks the target, which the program gave it to write.
-                unsafe { sys::syscall(libc::SYS_process_vm_writev, arguments) }?;
+                let next = pm::first_after(at).map_or(u64::MAX, |r| r.start);
+                let n = (pm::PAGE - at % pm::PAGE)
+                    .min(next - at)
+                    .min((data.len() - done) as u64) as usize;
+                let _held = registered::contains(at, n as u64).then(registered::hold);
+                if !registered::write_beside(at, &data[done..done + n]) {
+                    return Err(libc::EFAULT);
+                }
                 done += n;
             }
         }
@@ -975,7 +964,8 @@ fn store_changed(target: u64, data: &[u8], stack: u64) -> Result<(), i32> {
 // --- Interposed: indirect buffers -----------------------------------------------------------------------------------------
 
 fn in_pm(address: *mut c_void, len: usize) -> bool {
-    len > 0 && !watch::active() && pm::contains(address as u64, len as u64)
+    let (address, len) = (address as u64, len as u64);
+    len > 0 && !watch::active() && (pm::contains(address, len) || registered::contains(address, len))
 }
 
 unsafe fn parts<'a>(parts: *const iovec, count: usize) -> &'a [iovec] {

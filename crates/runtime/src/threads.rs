@@ -15,7 +15,8 @@ use crate::{signals, spin::Spin, sys, syscalls, watch};
 use libc::{c_int, c_void};
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 const GUARD: u64 = 4096;
 pub const STACK: u64 = 256 << 10;
@@ -44,6 +45,14 @@ pub struct ThreadState {
     pub probing: bool,
     /// Where the program stands, while a system call of its own is made for it; else null. See [`crate::raw`].
     pub raw_call: *const libc::ucontext_t,
+    /// See [`crate::registered::try_again`].
+    pub restored: u32,
+    /// The program's stack of a thread made by `pthread_create` or `thrd_create`: its lowest address, if the program gave
+    /// it, and the thread's control block, which is at its upper end; 0 before it runs.
+    stack_low: u64,
+    control_block: u64,
+    /// In the list of all states.
+    all: *mut ThreadState,
     routine: usize,
     argument: *mut c_void,
     /// The mask to start with.
@@ -144,6 +153,10 @@ unsafe fn initialise(state: *mut ThreadState) -> *mut ThreadState {
             sent: [None; 4],
             probing: false,
             raw_call: std::ptr::null(),
+            restored: 0,
+            stack_low: 0,
+            control_block: 0,
+            all: (*state).all,
             routine: 0,
             argument: std::ptr::null_mut(),
             mask: 0,
@@ -166,6 +179,32 @@ static ENDED: Ended = Ended {
     lock: Spin::new(),
     first: UnsafeCell::new(std::ptr::null_mut()),
 };
+
+/// The states of all threads that [`prepare`] ever made one for; they are never unmapped.
+static ALL: AtomicPtr<ThreadState> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whether some of [start, end), which lies in the given mapping, is the stack of a running thread.
+pub fn is_stack(start: u64, end: u64, mapping: Range<u64>) -> bool {
+    const PAGE: u64 = 4096;
+    let process = sys::getpid() as u64;
+    let mut next = ALL.load(Ordering::Acquire);
+    // SAFETY: states are never unmapped. The fields may be of a thread that has just ended, or of the next.
+    while let Some(state) = unsafe { next.as_ref() } {
+        let (low, high) = (state.stack_low.max(mapping.start), state.control_block | (PAGE - 1));
+        let arguments = [process, state.os_id as u64, 0, 0, 0, 0];
+        // A guard page, or what the program said, is where the stack ends; libc puts the control block into its last page.
+        if mapping.contains(&state.control_block)
+            && start <= high
+            && end > low
+            // SAFETY: signal 0 only probes.
+            && unsafe { sys::syscall(libc::SYS_tgkill, arguments) }.is_ok()
+        {
+            return true;
+        }
+        next = state.all;
+    }
+    false
+}
 
 /// Its destructor tells that a thread ends.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -225,7 +264,12 @@ fn prepare() -> Option<*mut ThreadState> {
     unsafe {
         let arguments = [memory as u64, GUARD, libc::PROT_NONE as u64, 0, 0, 0];
         let _ = sys::syscall(libc::SYS_mprotect, arguments);
-        Some(initialise(memory.add((GUARD + STACK) as usize).cast()))
+        let state = initialise(memory.add((GUARD + STACK) as usize).cast());
+        (*state).all = ALL.load(Ordering::Relaxed);
+        while let Err(first) = ALL.compare_exchange((*state).all, state, Ordering::Release, Ordering::Relaxed) {
+            (*state).all = first;
+        }
+        Some(state)
     }
 }
 
@@ -324,8 +368,13 @@ extern "C-unwind" fn begin_c11(state: *mut c_void) -> c_int {
 fn enter_new(state: *mut c_void) -> (usize, *mut c_void) {
     let state: *mut ThreadState = state.cast();
     enter(state);
-    // SAFETY: filled in by the creator.
+    // SAFETY: filled in by the creator; fs:0 holds the address of the control block.
     unsafe {
+        asm!(
+            "mov {0}, qword ptr fs:[0]",
+            out(reg)(*state).control_block,
+            options(nostack, readonly)
+        );
         signals::unblock_at_start((*state).mask);
         ((*state).routine, (*state).argument)
     }
@@ -336,6 +385,7 @@ fn create(
     routine: usize,
     argument: *mut c_void,
     ours: usize,
+    stack_low: u64,
     create: impl FnOnce(usize, *mut c_void) -> c_int,
 ) -> c_int {
     watch::thread_made();
@@ -352,6 +402,7 @@ fn create(
         (*state).routine = routine;
         (*state).argument = argument;
         (*state).blocked = current().blocked;
+        (*state).stack_low = stack_low;
     }
     let mask = signals::block_for_start();
     // SAFETY: as above.
@@ -364,6 +415,18 @@ fn create(
     result
 }
 
+/// Where the stack begins that the program gives to a thread; 0 if libc makes it.
+fn given_stack(attributes: *const libc::pthread_attr_t) -> u64 {
+    let (mut low, mut size) = (std::ptr::null_mut(), 0);
+    // SAFETY: the program's attributes; libc fills in both.
+    if attributes.is_null() || unsafe { libc::pthread_attr_getstack(attributes, &mut low, &mut size) } != 0 {
+        return 0;
+    }
+    // Without one, its end is said to be at 0.
+    let low = low as u64;
+    if low.wrapping_add(size as u64) == 0 { 0 } else { low }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pthread_create(
     thread: *mut libc::pthread_t,
@@ -371,10 +434,17 @@ unsafe extern "C-unwind" fn pthread_create(
     routine: usize,
     argument: *mut c_void,
 ) -> c_int {
-    create(routine, argument, begin as Routine as usize, |routine, argument| {
-        // SAFETY: the program's call, but for the routine.
-        unsafe { NEXT_PTHREAD_CREATE.get()(thread, attributes, routine, argument) }
-    })
+    let stack_low = given_stack(attributes);
+    create(
+        routine,
+        argument,
+        begin as Routine as usize,
+        stack_low,
+        |routine, argument| {
+            // SAFETY: the program's call, but for the routine.
+            unsafe { NEXT_PTHREAD_CREATE.get()(thread, attributes, routine, argument) }
+        },
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -383,6 +453,7 @@ unsafe extern "C-unwind" fn thrd_create(thread: *mut c_void, routine: usize, arg
         routine,
         argument,
         begin_c11 as RoutineC11 as usize,
+        0,
         |routine, argument| {
             // SAFETY: the program's call, but for the routine.
             unsafe { NEXT_THRD_CREATE.get()(thread, routine, argument) }

@@ -145,7 +145,9 @@ pub struct PmFile {
     pub created: bool,
 }
 
-/// Begins the path of a file that stands for memory.
+/// Begins the path of a file that stands for memory which the program registered as persistent (`crashproof_wire::REGISTERED_MEMORY`).
+const REGISTERED: &str = "registered memory ";
+/// Begins the path of a file that stands for memory whose content is not known.
 const MEMORY: &str = "memory at ";
 
 impl PmFile {
@@ -162,6 +164,11 @@ impl PmFile {
     /// Whether it stands for memory whose content is not known.
     pub fn is_memory(&self) -> bool {
         self.path.starts_with(MEMORY)
+    }
+
+    /// Whether it stands for memory that the program registered as persistent and that no file is behind.
+    pub fn is_registered_memory(&self) -> bool {
+        self.path.starts_with(REGISTERED)
     }
 }
 

@@ -107,6 +107,29 @@ pub struct TraceReader {
     left_out: Vec<LeftOut>,
     end: Option<ProgramEnd>,
     done: bool,
+    /// Events of registered memory are shown as [`EventKind::Quiet`].
+    files_only: bool,
+}
+
+/// The item, or one that says nothing in the place of an item about registered memory.
+fn without_memory<'a>(item: Item<'a>, tables: &Tables) -> Item<'a> {
+    let is_memory = |file| tables.file(file).is_some_and(PmFile::is_registered_memory);
+    match item {
+        Item::Initial { at, .. } if is_memory(at.file) => Item::Initial { at, data: &[] },
+        Item::Event(event) => {
+            let file = match event.kind {
+                EventKind::Store { at, .. } | EventKind::Flush { at, .. } | EventKind::FileWrite { at, .. } => at.file,
+                EventKind::Map { file, .. } | EventKind::Unmap { file, .. } | EventKind::Sync { file, .. } => file,
+                EventKind::Request {
+                    range: Some((at, _)), ..
+                } => at.file,
+                _ => return Item::Event(event),
+            };
+            let kind = if is_memory(file) { EventKind::Quiet } else { event.kind };
+            Item::Event(Event { kind, ..event })
+        }
+        item => item,
+    }
 }
 
 impl TraceReader {
@@ -122,6 +145,16 @@ impl TraceReader {
             source,
         })?;
         TraceReader::from_source(path, Box::new(file), len)
+    }
+
+    /// As [`open`](TraceReader::open), for who looks at files only: in the place of an event of memory that the program
+    /// registered ([`PmFile::is_registered_memory`]) comes one that says nothing.
+    ///
+    /// [`PmFile::is_registered_memory`]: crate::PmFile::is_registered_memory
+    pub fn open_files(path: impl AsRef<Path>) -> Result<TraceReader, ReadError> {
+        let mut reader = TraceReader::open(path)?;
+        reader.files_only = true;
+        Ok(reader)
     }
 
     /// As [`open`](TraceReader::open), from anything that gives bytes; `path` is for messages, `len` for progress.
@@ -152,6 +185,7 @@ impl TraceReader {
             left_out: Vec::new(),
             end: None,
             done: false,
+            files_only: false,
         })
     }
 
@@ -232,6 +266,10 @@ impl TraceReader {
             Ok(item) => {
                 self.at = input.at;
                 self.seq += matches!(item, Item::Event(_)) as u64;
+                let item = match self.files_only {
+                    true => without_memory(item, &self.tables),
+                    false => item,
+                };
                 Ok(Some((item, &self.tables)))
             }
             Err(what) => {

@@ -22,6 +22,9 @@ pub const VERSION: u32 = 4;
 /// Names the session file in the environment of the program under test.
 pub const SESSION_ENV: &str = "CRASHPROOF_SESSION";
 
+/// Begins the path of a file that stands for memory which the program registered as persistent; a number follows.
+pub const REGISTERED_MEMORY: &str = "registered memory ";
+
 pub const SLOT: usize = 64;
 /// Payload bytes in a slot; the rest is its header word.
 pub const SLOT_PAYLOAD: usize = SLOT - 8;

@@ -35,7 +35,7 @@ pub(super) struct Stores(Vec<Written>);
 impl Stores {
     pub fn read(trace: &Path) -> Result<Stores, ReadError> {
         let mut stores = Vec::new();
-        let mut reader = TraceReader::open(trace)?;
+        let mut reader = TraceReader::open_files(trace)?;
         while let Some(item) = reader.next()? {
             if let Item::Event(event) = item
                 && let EventKind::Store { at, data, .. } = event.kind

@@ -62,7 +62,7 @@ impl Clusters {
 /// Where operations begin: the first event, and the number.
 pub(crate) fn begins(trace: &Path) -> Result<Vec<(u64, Option<u64>)>, ReadError> {
     let mut operations = Operations::new(Boundaries::of(trace)?);
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     let mut begins: Vec<(u64, Option<u64>)> = Vec::new();
     while let Some(item) = reader.next()? {
         let Item::Event(event) = item else { continue };

@@ -206,7 +206,7 @@ impl Laboratory {
             contents: contents(trace)?,
             reach: Reach::default(),
             executor,
-            reader: TraceReader::open(trace)?,
+            reader: TraceReader::open_files(trace)?,
             crashed: Window::new(options.from.as_deref(), options.until.as_deref()),
             floor: 0,
             first: 0,
@@ -407,7 +407,7 @@ impl Laboratory {
                 ..FileHistory::default()
             });
         }
-        self.reader = TraceReader::open(&self.trace)?;
+        self.reader = TraceReader::open_files(&self.trace)?;
         while self.reader.events() <= self.contents.initial_until
             && let Some(item) = self.reader.next()?
         {
@@ -415,7 +415,7 @@ impl Laboratory {
                 self.executor.write(at.file.index(), at.offset, data);
             }
         }
-        self.reader = TraceReader::open(&self.trace)?;
+        self.reader = TraceReader::open_files(&self.trace)?;
         Ok(())
     }
 

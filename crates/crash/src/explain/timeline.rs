@@ -100,7 +100,7 @@ pub fn draw(
     scenes: &[Scene],
     places: &mut Places,
 ) -> Result<Vec<Timeline>, ReadError> {
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     let mut watch = Watch::new(options, scenes);
     while watch.drawings.iter().any(|drawing| !drawing.done)
         && let Some(item) = reader.next()?

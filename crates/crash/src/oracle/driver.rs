@@ -99,7 +99,7 @@ pub(super) struct Recorded {
 
 impl Recorded {
     pub fn read(trace: &Path, options: &OracleOptions) -> Result<Recorded, OracleError> {
-        let mut reader = TraceReader::open(trace)?;
+        let mut reader = TraceReader::open_files(trace)?;
         let mut operations = Operations::new(Boundaries::Lines);
         let mut recorded = Recorded {
             stdout: Vec::new(),

@@ -283,7 +283,7 @@ pub fn differing_operations(trace: &Path, other: &Path) -> Result<Vec<u64>, Cras
 
 /// By operation: a digest of the words that it stores to, in order.
 fn sequences(trace: &Path) -> Result<Vec<u128>, CrashError> {
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     let mut operations = Operations::new(Boundaries::Lines);
     let mut sequences: Vec<Fold> = Vec::new();
     let mut last = None;

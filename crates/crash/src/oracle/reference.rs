@@ -169,7 +169,7 @@ fn probes<'a>(stdout: &'a [u8], lines: &[&[u8]]) -> Option<Vec<&'a [u8]>> {
 
 /// The event after the end of each operation; the first is the beginning, before anything.
 fn boundaries(trace: &Path) -> Result<Vec<u64>, CrashError> {
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     let mut operations = Operations::new(Boundaries::Lines);
     let mut boundaries = vec![0];
     while let Some(item) = reader.next()? {

@@ -107,7 +107,7 @@ fn unpersisted(
     }
     let mut groups = Groups::default();
     let mut stacks = vec![None; places.len()];
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     while let Some((item, tables)) = reader.next_with_tables()? {
         let Item::Event(event) = item else { continue };
         let EventKind::Store { at, data, .. } = event.kind else {

@@ -34,7 +34,7 @@ pub(crate) fn graphs(
     // Where the stores were made.
     let named: BTreeSet<u64> = scenes.iter().flat_map(Scene::events).collect();
     let mut stacks: FxHashMap<u64, StackId> = FxHashMap::default();
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     while let Some(item) = reader.next()? {
         if let Item::Event(event) = item
             && named.contains(&event.seq)

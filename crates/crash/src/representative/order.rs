@@ -70,7 +70,7 @@ struct Replay<'a> {
 }
 
 pub(crate) fn replay(trace: &Path, options: &CampaignOptions, watch: &mut dyn Watch) -> Result<(), CrashError> {
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     let mut window = Window::new(options.from.as_deref(), options.until.as_deref());
     let mut replay = Replay {
         model: options.model,

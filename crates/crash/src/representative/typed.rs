@@ -101,7 +101,7 @@ impl Typed {
 
 /// All stores of the trace, with their events.
 fn each_chunk(trace: &Path, mut see: impl FnMut(&Tables, &[u64], &[Store])) -> Result<(), CrashError> {
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     let (mut seqs, mut stores) = (Vec::new(), Vec::new());
     while let Some((item, tables)) = reader.next_with_tables()? {
         if let Item::Event(event) = item

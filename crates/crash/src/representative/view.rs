@@ -69,7 +69,7 @@ pub struct BehaviourUpdate {
 pub fn behaviour_list(trace: &Path, options: &CampaignOptions) -> Result<BehaviourList, CrashError> {
     let mut subjects = Typed::open(trace, options.joint)?;
     let behaviours = analyse(trace, options, &mut subjects)?;
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = TraceReader::open_files(trace)?;
     while reader.next()?.is_some() {}
     let mut viewer = Viewer::new(&behaviours, &subjects, &reader);
     let mut groups: Vec<&Group> = behaviours.groups.iter().collect();

@@ -271,9 +271,11 @@ pub extern "C" fn fill(to: u64, byte: u64, length: u64, _: u64, slot: *const u64
 pub extern "C" fn flush(address: u64, kind: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
     let region = event.region(address, 1).or_else(|| pm::find(address));
-    let Some(region) = region else {
-        // Of no consequence for PM, like the breakpoint that the instruction has.
-        return 1;
+    let Some(region) = region.filter(|region| !region.registered) else {
+        // Registered memory may be only a part of the line: the instruction has a breakpoint. Otherwise it is of no
+        // consequence for PM.
+        let line = address / pm::LINE * pm::LINE;
+        return !pm::contains(line, pm::LINE) as u64;
     };
     let stack = event.logger.stack_of_call(slot, rbp);
     let place = region.place(address);

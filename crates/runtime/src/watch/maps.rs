@@ -158,6 +158,7 @@ pub fn mmap(
         offset,
         protection,
         private: !is_shared(flags),
+        registered: false,
     };
     if pm::is_full() || refused(fd, &region) {
         if pm::is_full() {

@@ -61,6 +61,12 @@ enum CrashCommandError {
     )]
     NoValues,
     #[error(
+        "a crash test is of files, and the program stored to none: it registered memory as persistent \
+         (VALGRIND_PMC_REGISTER_PMEM_MAPPING) that no file is behind, which a recovery could not find again. `crashproof check` \
+         looks at the stores to such memory"
+    )]
+    OnlyMemory,
+    #[error(
         "{command:?} fails on the files as they were before the first crash point ({ended}), so nothing can be said about \
          crashes.\nA file that the program has yet to make, or to initialise, rightly fails: make it with --setup CMD, or \
          begin with the first call of a function after that, --from FUNCTION. Else see whether the command is right: it \
@@ -148,10 +154,22 @@ pub fn report(
             seen.expectations
         ));
     }
+    if seen.memory && seen.file_stores == 0 {
+        return Err(CrashCommandError::OnlyMemory.into());
+    }
+    if seen.memory {
+        terminal::note(&format_args!(
+            "a crash test is of files: memory that the program registered as persistent, and that no file is behind, is left out \
+             ({} stores); `crashproof check` looks at it",
+            seen.memory_stores
+        ));
+    }
     let mut report = Report {
         version: 1,
         program,
         trace: trace_summary,
+        files: seen.files,
+        left_out: seen.left_out,
         ..Report::default()
     };
     report.look_for_doubts(arguments.allowances.into());
@@ -208,8 +226,6 @@ pub fn report(
         traffic,
         findings: tested.findings,
         warnings,
-        files: seen.files,
-        left_out: seen.left_out,
         stats: Some(tested.stats),
         ..report
     };

@@ -86,6 +86,11 @@ pub struct Seen {
     pub no_values: bool,
     pub files: Vec<FileLookedAt>,
     pub left_out: Vec<FileLeftOut>,
+    /// Stores to files, and to memory that the program registered and that no file is behind.
+    pub file_stores: u64,
+    pub memory_stores: u64,
+    /// The program registered such memory.
+    pub memory: bool,
 }
 
 const EXPECTATION: &str = "CRASHPROOF_EXPECT_";
@@ -100,7 +105,15 @@ pub fn summary(trace: &Path) -> Result<(Program, TraceSummary, Seen), crashproof
         uses.event(&event, tables);
         match event.kind {
             EventKind::Call { name, .. } if name.starts_with(EXPECTATION) => seen.expectations += 1,
-            EventKind::Map { file, .. } => seen.no_values |= tables.file(file).is_some_and(PmFile::is_memory),
+            EventKind::Map { file, .. } => {
+                let file = tables.file(file);
+                seen.no_values |= file.is_some_and(PmFile::is_memory);
+                seen.memory |= file.is_some_and(PmFile::is_registered_memory);
+            }
+            EventKind::Store { at, .. } => match tables.file(at.file).is_some_and(PmFile::is_registered_memory) {
+                true => seen.memory_stores += 1,
+                false => seen.file_stores += 1,
+            },
             _ => {}
         }
     }
