@@ -463,7 +463,12 @@ mod tests {
 
     #[test]
     fn what_is_said_alike_is_said_once() {
-        let outcome = outcome(vec![left(31, "so"), left(31, "so"), left(31, "otherwise"), left(32, "so")]);
+        let outcome = outcome(vec![
+            left(31, "so"),
+            left(31, "so"),
+            left(31, "otherwise"),
+            left(32, "so"),
+        ]);
         let words = outcome
             .in_words("/src")
             .replace("\x1b[1;31m", "")

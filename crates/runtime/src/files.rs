@@ -146,11 +146,12 @@ pub fn add_memory(session: &'static Session, dev: u64, ino: u64, born: u64, size
         size,
         allocated: size,
         mode: 0,
+        links: 1,
     };
     crate::spin::acquire(&session.files_lock, sys::gettid());
     let found = known(&identity).map(|id| (id, false)).or_else(|| {
         let (name, len) = memory_name(session.next_file.load(Ordering::Relaxed) + 1);
-        if session.options.pattern_count > 0 && !is_pm_path(session, &name[..len]) {
+        if session.options.pattern_count > 0 && !selection::matches_pattern(session, &name[..len]) {
             return None;
         }
         let added = add(session, &identity, &name[..len]);

@@ -40,7 +40,7 @@ pub fn of_path(session: &Session, path: &[u8]) -> bool {
 }
 
 /// Whether one of the user's patterns matches: the path if the pattern has a slash, else the name.
-fn matches_pattern(session: &Session, path: &[u8]) -> bool {
+pub fn matches_pattern(session: &Session, path: &[u8]) -> bool {
     let options = &session.options;
     let mut subject = [0u8; 4096];
     subject[..path.len()].copy_from_slice(path);

@@ -74,7 +74,9 @@ impl Oracle for Missing {
         findings.awaited_fences.extend(tag.fence.get());
         let not_snapshotted = kind == Kind::TxStoreNotSnapshotted;
         // The transaction oracle has had evidence of its own.
-        let known = findings.get(kind, tag.stack, FileId(lost.at.file)).filter(|_| not_snapshotted);
+        let known = findings
+            .get(kind, tag.stack, FileId(lost.at.file))
+            .filter(|_| not_snapshotted);
         let counted = known.is_some_and(|known| known.detail != Detail::NeverFlushed);
         let bytes = lost.store.bytes;
         let at = PmAddress {

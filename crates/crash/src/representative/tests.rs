@@ -91,6 +91,7 @@ fn write_trace(path: &std::path::Path, actions: &[(u32, Action)]) {
                 at: PmAddress { file, offset: at },
                 data: &[1; 8],
                 flags: StoreFlags {
+                    exchange: false,
                     nontemporal,
                     locked,
                     syscall: false,

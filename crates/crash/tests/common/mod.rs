@@ -171,6 +171,7 @@ pub fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
                 at: PmAddress { file, offset: *at },
                 data,
                 flags: StoreFlags {
+                    exchange: false,
                     nontemporal: *nontemporal,
                     locked: *locked,
                     syscall: false,
