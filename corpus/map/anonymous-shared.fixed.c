@@ -1,4 +1,5 @@
 // Shared anonymous memory is no file and so no PM.
+// crashproof: --allow-no-stores
 #include "../pm.h"
 
 int main(int argc, char **argv) {

@@ -1,4 +1,5 @@
 // A private mapping of the file is ordinary memory.
+// crashproof: --allow-no-stores
 #include "../pm.h"
 
 int main(int argc, char **argv) {

@@ -1,5 +1,5 @@
 // Killed in the middle of a transaction, as crash tests do it: what the program had acknowledged is a finding.
-// signal: 9
+// expect-signal: 9
 // link: -lpmemobj
 // file-differs: a pool has an identity of its own
 #include "../pm.h"

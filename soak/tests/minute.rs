@@ -4,7 +4,7 @@ use crashproof_soak::random::Random;
 use crashproof_soak::{mutate, targets};
 
 /// Inputs for each parser.
-const INPUTS: u64 = 3_000;
+const INPUTS: u64 = 20_000;
 
 #[test]
 fn malformed_inputs_are_refused_or_read() {

@@ -22,7 +22,8 @@ pub fn files(
         let file_use = uses.of(id);
         if file_use.unlinked_first && !selected {
             left_out.push(FileLeftOut::new(file.path.clone(), LeftOutReason::Unlinked, None));
-        } else if file_use.mapped || file_use.stores > 0 {
+        } else if file_use.stores > 0 || file_use.mapped && !file.is_registered_memory() {
+            // libpmemobj registers private mappings of its files' headers, too, which it only reads.
             looked_at.push(FileLookedAt {
                 path: file.path.clone(),
                 stores: file_use.stores,

@@ -71,7 +71,7 @@ struct Order {
     thread: u32,
     stack: StackId,
     depth: usize,
-    /// `before` was stored to since.
+    /// `before` was stored to since, or was not durable then.
     begun: bool,
     /// The store to `after` that was made while `before` was not stored to.
     early: Option<(StackId, StoreAccess)>,
@@ -319,6 +319,8 @@ impl Oracle for Annotations {
                     self.orders.remove(0);
                 }
                 let depth = self.operations.get(&step.thread).map_or(0, Vec::len);
+                // Stored just before the annotation, and on its way: the next store to it is of the next round.
+                let begun = !lost_of_range(before, world).is_empty();
                 self.orders.push(Order {
                     before,
                     after,
@@ -326,7 +328,7 @@ impl Oracle for Annotations {
                     thread: step.thread,
                     stack: step.stack,
                     depth,
-                    begun: false,
+                    begun,
                     early: None,
                 });
             }

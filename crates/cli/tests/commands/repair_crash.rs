@@ -155,7 +155,7 @@ fn findings_of_a_crash_test_are_put_in_order() {
 fn a_patch_that_fails_the_crash_test_is_refused() {
     let project = Project::new(SOURCE);
     // With the patch, and only then, one store without the other is wrong, whichever comes first.
-    let recover = "if grep -q '^\tpersist(&words.8.' app.c; then set -- $(od -An -tu8 -j0 -N72 -v pool); \
+    let recover = "od -N1 pool > /dev/null; if grep -q '^\tpersist(&words.8.' app.c; then set -- $(od -An -tu8 -j0 -N72 -v pool); \
                    case \"$1 $9\" in '0 0' | '1 42') true ;; *) false ;; esac; fi";
     let arguments = [
         "--build",

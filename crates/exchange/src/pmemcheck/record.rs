@@ -1,5 +1,8 @@
 //! One record of the log as text.
 
+/// A flush is imported line by line, so that a damaged size would take for ever.
+const MAX_FLUSH: u64 = 1 << 30;
+
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
@@ -65,6 +68,11 @@ impl<'a> Record<'a> {
             "FLUSH" | "DEEP_SYNC" => {
                 count(2, &format!("{name};address;size"))?;
                 let (address, size) = (number("address", fields[0])?, number("size", fields[1])?);
+                if size > MAX_FLUSH {
+                    return Err(format!(
+                        "the size {size:#x} is more than one flush can have ({MAX_FLUSH:#x})"
+                    ));
+                }
                 Ok(match name {
                     "FLUSH" => Record::Flush { address, size },
                     _ => Record::DeepSync { address, size },
@@ -176,6 +184,7 @@ mod tests {
             ("STORE;ten;0x1;0x8", "address \"ten\""),
             ("STORE;0x10;0x11111111111111111;0x8", "64 bits"),
             ("FLUSH;0x10", "FLUSH;address;size"),
+            ("FLUSH;0x5200040;0x4000000000000000", "more than one flush can have"),
             ("FENCE;1", "needs 0"),
             ("REGISTER_FILE;/a;0x1;0x2", "needs 4"),
             ("LOAD;0x1", "no record"),
