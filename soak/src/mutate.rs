@@ -33,14 +33,14 @@ pub fn mutate(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 
 fn change(input: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut Random) {
     if input.is_empty() {
-        input.push(random.next() as u8);
+        input.push(random.number() as u8);
         return;
     }
     let at = random.below(input.len());
     let len = 1 + random.below((input.len() - at).min(64));
     match random.below(9) {
         0 => input[at] ^= 1 << random.below(8),
-        1 => input[at] = random.next() as u8,
+        1 => input[at] = random.number() as u8,
         2 => {
             input.drain(at..at + len);
         }

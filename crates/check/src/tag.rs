@@ -47,6 +47,8 @@ pub const MAX_EARLIER: usize = 8;
 /// Where bytes of a store had been stored before: stores that a fence of their thread passed by and that were overwritten before
 /// anything flushed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+// The box keeps the tag small: most stores have no earlier ones.
+#[allow(clippy::box_collection)]
 pub struct Earlier(Option<Box<Vec<EarlierStore>>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

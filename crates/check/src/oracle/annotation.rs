@@ -313,7 +313,7 @@ impl Oracle for Annotations {
                 self.orders.retain(|order| {
                     let same = order.before == before && order.after == after;
                     let again = order.thread == step.thread && (same || order.stack == step.stack);
-                    !same && !(again && order.early.is_some())
+                    !(same || again && order.early.is_some())
                 });
                 if self.orders.len() == MAX_ORDERS {
                     self.orders.remove(0);

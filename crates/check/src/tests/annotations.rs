@@ -43,7 +43,8 @@ fn the_second_range_is_stored_before_the_first() {
 #[test]
 fn what_ends_an_order() {
     let output = EventKind::Output { fd: 1, data: b"done\n" };
-    let ends: [(&str, fn(&mut TraceBuilder)); 3] = [
+    type End = (&'static str, fn(&mut TraceBuilder));
+    let ends: [End; 3] = [
         ("said anew", |b| _ = order(b, 1)),
         ("the end of the operation", end),
         ("another thread", |b| _ = b.thread(T1, 0)),

@@ -62,7 +62,8 @@ fn threads_that_wait_for_it_change_its_value() {
 #[test]
 fn what_is_no_lock() {
     // Each is (thread, place, value, flags) to one word.
-    let cases: [(&str, &[(u32, u64, u32, StoreFlags)]); 8] = [
+    type Case<'a> = (&'a str, &'a [(u32, u64, u32, StoreFlags)]);
+    let cases: [Case; 8] = [
         ("taken once", &[(T0, LOCK, 1, EXCHANGE), (T0, UNLOCK, 0, PLAIN)]),
         (
             "a counter",
