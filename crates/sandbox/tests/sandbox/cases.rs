@@ -582,6 +582,11 @@ fn a_hostile_recovery_reaches_nothing() {
         "reboot",
         "priority",
         "limits",
+        "key in the session's ring",
+        "key in the user's ring",
+        "request of a key",
+        "clear of the user's ring",
+        "keys by 32-bit calls",
         "new rights",
     ];
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/keyctl.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
@@ -157,6 +158,20 @@ static int is_refused(const char *what)
         getrlimit(RLIMIT_DATA, &limit);
         limit.rlim_max += 4096;
         return setrlimit(RLIMIT_DATA, &limit) != 0;
+    }
+    /* Key rings are the user's, whatever the namespace. */
+    if (strcmp(what, "key in the session's ring") == 0)
+        return syscall(SYS_add_key, "user", "crashproof-test", "x", 1, KEY_SPEC_SESSION_KEYRING) < 0 && errno == ENOSYS;
+    if (strcmp(what, "key in the user's ring") == 0)
+        return syscall(SYS_add_key, "user", "crashproof-test", "x", 1, KEY_SPEC_USER_KEYRING) < 0 && errno == ENOSYS;
+    if (strcmp(what, "request of a key") == 0)
+        return syscall(SYS_request_key, "user", "crashproof-test", NULL, 0) < 0 && errno == ENOSYS;
+    if (strcmp(what, "clear of the user's ring") == 0) /* only looked for: clearing it would be a pity */
+        return syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_USER_KEYRING, 0) < 0 && errno == ENOSYS;
+    if (strcmp(what, "keys by 32-bit calls") == 0) {
+        long result = 288; /* keyctl */
+        __asm__ volatile("int $0x80" : "+a"(result) : "b"(KEYCTL_GET_KEYRING_ID), "c"(KEY_SPEC_USER_KEYRING), "d"(0) : "memory", "r8", "r9", "r10", "r11");
+        return (int)result == -ENOSYS;
     }
     if (strcmp(what, "new rights") == 0)
         return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
