@@ -6,7 +6,8 @@
 //!   Only the few lines that its thread touched last are looked at by the fence itself, while they are in the cache.
 //! - A line has state only while it may hold a store that is not persistent. Of other lines three bits remain: stored to,
 //!   ever persisted, shared between threads. A sweep, run whenever there are too many lines with state, finds those that
-//!   have become persistent unseen, and packs the rest ([`crate::packed`]).
+//!   have become persistent unseen, and packs the rest ([`crate::packed`]). A line is unpacked when it is looked at, and not
+//!   with its page: a program that stores all over a large file touches one line of a page, and the next page.
 //! - Lines are found through tables of a page each, with a small direct-mapped cache before the hash map.
 
 use rustc_hash::FxHashMap;
@@ -96,7 +97,9 @@ struct Page {
     past: Past,
     /// Bit n: line n has state.
     active: u64,
-    /// Index in `Memory::lines` of those that have.
+    /// Bit n: and it is packed still.
+    packed: u64,
+    /// Of those that have: index in `Memory::lines`, or which state it is in `Memory::packed`.
     lines: [u32; PAGE_LINES as usize],
 }
 
@@ -356,6 +359,13 @@ impl<T: Tag> Memory<T> {
         self.forget_past(file, offset, len);
     }
 
+    /// Room for so many more pages, and for lines with state in them.
+    fn make_room(&mut self, pages: usize) {
+        if self.pages.len() + pages > self.limits.pages || self.lines_with_state() >= self.limits.lines {
+            self.sweep();
+        }
+    }
+
     /// How many lines have state that is not packed.
     fn lines_with_state(&self) -> usize {
         self.lines.len() - self.free_lines.len()
@@ -363,39 +373,47 @@ impl<T: Tag> Memory<T> {
 
     /// Index of the page's table, and of the line in it.
     fn page(&mut self, at: LineAddress) -> (usize, usize) {
+        if self.lines_with_state() >= self.limits.lines {
+            self.sweep();
+        }
         let (address, index) = PageAddress::of(at);
-        let cached = &mut self.cache[address.cache_index()];
+        let cached = self.cache[address.cache_index()];
         if cached.0 == address && cached.1 != u32::MAX {
             return (cached.1 as usize, index);
         }
+        if !self.page_index.contains_key(&address) {
+            self.make_room(1);
+        }
+        (self.table(address), index)
+    }
+
+    /// The page's table; there is room for a new one.
+    fn table(&mut self, address: PageAddress) -> usize {
         let page = match self.page_index.get(&address) {
             Some(&page) => page,
             None => self.new_page(address),
         };
         self.cache[address.cache_index()] = (address, page);
-        (page as usize, index)
+        page as usize
     }
 
     fn new_page(&mut self, at: PageAddress) -> u32 {
-        if self.pages.len() >= self.limits.pages || self.lines_with_state() >= self.limits.lines {
-            self.sweep();
-        }
         let page = self.pages.len() as u32;
         self.page_index.insert(at, page);
         self.pages.push(Page {
             at,
             past: Past::default(),
             active: 0,
+            packed: 0,
             lines: [0; PAGE_LINES as usize],
         });
         if let Some(packed) = (!self.packed.is_empty()).then(|| self.packed.remove(at)).flatten() {
-            self.pages[page as usize].past = packed.past;
+            let page = &mut self.pages[page as usize];
+            page.past = packed.past;
+            page.active = packed.active;
+            page.packed = packed.active;
             for (nth, index) in bits(packed.active).enumerate() {
-                let slot = self.new_line(page as usize, index);
-                self.lines[slot].clone_from(self.packed.state(packed.states.get(nth)));
-                if std::mem::take(&mut self.lines[slot].persisted) {
-                    self.pages[page as usize].past.persisted |= 1 << index;
-                }
+                page.lines[index] = packed.states.get(nth);
             }
         } else if let Some(chunk) = self.past.get(&PageAddress {
             page: at.page / CHUNK_PAGES,
@@ -408,12 +426,13 @@ impl<T: Tag> Memory<T> {
 
     /// Slot of the line with all passed fences applied, if it holds anything then.
     fn settled(&mut self, page: usize, index: usize) -> Option<usize> {
-        let Page {
-            active, lines, past, ..
-        } = &mut self.pages[page];
-        if *active & 1 << index == 0 {
+        if self.pages[page].active & 1 << index == 0 {
             return None;
         }
+        if self.pages[page].packed & 1 << index != 0 {
+            self.unpack(page, index);
+        }
+        let Page { lines, past, .. } = &mut self.pages[page];
         let slot = lines[index] as usize;
         if settle(&mut self.lines[slot], &self.threads) {
             past.persisted |= 1 << index;
@@ -422,6 +441,16 @@ impl<T: Tag> Memory<T> {
             None
         } else {
             Some(slot)
+        }
+    }
+
+    fn unpack(&mut self, page: usize, index: usize) {
+        let id = self.pages[page].lines[index];
+        let slot = self.new_line(page, index);
+        self.pages[page].packed &= !(1 << index);
+        self.lines[slot].clone_from(self.packed.state(id));
+        if std::mem::take(&mut self.lines[slot].persisted) {
+            self.pages[page].past.persisted |= 1 << index;
         }
     }
 
@@ -552,9 +581,11 @@ impl<T: Tag> Memory<T> {
             file,
             line: (end - 1) / LINE,
         };
+        // Both at once: the second must not sweep the first away.
+        self.make_room(2);
         for edge in [first_line, last_line] {
             if !within.contains(&(edge.line / PAGE_LINES)) {
-                self.page(edge);
+                self.table(PageAddress::of(edge).0);
             }
         }
         self.packed.remove_range(file, within)
@@ -577,7 +608,17 @@ impl<T: Tag> Memory<T> {
     fn sweep(&mut self) {
         self.settle_packed();
         for page in 0..self.pages.len() {
-            for index in bits(self.pages[page].active) {
+            let Page { active, packed, .. } = self.pages[page];
+            for index in bits(active & packed) {
+                let page = &mut self.pages[page];
+                let state = self.packed.state(page.lines[index]);
+                if state.line.is_clean() {
+                    page.past.persisted |= u64::from(state.persisted) << index;
+                    page.active &= !(1 << index);
+                    page.packed &= !(1 << index);
+                }
+            }
+            for index in bits(active & !packed) {
                 self.settled(page, index);
             }
         }
@@ -590,6 +631,7 @@ impl<T: Tag> Memory<T> {
                 self.remember(page.at, page.past);
             }
         }
+        self.packed.drop_unused();
         // Every fence has been applied to every line: none will ask for a fence of the past.
         for thread in &mut self.threads {
             thread.sites.clear();
@@ -602,6 +644,9 @@ impl<T: Tag> Memory<T> {
         let states: Vec<u32> = bits(page.active)
             .map(|index| {
                 let slot = page.lines[index];
+                if page.packed & 1 << index != 0 {
+                    return slot;
+                }
                 self.free_lines.push(slot);
                 let state = &mut self.lines[slot as usize];
                 state.line.settle_tags();
@@ -632,10 +677,16 @@ impl<T: Tag> Memory<T> {
         let threads = &self.threads;
         let mut became_clean = false;
         self.packed.update_states(|state| {
+            let has_fenced = |touched: &Touched| threads[touched.thread as usize].fence_after(touched.fences).is_some();
+            if !state.touched.iter().any(has_fenced) {
+                return None;
+            }
+            let mut state = state.clone();
             if !state.line.is_clean() {
-                state.persisted |= settle(state, threads);
+                state.persisted |= settle(&mut state, threads);
                 became_clean |= state.line.is_clean();
             }
+            Some(state)
         });
         if !became_clean {
             return;
@@ -778,6 +829,50 @@ mod tests {
         assert_eq!(drained(&mut m, 64 * 64), [(1, 11, Some(8), true), (2, 2, None, false)]);
         assert_eq!(m.flush(at(0), 0, false, 7), Flush::Unmodified);
         assert_eq!(m.lines_with_state(), 0);
+    }
+
+    /// The first page of a range must not be swept away when the last one gets its table.
+    #[test]
+    fn a_range_that_begins_and_ends_within_packed_pages_is_drained() {
+        let limits = Limits {
+            lines: 1 << 16,
+            pages: 2,
+            fences: 1 << 20,
+        };
+        let mut m = Memory::with_limits(Model::Px86, Keep::Last, limits);
+        let pages = 8;
+        for page in 0..pages {
+            m.store(at(PAGE_LINES * page + 1), store(0, page as u32));
+        }
+        let mut lost = Vec::new();
+        m.drain(0, LINE, (pages - 1) * PAGE_BYTES + LINE, |u| lost.push(u.store.tag));
+        lost.sort();
+        assert_eq!(lost, (0..pages as u32).collect::<Vec<_>>());
+    }
+
+    /// A program that stores all over a file and never flushes: only what it touches is unpacked and packed again.
+    #[test]
+    fn one_line_of_each_page_costs_one_line() {
+        let limits = Limits {
+            lines: 256,
+            pages: 16,
+            fences: 1 << 20,
+        };
+        let mut m = Memory::with_limits(Model::Px86, Keep::Last, limits);
+        for line in 0..64 * PAGE_LINES {
+            m.store(at(line), store(0, 1));
+        }
+        for round in 0..PAGE_LINES {
+            for page in 0..64 {
+                m.store(at(PAGE_LINES * page + round), store(0, 2));
+                assert!(m.lines_with_state() <= limits.lines, "{}", m.lines_with_state());
+                assert!(m.pages.len() <= limits.pages);
+            }
+        }
+        assert!(m.lines.len() <= limits.lines + 1, "{}", m.lines.len());
+        let lost = drained(&mut m, 64 * PAGE_BYTES);
+        assert_eq!(lost.len() as u64, 64 * PAGE_LINES);
+        assert!(lost.iter().all(|&(_, tag, flushed, _)| (tag, flushed) == (2, None)));
     }
 
     #[test]

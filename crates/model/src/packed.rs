@@ -46,7 +46,12 @@ pub struct Packed<L> {
     runs: BTreeMap<(u32, u64), Run>,
     states: Vec<L>,
     index: FxHashMap<L, u32>,
+    /// So many states were in use when the unused ones were dropped last.
+    used: usize,
 }
+
+/// Fewer states are not worth looking for those that no page has.
+const FEW_STATES: usize = 1 << 12;
 
 impl<L> Default for Packed<L> {
     fn default() -> Self {
@@ -54,6 +59,7 @@ impl<L> Default for Packed<L> {
             runs: BTreeMap::new(),
             states: Vec::new(),
             index: FxHashMap::default(),
+            used: 0,
         }
     }
 }
@@ -137,13 +143,55 @@ impl<L: Clone + Eq + Hash> Packed<L> {
         self.runs.insert((file, first), Run { pages, page });
     }
 
-    /// Changes all states, each once; drops those that no page has if there is no page at all.
-    pub fn update_states(&mut self, update: impl FnMut(&mut L)) {
-        if self.runs.is_empty() {
-            self.states = Vec::new();
+    /// Looks at all states, each once; those become another for which `update` gives one.
+    pub fn update_states(&mut self, mut update: impl FnMut(&L) -> Option<L>) {
+        let changed = (0..)
+            .zip(&self.states)
+            .filter_map(|(id, state)| Some((id, update(state)?)));
+        let changed: Vec<(u32, L)> = changed.collect();
+        for &(id, _) in &changed {
+            // Two that have become equal stay two; the index has one of them.
+            let state = &self.states[id as usize];
+            if self.index.get(state) == Some(&id) {
+                self.index.remove(state);
+            }
         }
-        self.states.iter_mut().for_each(update);
-        self.index = self.states.iter().cloned().zip(0..).collect();
+        for (id, state) in changed {
+            self.index.entry(state.clone()).or_insert(id);
+            self.states[id as usize] = state;
+        }
+    }
+
+    /// Forgets the states that no page has, once they may be as many as the others. All pages that have any are packed.
+    pub fn drop_unused(&mut self) {
+        if self.states.len() < FEW_STATES.max(2 * self.used) {
+            return;
+        }
+        const UNUSED: u32 = u32::MAX;
+        let mut new_ids = vec![UNUSED; self.states.len()];
+        let mut states = Vec::new();
+        let mut index = FxHashMap::default();
+        let old = &self.states;
+        let mut renumber = |id: &mut u32| {
+            let new = &mut new_ids[*id as usize];
+            if *new == UNUSED {
+                let state = &old[*id as usize];
+                *new = *index.entry(state.clone()).or_insert(states.len() as u32);
+                if *new as usize == states.len() {
+                    states.push(state.clone());
+                }
+            }
+            *id = *new;
+        };
+        for run in self.runs.values_mut() {
+            match &mut run.page.states {
+                States::Same(id) => renumber(id),
+                States::Each(ids) => ids.iter_mut().for_each(&mut renumber),
+            }
+        }
+        self.used = states.len();
+        self.states = states;
+        self.index = index;
     }
 
     /// Makes `page` the first of its run.
@@ -211,7 +259,28 @@ mod tests {
         let mut packed = Packed::<u8>::default();
         assert_eq!((packed.intern(&5), packed.intern(&6), packed.intern(&5)), (0, 1, 0));
         packed.insert(at(0), page(0));
-        packed.update_states(|state| *state += 1);
+        packed.update_states(|state| Some(state + 1));
         assert_eq!((packed.intern(&6), packed.intern(&5)), (0, 2));
+    }
+
+    #[test]
+    fn states_that_no_page_has_are_dropped() {
+        let mut packed = Packed::<u32>::default();
+        for state in 0..2 * FEW_STATES as u32 {
+            let id = packed.intern(&state);
+            if state % 1000 == 0 {
+                packed.insert(at(u64::from(state)), page(id));
+            }
+        }
+        packed.drop_unused();
+        assert_eq!(packed.states.len(), 9);
+        for state in (0..2 * FEW_STATES as u32).step_by(1000) {
+            let States::Same(id) = packed.remove(at(u64::from(state))).unwrap().states else {
+                unreachable!();
+            };
+            assert_eq!((*packed.state(id), packed.intern(&state)), (state, id));
+        }
+        packed.drop_unused();
+        assert_eq!(packed.states.len(), 9, "few are not worth it");
     }
 }
