@@ -4,7 +4,10 @@
 use crashproof_trace::{PmAddress, ProcessId};
 use rustc_hash::FxHashMap;
 
-use crate::ranges::{WORD, WordSet};
+use crate::ranges::{WORD, WordSet, masks};
+
+/// A longer access ends the search for evidence: it would take longer than all others.
+const LONGEST: u64 = 16 << 20;
 
 #[derive(Default)]
 pub struct FirstAccesses {
@@ -15,27 +18,40 @@ pub struct FirstAccesses {
     stored_again: WordSet,
     /// Words that some process accessed first in another way.
     read: WordSet,
+    /// Something was not looked at.
+    is_incomplete: bool,
 }
 
 impl FirstAccesses {
     pub fn access(&mut self, process: ProcessId, store: bool, at: PmAddress, len: u64) {
+        if len > LONGEST {
+            self.is_incomplete = true;
+            return;
+        }
         let accessed = self.accessed.entry(process).or_default();
         let (file, end) = (at.file.0, at.offset.saturating_add(len));
-        let mut word = at.offset / WORD * WORD;
-        while word < end {
-            let next = word + WORD;
-            if !accessed.contains_any(file, word, next) {
-                accessed.insert(file, word, next);
-                let whole = at.offset <= word && next <= end;
-                if !store || !whole {
-                    self.read.insert(file, word, next);
-                } else if self.stored.contains_any(file, word, next) {
-                    self.stored_again.insert(file, word, next);
-                } else {
-                    self.stored.insert(file, word, next);
+        for part in masks(at.offset, end) {
+            let (page, index, mask) = part;
+            let first = mask & !accessed.put(file, part);
+            // The words at the ends may be accessed in part.
+            let word = (page * 8 + index as u64) * 64;
+            let is_whole = |bit: u32| {
+                let start = (word + u64::from(bit)) * WORD;
+                at.offset <= start && end - start >= WORD
+            };
+            let (lowest, highest) = (mask.trailing_zeros(), 63 - mask.leading_zeros());
+            let partial = [lowest, highest].into_iter().filter(|&bit| !is_whole(bit));
+            let partial = partial.fold(0, |bits, bit| bits | 1 << bit);
+            let stored = if store { first & !partial } else { 0 };
+            if first & !stored != 0 {
+                self.read.put(file, (page, index, first & !stored));
+            }
+            if stored != 0 {
+                let again = self.stored.put(file, (page, index, stored));
+                if again != 0 {
+                    self.stored_again.put(file, (page, index, again));
                 }
             }
-            word = next;
         }
     }
 
@@ -56,8 +72,76 @@ impl FirstAccesses {
         let mut words = (at.offset / WORD..end.div_ceil(WORD)).map(|word| word * WORD);
         // Not all words are kept in the sets; none of those that were read may be missing.
         !self.stored_again.is_empty()
+            && !self.is_incomplete
             && !self.read.is_full()
             && !self.read.contains_any(file, at.offset, end)
             && words.all(|word| self.stored_again.contains_any(file, word, word + WORD))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use crashproof_trace::FileId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(offset: u64) -> PmAddress {
+        PmAddress {
+            file: FileId(0),
+            offset,
+        }
+    }
+
+    /// Word by word.
+    #[derive(Default)]
+    struct Naive {
+        accessed: HashSet<(u32, u64)>,
+        stored: HashSet<u64>,
+        stored_again: HashSet<u64>,
+        read: HashSet<u64>,
+    }
+
+    impl Naive {
+        fn access(&mut self, process: ProcessId, store: bool, offset: u64, len: u64) {
+            let end = offset + len;
+            for word in offset / WORD..end.div_ceil(WORD) {
+                if self.accessed.insert((process.0, word)) {
+                    if !store || offset > word * WORD || end < (word + 1) * WORD {
+                        self.read.insert(word);
+                    } else if !self.stored.insert(word) {
+                        self.stored_again.insert(word);
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn masks_do_what_words_do(accesses in prop::collection::vec((0..3u32, any::<bool>(), 0..2000u64, 0..1200u64), 0..20)) {
+            let (mut fast, mut naive) = (FirstAccesses::default(), Naive::default());
+            for (process, store, offset, len) in accesses {
+                fast.access(ProcessId(process), store, at(offset), len);
+                naive.access(ProcessId(process), store, offset, len);
+            }
+            for word in 0..400 {
+                let volatile = naive.stored_again.contains(&word) && !naive.read.contains(&word);
+                prop_assert_eq!(fast.is_volatile(at(word * WORD), WORD), volatile, "word {}", word);
+            }
+        }
+    }
+
+    /// A damaged trace may have accesses of four gigabytes, one after the other.
+    #[test]
+    fn accesses_of_gigabytes_are_no_evidence_and_take_no_time() {
+        let mut accesses = FirstAccesses::default();
+        for process in 0..1000 {
+            accesses.access(ProcessId(process), true, at(0), 64);
+            accesses.access(ProcessId(process), true, at(128), u64::from(u32::MAX));
+        }
+        assert!(!accesses.is_volatile(at(0), 64));
     }
 }

@@ -1,6 +1,7 @@
 //! Sets of bytes of PM files: exact ranges for one transaction, a bitmap of words for a whole run.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
@@ -105,6 +106,19 @@ impl WordSet {
         self.pages.is_empty()
     }
 
+    /// Puts the words of one of the masks of [`masks`] in; gives those that were there.
+    pub fn put(&mut self, file: u32, (page, index, mask): Mask) -> u64 {
+        let full = self.is_full();
+        let bits = match self.pages.entry((file, page)) {
+            Entry::Occupied(bits) => bits.into_mut(),
+            Entry::Vacant(_) if full => return 0,
+            Entry::Vacant(place) => place.insert(Box::default()),
+        };
+        let before = bits[index] & mask;
+        bits[index] |= mask;
+        before
+    }
+
     /// Whether something may not have been taken in.
     pub fn is_full(&self) -> bool {
         self.pages.len() >= MAX_PAGES
@@ -120,8 +134,11 @@ impl WordSet {
     }
 }
 
-/// The words that the range touches, as masks of 64 words each: (page, index in it, mask).
-fn masks(start: u64, end: u64) -> impl Iterator<Item = (u64, usize, u64)> {
+/// Up to 64 words: (page, index in it, mask).
+pub type Mask = (u64, usize, u64);
+
+/// The words that the range touches.
+pub fn masks(start: u64, end: u64) -> impl Iterator<Item = Mask> {
     let (mut word, end) = (start / WORD, end.div_ceil(WORD));
     std::iter::from_fn(move || {
         if word >= end {

@@ -15,6 +15,8 @@ use crate::operations::{ByOperation, Summaries};
 
 /// Pairs of words of two long accesses that are all looked at; beyond, a word is paired with its counterpart and with the ends.
 const MOST_PAIRS: usize = 256;
+/// Bytes of an access that are looked at: a copy of gigabytes has as many words as memory has room for, and says no more.
+const LONGEST: u64 = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {
@@ -220,7 +222,7 @@ pub(crate) struct Finder {
 impl Finder {
     pub fn access(&mut self, access: &Access<'_>) {
         self.accesses += 1;
-        let locations: Vec<LocationId> = split(access.at, access.len as u64)
+        let locations: Vec<LocationId> = split(access.at, u64::from(access.len).min(LONGEST))
             .map(|location| self.locations.id(location))
             .collect();
         if access.store {

@@ -72,7 +72,7 @@ impl Summaries {
                 let last = self.last.get(&event.thread).copied();
                 let ended = last.filter(|last| !self.blocks.contains_key(last));
                 self.blocks.insert(ended.unwrap_or(operation), blocks);
-                self.cuts += cuts;
+                self.cuts = self.cuts.saturating_add(cuts);
                 return;
             }
             _ => {}
