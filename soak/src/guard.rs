@@ -66,7 +66,11 @@ fn first() -> Instant {
 }
 
 /// Runs the target on the input. `Err`: it panicked; the input is kept.
-pub fn run(target: &'static str, input: &[u8], function: impl FnOnce() + std::panic::UnwindSafe) -> Result<(), String> {
+pub fn run<T>(
+    target: &'static str,
+    input: &[u8],
+    function: impl FnOnce() -> T + std::panic::UnwindSafe,
+) -> Result<T, String> {
     *CURRENT.lock().expect("nobody panics with it") = Some(Current {
         target,
         input: input.to_vec(),

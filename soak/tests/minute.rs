@@ -9,12 +9,9 @@ const INPUTS: u64 = 20_000;
 #[test]
 fn malformed_inputs_are_refused_or_read() {
     targets::seeds_are_good().unwrap();
-    for target in &targets::ALL {
+    for target in targets::ALL {
         let seeds = (target.seeds)();
         let mut random = Random(20_261_116);
-        for seed in &seeds {
-            (target.run)(seed);
-        }
         for _ in 0..INPUTS {
             (target.run)(&mutate::mutate(&seeds, &mut random));
         }

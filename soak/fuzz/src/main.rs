@@ -17,4 +17,6 @@ fn target() -> &'static Target {
     })
 }
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| (target().run)(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    (target().run)(input);
+});
