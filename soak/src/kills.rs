@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::commands::absolute;
 use crate::random::Random;
 
 /// Stores to a mapped file until it is ended, for two seconds at the most.
@@ -30,6 +31,7 @@ int main(int argc, char **argv) {
 
 /// Kills a recording as often as said; says what was left behind.
 pub fn kill_recordings(crashproof: &Path, times: u32, random: &mut Random) -> Result<Vec<String>, String> {
+    let crashproof = &absolute(crashproof)?;
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let (source, program) = (folder.path().join("stores.c"), folder.path().join("stores"));
     std::fs::write(&source, PROGRAM).map_err(|error| error.to_string())?;

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         ["seeds", target, folder] => write_seeds(target, Path::new(folder)),
-        ["commands", crashproof] => Ok(commands::compare(Path::new(crashproof))),
+        ["commands", crashproof] => commands::compare(Path::new(crashproof)),
         ["kills", crashproof, count] => match count.parse() {
             Ok(count) => kills::kill_recordings(Path::new(crashproof), count, &mut Random(seed)),
             Err(_) => return usage(&format!("`{count}` is not a number")),

@@ -322,6 +322,30 @@ impl<T: Tag> Memory<T> {
         self.settled(page, index).map(|slot| &self.lines[slot].line)
     }
 
+    /// The lines of the range for which [`line`](Memory::line) may give a state, ascending. Takes time for these lines and not for the
+    /// length of the range.
+    pub fn lines_in(&self, file: u32, offset: u64, len: u64) -> Vec<LineAddress> {
+        let end = offset.saturating_add(len);
+        let with_table = self
+            .pages_in(file, offset, end)
+            .into_iter()
+            .map(|page| &self.pages[page]);
+        let mut pages: Vec<(u64, u64, u64)> = with_table.map(|page| (page.at.page, 1, page.active)).collect();
+        pages.extend(
+            self.packed
+                .active_in(file, offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)),
+        );
+        pages.sort_unstable();
+        let (first, last) = (offset / LINE, end.div_ceil(LINE));
+        pages
+            .into_iter()
+            .flat_map(|(page, count, active)| (page..page + count).map(move |page| (page, active)))
+            .flat_map(|(page, active)| bits(active).map(move |index| page * PAGE_LINES + index as u64))
+            .filter(|line| offset < end && (first..last).contains(line))
+            .map(|line| LineAddress { file, line })
+            .collect()
+    }
+
     /// Forgets the range, as at unmap or truncation, and hands over the stores in it that are not persistent, in no
     /// particular order of lines.
     pub fn drain(&mut self, file: u32, offset: u64, len: u64, mut each: impl FnMut(Unpersisted<'_, T>)) {
@@ -944,6 +968,47 @@ mod tests {
             lost.iter()
                 .all(|&(line, tag, ..)| tag == if line == 8 { 50 } else { line as u32 % 7 })
         );
+    }
+
+    #[test]
+    fn lines_in_a_range_are_those_that_asking_each_line_finds() {
+        let limits = Limits {
+            lines: 4,
+            pages: 2,
+            fences: 3,
+        };
+        let mut m = Memory::with_limits(Model::Px86, Keep::Last, limits);
+        let lines = 8 * PAGE_LINES;
+        let mut number: u64 = 1;
+        let mut next = |below: u64| {
+            number = number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (number >> 33) % below
+        };
+        for step in 0..2000 {
+            let line = next(lines);
+            m.store(at(line), store(0, step));
+            if next(2) == 0 {
+                m.flush(at(line), 0, false, 2);
+                m.fence(0, 3);
+            }
+            if step % 50 != 0 {
+                continue;
+            }
+            let (from, len) = (next(lines * LINE), next(lines * LINE));
+            let found = m.lines_in(0, from, len);
+            assert!(found.is_sorted() && found.windows(2).all(|pair| pair[0] != pair[1]));
+            let within = from / LINE..(from + len).div_ceil(LINE);
+            for line in 0..lines {
+                let inside = len > 0 && within.contains(&line);
+                let holds = m.line(at(line)).is_some();
+                assert!(found.contains(&at(line)) <= inside, "{line} is not in the range");
+                assert!((inside && holds) <= found.contains(&at(line)), "{line} is missing");
+            }
+            assert!(m.lines_in(1, 0, u64::MAX).is_empty());
+            assert!(m.lines_in(0, 0, u64::MAX).len() as u64 <= lines);
+        }
     }
 
     #[test]

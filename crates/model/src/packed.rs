@@ -115,6 +115,16 @@ impl<L: Clone + Eq + Hash> Packed<L> {
         self.runs.remove(&(at.file, at.page)).map(|run| run.page)
     }
 
+    /// The pages in `pages`, as runs: first page, number of pages, which of their lines have state.
+    pub fn active_in(&self, file: u32, pages: std::ops::Range<u64>) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        let before = self.runs.range(..(file, pages.start)).next_back();
+        let within = self.runs.range((file, pages.start)..(file, pages.end.max(pages.start)));
+        before.into_iter().chain(within).filter_map(move |(&(of, first), run)| {
+            let (start, end) = (first.max(pages.start), (first + run.pages).min(pages.end));
+            (of == file && start < end).then(|| (start, end - start, run.page.active))
+        })
+    }
+
     /// Takes out all pages in `pages`, as runs: first page, number of pages, page.
     pub fn remove_range(&mut self, file: u32, pages: std::ops::Range<u64>) -> Vec<(u64, u64, PackedPage)> {
         if pages.is_empty() {

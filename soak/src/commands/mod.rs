@@ -1,48 +1,19 @@
 //! Command lines that must do the same under the recorder as without it: output, exit status, files.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Each runs with `sh -c` in an empty directory. What differs from run to run anyway (process ids, times) is not printed.
-pub const LINES: &[&str] = &[
-    "true",
-    "false",
-    "echo a b c",
-    "printf '%s\\n' one two | sort -r",
-    "seq 1 1000 | awk '{ s += $1 } END { print s }'",
-    "sh -c 'exit 7'",
-    "sh -c 'kill -TERM $$'; echo $?",
-    "sh -c 'kill -SEGV $$'; echo $?",
-    "sleep 0.3 & p=$!; kill -SEGV $p; wait $p; echo $?",
-    "sleep 0.3 & p=$!; kill -BUS $p; wait $p; echo $?",
-    "cat /no/such/file; echo $?",
-    "echo text > f && cp f g && mv g h && cat h && ls",
-    "mkdir -p a/b && touch a/b/c && find . | sort",
-    "seq 1 100 > f && tail -n 3 f && head -n 2 f && wc -l f",
-    "dd if=/dev/zero of=f bs=4k count=3 2>/dev/null && od -An -tx1 f | head -2",
-    "yes | head -n 5",
-    "(echo 3; echo 1; echo 2) | sort -n | tr '\\n' ' '",
-    "tar cf t.tar --mtime=@0 --owner=0 --group=0 . 2>/dev/null; tar tf t.tar",
-    "gzip -nc < /etc/hostname | gzip -dc | cmp - /etc/hostname && echo same",
-    "grep -c root /etc/passwd",
-    "sed -n 1p /etc/passwd",
-    "env -i A=1 sh -c 'echo $A; env | grep -v -e PWD -e SHLVL -e ^_= | sort'",
-    "ulimit -n 64; echo ok | cat",
-    "exec 3>f; echo through >&3; exec 3>&-; cat f",
-    "trap 'echo caught' USR1; kill -USR1 $$; echo after",
-    "timeout 0.2 sleep 5; echo $?",
-    "nohup echo x 2>/dev/null",
-    "python3 -c 'print(sum(range(100)))'",
-    "python3 -c 'import sys; sys.exit(3)'",
-    "python3 -c 'import os; os.abort()'; echo $?",
-    "python3 -c 'import threading; t = [threading.Thread(target=print, args=(1,)) for _ in range(4)]; [x.start() for x in t]; [x.join() for x in t]'",
-    "python3 -c 'import subprocess; print(subprocess.run([\"echo\", \"child\"], capture_output=True).stdout)'",
-    "python3 -c 'import mmap; m = mmap.mmap(-1, 8192); m[0] = 65; print(m[0])'",
-    "python3 -c 'import os; r, w = os.pipe(); p = os.fork(); p or os._exit(5); print(os.waitstatus_to_exitcode(os.wait()[1]))'",
-    "perl -e 'print join(\",\", map { $_ * 2 } 1..5), \"\\n\"'",
-    "perl -e '$SIG{ALRM} = sub { print \"alarm\\n\"; exit 2 }; alarm 1; sleep 5'",
-];
+/// What a line may take.
+const SECONDS: &str = "30";
+
+/// One a line; blank lines and those that begin with `#` are for the reader.
+const LINES: &str = include_str!("lines.txt");
+
+pub fn lines() -> impl Iterator<Item = &'static str> {
+    LINES.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
 
 /// What a run left.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,18 +25,21 @@ struct Outcome {
 }
 
 /// Runs each line natively and recorded; says what differs.
-pub fn compare(crashproof: &Path) -> Vec<String> {
-    LINES
-        .iter()
-        .filter_map(|line| compare_one(crashproof, line).err())
-        .collect()
+pub fn compare(crashproof: &Path) -> Result<Vec<String>, String> {
+    let crashproof = absolute(crashproof)?;
+    Ok(lines()
+        .filter_map(|line| compare_one(&crashproof, line).err())
+        .collect())
+}
+
+/// The program's path from whatever directory a command line runs in.
+pub fn absolute(program: &Path) -> Result<PathBuf, String> {
+    std::fs::canonicalize(program).map_err(|error| format!("cannot find {}: {error}", program.display()))
 }
 
 fn compare_one(crashproof: &Path, line: &str) -> Result<(), String> {
-    let mut native = Command::new("sh");
-    let native = run(native.args(["-c", line]))?;
-    let mut recorded = Command::new(crashproof);
-    let recorded = run(recorded.args(["record", "-o", "/dev/null", "--", "sh", "-c", line]))?;
+    let native = run(limited("sh").args(["-c", line]))?;
+    let recorded = run(limited(crashproof).args(["record", "-o", "/dev/null", "--", "sh", "-c", line]))?;
     let differs = |what: &str| {
         Err(format!(
             "`{line}`: {what} differs:\n  natively {native:?}\n  recorded {recorded:?}"
@@ -85,6 +59,13 @@ fn compare_one(crashproof: &Path, line: &str) -> Result<(), String> {
         return differs("stderr");
     }
     Ok(())
+}
+
+/// A command that is ended if it takes too long; its status is 124 then.
+fn limited(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--foreground", "--kill-after=5", SECONDS]).arg(program);
+    command
 }
 
 fn run(command: &mut Command) -> Result<Outcome, String> {

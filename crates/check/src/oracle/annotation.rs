@@ -119,12 +119,11 @@ fn lost_of_line(at: LineAddress, world: &mut World, is_it: impl Fn(&Store<StoreT
 /// Those to the range.
 fn lost_of_range(range: Range, world: &mut World) -> Vec<Lost> {
     let mut lost = Vec::new();
-    for piece in pieces(range.at.offset, range.len, LINE) {
-        let at = LineAddress {
-            file: range.at.file.0,
-            line: piece.line,
-        };
-        lost.extend(lost_of_line(at, world, |store| store.bytes.intersects(piece.bytes)));
+    for at in world.memory.lines_in(range.at.file.0, range.at.offset, range.len) {
+        let start = range.at.offset.max(at.line * LINE);
+        let end = range.at.offset.saturating_add(range.len).min((at.line + 1) * LINE);
+        let bytes = Bytes::range(start % LINE, end - start);
+        lost.extend(lost_of_line(at, world, |store| store.bytes.intersects(bytes)));
     }
     lost
 }
