@@ -968,7 +968,7 @@ unsafe extern "C" fn sigpending(set: *mut sigset_t) -> c_int {
                     .filter(|&s| held[s].is_some())
                     .fold(0, |mask, s| mask | bit(s as c_int))
             });
-            write_set(set, pending | held);
+            write_set(set, pending & !SHADOW | held);
         }
         sys::to_libc(result) as c_int
     }

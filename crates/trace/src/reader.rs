@@ -661,11 +661,9 @@ fn decode_item<'a>(
     let kind = first & tag::KIND;
     if first & tag::NEW_THREAD != 0 {
         let thread = ThreadId(input.varint_u32()?);
-        if !matches!(
-            kind,
-            tag::THREAD_START | tag::PROCESS_START | tag::PROCESS_END | tag::QUIET
-        ) {
-            tables.check_thread(thread)?;
+        match kind {
+            tag::THREAD_START | tag::PROCESS_START | tag::PROCESS_END | tag::QUIET => tables.check_thread_id(thread)?,
+            _ => tables.check_thread(thread)?,
         }
         context.thread = Some(thread);
     }

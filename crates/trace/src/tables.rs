@@ -84,6 +84,14 @@ impl Tables {
         }
     }
 
+    /// For events that need no thread that has started: analyses index vectors by its id all the same.
+    pub(crate) fn check_thread_id(&self, thread: ThreadId) -> Result<(), Defect> {
+        match thread.index() < MAX_IDS {
+            true => Ok(()),
+            false => Err("a thread's id is out of bounds"),
+        }
+    }
+
     #[inline]
     pub(crate) fn check_stack(&self, stack: StackId) -> Result<(), Defect> {
         if stack.index() < self.stack_ends.len() {

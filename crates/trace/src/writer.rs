@@ -315,8 +315,12 @@ impl TraceWriter {
         if self.context.stack != Some(stack) {
             self.tables.check_stack(stack).map_err(|what| self.invalid(what))?;
         }
-        if self.context.thread != Some(thread) && !is_of_no_thread(kind) {
-            self.tables.check_thread(thread).map_err(|what| self.invalid(what))?;
+        if self.context.thread != Some(thread) {
+            let checked = match is_of_no_thread(kind) {
+                true => self.tables.check_thread_id(thread),
+                false => self.tables.check_thread(thread),
+            };
+            checked.map_err(|what| self.invalid(what))?;
         }
         match *kind {
             EventKind::Store { at, data, flags } => {

@@ -245,6 +245,7 @@ fn what_the_reader_would_refuse_the_writer_refuses() {
         ));
     };
     refused(77, 0, &fence);
+    refused(u32::MAX, 0, &EventKind::Quiet);
     refused(0, 77, &fence);
     let at = |file, offset| PmAddress {
         file: FileId(file),
