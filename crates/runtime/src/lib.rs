@@ -72,6 +72,9 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *con
         (None, None) => (false, false),
     };
     registered::resolve();
+    if !record {
+        calls::init();
+    }
     if !record && !watch {
         return;
     }
