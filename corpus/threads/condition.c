@@ -18,11 +18,11 @@ static void *play(void *arg) {
     for (int i = 0; i < 10; i++) {
         pthread_mutex_lock(&sync->mutex); //~? transient-data
         while ((intptr_t)(shared->turn % 2) != id)
-            pthread_cond_wait(&sync->condition, &sync->mutex); //~? transient-data //~? missing-flush
+            pthread_cond_wait(&sync->condition, &sync->mutex); //~? transient-data
         shared->turn++; //~ missing-flush x1
         if (shared->turn != 20)
             pm_persist((void *)&shared->turn, 8);
-        pthread_cond_broadcast(&sync->condition); //~? transient-data //~? missing-flush
+        pthread_cond_broadcast(&sync->condition); //~? transient-data
         pthread_mutex_unlock(&sync->mutex); //~? transient-data
     }
     return NULL;

@@ -65,7 +65,7 @@ pub enum Detail {
     HeldLock,
     /// Volatile by its use as a lock.
     Lock,
-    /// Volatile: a function stores there that works on locks.
+    /// Volatile: a lock of the C library.
     LockFunction,
     /// Volatile: every process stores there before it reads.
     StoredFirst,

@@ -1,5 +1,11 @@
-//! Which words of PM are locks, by the way they are used: taken by a compare-exchange, or an exchange whose result the code looks at, from
-//! a free value that the same thread puts back, every time. Locks are volatile, and nothing has to persist them.
+//! Which bytes of PM are locks. Locks are volatile, and nothing has to persist them.
+//!
+//! Objects of the C library (a mutex, a condition variable, a semaphore) are known by the calls of its functions, each of which has the object's address and
+//! size. The bytes are a lock's until they are unmapped, or the program's own code stores to them and no such function is called for the object any more: it
+//! may have initialised the object, or put data into its place.
+//!
+//! Words are known by the way they are used: taken by a compare-exchange, or an exchange whose result the code looks at, from
+//! a free value that the same thread puts back, every time.
 //!
 //! What is not evidence: an atomic addition (a counter, a ticket), a word that takes ever new values (a version), a word that one instruction
 //! both takes and puts back (a switch between two copies), one that a thread takes with ever new values (the head of a list), and a word that was taken and
@@ -10,6 +16,8 @@ use crashproof_model::{Bytes, LINE, LineAddress, pieces};
 use crashproof_stacks::{Stacks, file_name, is_c_runtime};
 use crashproof_trace::{Frame, PmAddress, StackId, StoreFlags, Tables};
 use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::ranges::RangeSet;
 
 /// More words are not followed; then the instruction that put a word back decides alone.
 const MAX_WORDS: usize = 1 << 16;
@@ -29,6 +37,8 @@ pub enum Use {
     Lock,
     /// It is a lock, if the program was ended while it held it.
     HeldLock,
+    /// It is a lock of the C library.
+    Object,
 }
 
 /// A word that an exchange has stored to.
@@ -59,6 +69,8 @@ struct Release {
 }
 
 pub struct Locks {
+    /// Locks of the C library.
+    objects: RangeSet,
     lines: FxHashMap<LineAddress, Vec<Word>>,
     words: usize,
     /// Bit n: a line with this hash has a word.
@@ -71,6 +83,7 @@ pub struct Locks {
 impl Default for Locks {
     fn default() -> Self {
         Locks {
+            objects: RangeSet::default(),
             lines: FxHashMap::default(),
             words: 0,
             filter: [0; (FILTER / 64) as usize],
@@ -98,6 +111,9 @@ impl Locks {
         flags: StoreFlags,
         tables: &Tables,
     ) {
+        if !self.objects.is_empty() {
+            self.store_to_objects(stack, at, data.len() as u64, tables);
+        }
         if self.words > 0 || flags.exchange {
             self.follow(thread, stack, at, data, flags, tables);
         }
@@ -158,6 +174,37 @@ impl Locks {
         }
     }
 
+    /// A function of the C library that works on locks is called for the object.
+    pub fn object(&mut self, at: PmAddress, len: u64) {
+        self.objects.insert(at.file.0, at.offset, at.offset.saturating_add(len));
+    }
+
+    /// Nobody has the range mapped any more.
+    pub fn unmapped(&mut self, file: u32, start: u64, end: u64) {
+        self.objects.remove(file, start, end);
+    }
+
+    /// Those of the bytes that are of locks of the C library.
+    pub fn of_objects(&self, line: LineAddress, bytes: Bytes) -> Bytes {
+        if self.objects.is_empty() {
+            return Bytes::default();
+        }
+        let start = line.line * LINE;
+        let parts = self.objects.within(line.file, start, start.saturating_add(LINE));
+        let objects = parts.map(|(from, to)| Bytes::range(from - start, to - from));
+        objects.fold(Bytes::default(), Bytes::union).intersection(bytes)
+    }
+
+    fn store_to_objects(&mut self, stack: StackId, at: PmAddress, len: u64, tables: &Tables) {
+        let (file, end) = (at.file.0, at.offset.saturating_add(len));
+        if self.objects.touches(file, at.offset, end) {
+            let innermost = tables.frames(stack).first();
+            if !innermost.is_some_and(|frame| is_in_c_runtime(frame, tables)) {
+                self.objects.remove(file, at.offset, end);
+            }
+        }
+    }
+
     fn may_have(&self, line: LineAddress) -> bool {
         let bit = hash(line);
         self.filter[(bit / 64) as usize] & 1 << (bit % 64) != 0
@@ -165,6 +212,9 @@ impl Locks {
 
     /// What the bytes of the line are used for that a store at `stack` has stored last.
     pub fn use_of(&self, line: LineAddress, bytes: Bytes, stack: StackId, tables: &Tables) -> Use {
+        if !bytes.is_empty() && self.of_objects(line, bytes) == bytes {
+            return Use::Object;
+        }
         if self.words == 0 {
             return Use::Other;
         }
@@ -278,7 +328,7 @@ const LOCK_FUNCTIONS: [&str; 9] = [
     "lll_",
 ];
 
-/// Which stores are made by functions of the C library that work on locks.
+/// Which stores are made by functions of the C library that work on locks, by their names: in traces that do not have the calls.
 #[derive(Default)]
 pub struct LockFunctions {
     known: FxHashMap<StackId, bool>,
@@ -288,12 +338,8 @@ impl LockFunctions {
     pub fn made(&mut self, stack: StackId, stacks: &mut Stacks, tables: &Tables) -> bool {
         *self.known.entry(stack).or_insert_with(|| {
             let frames = tables.frames(stack).iter().enumerate();
-            let of_library = |frame: &Frame| {
-                let module = frame.module.and_then(|id| tables.module(id));
-                module.is_some_and(|module| is_c_runtime(file_name(module.file())))
-            };
             frames
-                .take_while(|(_, frame)| of_library(frame))
+                .take_while(|(_, frame)| is_in_c_runtime(frame, tables))
                 .any(|(depth, &frame)| {
                     let names = stacks.symbols(frame, depth > 0, tables);
                     let mut names = names.iter().filter_map(|symbol| symbol.function.as_deref());
@@ -303,7 +349,12 @@ impl LockFunctions {
     }
 }
 
-fn is_lock_function(name: &str) -> bool {
+fn is_in_c_runtime(frame: &Frame, tables: &Tables) -> bool {
+    let module = frame.module.and_then(|id| tables.module(id));
+    module.is_some_and(|module| is_c_runtime(file_name(module.file())))
+}
+
+pub fn is_lock_function(name: &str) -> bool {
     let name = name.strip_prefix("__GI_").unwrap_or(name).trim_start_matches('_');
     LOCK_FUNCTIONS.iter().any(|prefix| name.starts_with(prefix))
 }

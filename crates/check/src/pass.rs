@@ -4,7 +4,7 @@
 //! Memory stays bounded whatever the trace's length: the model holds only lines that are not persistent, findings are
 //! one per kind and stack.
 
-use crashproof_model::{Keep, LINE, LineAddress, Memory, Model, Store, pieces};
+use crashproof_model::{Keep, LINE, LineAddress, Memory, Model, Store, Unpersisted, pieces};
 use crashproof_report::DurableByKind;
 use crashproof_trace::{
     Event, EventKind, FileId, FlushKind, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables, ThreadId,
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use crate::config::Rule;
 use crate::findings::Findings;
 use crate::first_access::FirstAccesses;
-use crate::locks::{Locks, Use};
+use crate::locks::{Locks, Use, is_lock_function};
 use crate::mappings::Mappings;
 use crate::oracle::annotation::{Annotation, Annotations, Range};
 use crate::oracle::missing::Missing;
@@ -233,6 +233,12 @@ impl Pass {
                     self.annotation(step, annotation, tables);
                 }
             }
+            EventKind::Call { name, ref arguments } if is_lock_function(name) => {
+                let [object, len, ..] = *arguments;
+                if let Some(at) = self.mappings.resolve(process, object) {
+                    self.locks.object(at, len);
+                }
+            }
             EventKind::Call { name, ref arguments } => {
                 // libpmemobj calls itself by the same names.
                 if self.stacks.origin(step.stack, tables) == Origin::Program {
@@ -415,17 +421,32 @@ impl Pass {
                 return;
             }
             let acknowledged = outputs_of(outputs, *quiets, lost.store.thread) != lost.store.tag.outputs;
-            let used_as = locks.use_of(lost.at, lost.store.bytes, lost.store.tag.stack, tables);
-            let gone = Gone {
-                acknowledged,
-                unfinished,
-                used_as,
-                ..gone
+            let mut show = |lost: &Unpersisted<'_, StoreTag>| {
+                let gone = Gone {
+                    acknowledged,
+                    unfinished,
+                    used_as: locks.use_of(lost.at, lost.store.bytes, lost.store.tag.stack, tables),
+                    ..gone
+                };
+                for oracle in oracles.iter_mut() {
+                    oracle.unpersisted(lost, gone, findings);
+                }
             };
-            for oracle in oracles.iter_mut() {
-                oracle.unpersisted(&lost, gone, findings);
+            let bytes = lost.store.bytes;
+            let object = locks.of_objects(lost.at, bytes);
+            if object.is_empty() || object == bytes {
+                return show(&lost);
+            }
+            // One store went to a lock and to data beside it.
+            for bytes in [object, bytes.without(object)] {
+                let store = Store {
+                    bytes,
+                    ..lost.store.clone()
+                };
+                show(&Unpersisted { store: &store, ..lost });
             }
         });
+        locks.unmapped(file.0, offset, offset.saturating_add(len));
     }
 
     /// After the last event: whatever is still mapped goes away with the program. What is found in the files that the program

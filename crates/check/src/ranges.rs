@@ -60,6 +60,18 @@ impl RangeSet {
             .is_some_and(|(&(f, _), &e)| f == file && e > start)
     }
 
+    /// The parts of the range that are in the set: start and end, the last one first.
+    pub fn within(&self, file: u32, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let before = self.ranges.range(..(file, end)).rev();
+        before
+            .take_while(move |&(&(f, _), &e)| f == file && e > start)
+            .map(move |(&(_, s), &e)| (s.max(start), e.min(end)))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     pub fn clear(&mut self) {
         self.ranges.clear();
     }
@@ -174,6 +186,10 @@ mod tests {
                         prop_assert_eq!(set.touches(file, s, s + 1), bytes.contains(&(file, s)));
                         let all = (s..s + 5).all(|b| bytes.contains(&(file, b)));
                         prop_assert_eq!(set.covers(file, s, s + 5), all);
+                        let within: std::collections::BTreeSet<_> =
+                            set.within(file, s, s + 5).flat_map(|(from, to)| from..to).collect();
+                        prop_assert!((s..s + 5).all(|b| within.contains(&b) == bytes.contains(&(file, b))));
+                        prop_assert!(within.iter().all(|b| (s..s + 5).contains(b)));
                     }
                 }
             }

@@ -349,7 +349,7 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
             "{place} are volatile data: {}",
             match raw.detail {
                 Detail::StoredFirst => "every process stores there before it reads what is there",
-                Detail::LockFunction => "a function of the C library that works on locks stores there",
+                Detail::LockFunction => "a lock of the C library",
                 _ => "a lock, taken by an exchange and put back",
             }
         ),

@@ -10,15 +10,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use libc::{Elf64_Ehdr, Elf64_Phdr, Elf64_Sym};
+use libc::{Elf64_Ehdr, Elf64_Phdr, Elf64_Rela, Elf64_Sym};
 
 use crate::sys;
 
 const DT_NULL: i64 = 0;
+const DT_PLTRELSZ: i64 = 2;
 const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
 const DT_DEBUG: i64 = 21;
+const DT_JMPREL: i64 = 23;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const NT_GNU_BUILD_ID: u32 = 3;
 
@@ -176,6 +180,8 @@ pub struct Module {
     dynamic_symbols: Option<(usize, usize)>,
     /// Address of the strings that its names are in.
     dynamic_strings: Option<usize>,
+    /// The loader's instructions, in memory.
+    relocations: Vec<Range<usize>>,
     /// The ELF header and, wherever they are, the program headers, to recognise the file on disk.
     pub(crate) headers: Vec<u8>,
     dynamic: usize,
@@ -253,13 +259,21 @@ impl Module {
         };
 
         // SAFETY: notes and the dynamic section lie within mapped segments.
-        let (build_id, dynamic_symbols, dynamic_strings) = unsafe {
+        let (build_id, dynamic_symbols, dynamic_strings, relocations) = unsafe {
             let build_id = of_type(libc::PT_NOTE)
                 .find_map(|notes| find_note(bytes(notes), b"GNU\0", NT_GNU_BUILD_ID))
                 .unwrap_or_default()
                 .to_vec();
             let strings = dynamic_entry(link, &range, DT_STRTAB).filter(|address| range.contains(address));
-            (build_id, dynamic_symbols(link, &range), strings)
+            let relocations = [(DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)]
+                .into_iter()
+                .filter_map(|(table, size)| {
+                    let start = dynamic_entry(link, &range, table)?;
+                    Some(start..start.checked_add(dynamic_value(link, size)?)?)
+                })
+                .filter(within)
+                .collect();
+            (build_id, dynamic_symbols(link, &range), strings, relocations)
         };
         let notes = of_type(libc::PT_NOTE).collect();
         let first = program_headers.as_ptr() as usize;
@@ -280,6 +294,7 @@ impl Module {
             notes,
             dynamic_symbols,
             dynamic_strings,
+            relocations,
         })
     }
 
@@ -297,7 +312,8 @@ impl Module {
         notes.into_iter().find_map(|notes| find_note(notes, name, kind))
     }
 
-    fn has_name_in(&self, names: &[&str]) -> bool {
+    /// Whether the name of its file begins with one of these.
+    pub fn has_name_in(&self, names: &[&str]) -> bool {
         let name = self.path.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
         name.is_some_and(|name| names.iter().any(|known| name.starts_with(known)))
     }
@@ -372,6 +388,57 @@ impl Module {
             })
         };
         symbol.map(|symbol| self.bias.wrapping_add(symbol.st_value as usize))
+    }
+
+    /// The functions that this module exports: each one's name, and where its value lies in the symbol table. The loader passes over one
+    /// whose value is zero.
+    ///
+    /// # Safety
+    /// The module is mapped.
+    pub unsafe fn exports(&self) -> impl Iterator<Item = (&'static [u8], usize)> {
+        const STT_FUNC: u8 = 2;
+        // SAFETY: the caller's promise.
+        let symbols = unsafe { self.dynamic_symbols() }.iter();
+        symbols.filter_map(move |symbol| {
+            if symbol.st_shndx == 0 || symbol.st_info & 0xf != STT_FUNC {
+                return None;
+            }
+            // SAFETY: as above; a name ends with a zero byte, before its segment does.
+            let text = unsafe { self.bytes_from(self.dynamic_strings? + symbol.st_name as usize) }?;
+            let length = text.iter().position(|&byte| byte == 0)?;
+            Some((&text[..length], &raw const symbol.st_value as usize))
+        })
+    }
+
+    /// The words that the loader fills with the addresses of functions of other modules, and leaves zero if there is no such function (weak
+    /// references).
+    ///
+    /// # Safety
+    /// The module is mapped.
+    pub unsafe fn weak_references(&self) -> impl Iterator<Item = usize> {
+        const R_X86_64_64: u64 = 1;
+        const R_X86_64_GLOB_DAT: u64 = 6;
+        const R_X86_64_JUMP_SLOT: u64 = 7;
+        const STB_WEAK: u8 = 2;
+        let tables = self.relocations.iter().map(|range| {
+            let count = range.len() / size_of::<Elf64_Rela>();
+            // SAFETY: the caller's promise; the tables lie within mapped segments.
+            unsafe { std::slice::from_raw_parts(range.start as *const Elf64_Rela, count) }
+        });
+        tables.flatten().filter_map(move |relocation| {
+            let kind = relocation.r_info & 0xffff_ffff;
+            if !matches!(kind, R_X86_64_64 | R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT) {
+                return None;
+            }
+            // The hash tables need not count symbols that the module does not define.
+            let index = (relocation.r_info >> 32) as usize;
+            // SAFETY: the loader has used the symbol for the relocation.
+            let symbol = unsafe { &*(self.dynamic_symbols?.0 as *const Elf64_Sym).add(index) };
+            let word = self.bias.wrapping_add(relocation.r_offset as usize);
+            let is_weak = symbol.st_shndx == 0 && symbol.st_info >> 4 == STB_WEAK;
+            let is_mapped = word.is_multiple_of(size_of::<usize>()) && self.range.contains(&word);
+            (is_weak && is_mapped).then_some(word)
+        })
     }
 }
 
@@ -477,16 +544,24 @@ fn find_note<'a>(notes: &'a [u8], wanted: &[u8], wanted_kind: u32) -> Option<&'a
 /// # Safety
 /// The module of `link` is mapped at `image`.
 unsafe fn dynamic_entry(link: &LinkMap, image: &Range<usize>, tag: i64) -> Option<usize> {
-    // SAFETY: the dynamic section of a mapped module.
-    let value = unsafe { dynamic_entries(link.dynamic) }
-        .find(|entry| entry.tag == tag)?
-        .value;
+    // SAFETY: the caller's promise.
+    let value = unsafe { dynamic_value(link, tag) }?;
     // glibc relocates the entries in place, unless the section is read-only.
     Some(if image.contains(&value) {
         value
     } else {
         value.wrapping_add(link.bias)
     })
+}
+
+/// The value of an entry of the dynamic section.
+///
+/// # Safety
+/// The module of `link` is mapped.
+unsafe fn dynamic_value(link: &LinkMap, tag: i64) -> Option<usize> {
+    // SAFETY: the dynamic section of a mapped module.
+    let mut entries = unsafe { dynamic_entries(link.dynamic) };
+    entries.find(|entry| entry.tag == tag).map(|entry| entry.value)
 }
 
 /// Address and length of the dynamic symbol table. ELF does not say how long it is; the hash tables do.

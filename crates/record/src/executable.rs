@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crashproof_trace::tracked::{self, TrackedError};
+use crashproof_wire::SANITIZERS_WITHOUT_ROOM;
 use tempfile::TempPath;
 
 use crate::translate::Tracked;
@@ -33,12 +34,6 @@ const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
 /// Larger tables of names are not looked through.
 const MAX_NAMES: u64 = 64 << 20;
-
-/// Sanitizers that keep notes for each address in a layout of their own, which leaves no room for the views of PM.
-const REFUSED_SANITIZERS: [(&[u8], &str); 2] = [
-    (b"\0__tsan_init\0", "ThreadSanitizer"),
-    (b"\0__msan_init\0", "MemorySanitizer"),
-];
 
 /// Why the runtime cannot be loaded into a program.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -221,9 +216,12 @@ fn refused_sanitizer(file: &mut File, header: &[u8]) -> io::Result<Option<&'stat
     let mut names = Vec::new();
     file.seek(SeekFrom::Start(place))?;
     file.take(size).read_to_end(&mut names)?;
-    let has = |name: &[u8]| names.windows(name.len()).any(|part| part == name);
-    let found = REFUSED_SANITIZERS.iter().find(|(name, _)| has(name));
-    Ok(found.map(|(_, sanitizer)| *sanitizer))
+    let has = |name: &str| {
+        let name = format!("\0{name}\0");
+        names.windows(name.len()).any(|part| part == name.as_bytes())
+    };
+    let found = SANITIZERS_WITHOUT_ROOM.iter().find(|sanitizer| has(sanitizer.start));
+    Ok(found.map(|sanitizer| sanitizer.name))
 }
 
 /// Whether the Go linker made it: it leaves a note with the build's id.

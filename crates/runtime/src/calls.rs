@@ -8,12 +8,20 @@
 //! - Functions that allocate or reserve outside transactions are logged when they have returned, with the object's offset in the
 //!   pool in the place of the sixth argument.
 //!
+//! A program that is not linked to the library does not find its functions: a weak reference to one is null, and so is what `dlsym` gives for its name.
+//! It must not find ours either. So they are taken out of our symbol table while the library is not loaded ([`settle`]). The loader has bound the
+//! references of what it loads before we know; weak ones that found ours are reset.
+//!
 //! `crashproof-stacks` has the names of the functions that persist and do nothing else; a test compares them.
 
 use crate::{code_map, log, real, sys};
+use crashproof_code::modules::{Loader, Module};
+use crashproof_code::patch;
 use std::arch::naked_asm;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 macro_rules! calls {
     ($($index:literal $name:ident)*) => {
@@ -341,6 +349,123 @@ fn lookup(name: &str) -> usize {
         }
     }
     std::process::abort()
+}
+
+/// How the file of a library begins, and the names of its functions.
+const LIBRARIES: [(&str, &[u8]); 2] = [("libpmem.so", b"pmem_"), ("libpmemobj.so", b"pmemobj_")];
+/// Whether our functions of the library are in our symbol table.
+static SHOWN: [AtomicBool; LIBRARIES.len()] = [const { AtomicBool::new(true) }; LIBRARIES.len()];
+static EXPORTS: OnceLock<Exports> = OnceLock::new();
+
+struct Exports {
+    functions: Vec<Export>,
+    /// The runtime's own segments, and how they are protected.
+    mappings: Vec<(Range<usize>, i32)>,
+}
+
+/// One of the functions here, as the loader sees it.
+struct Export {
+    library: usize,
+    address: usize,
+    /// Where its value lies in our symbol table.
+    symbol: usize,
+    value: usize,
+}
+
+impl Exports {
+    fn read(modules: &[Arc<Module>]) -> Option<Exports> {
+        let here = Exports::read as *const () as usize;
+        let own = modules.iter().find(|module| module.range.contains(&here))?;
+        // SAFETY: our own module.
+        let exports = unsafe { own.exports() };
+        let functions = exports.filter_map(|(name, symbol)| {
+            let library = LIBRARIES.iter().position(|(_, prefix)| name.starts_with(prefix))?;
+            // SAFETY: a word of our symbol table.
+            let value = unsafe { *(symbol as *const usize) };
+            Some(Export {
+                library,
+                address: own.bias.wrapping_add(value),
+                symbol,
+                value,
+            })
+        });
+        let mut functions: Vec<_> = functions.collect();
+        functions.sort_by_key(|function| function.symbol);
+        let mappings = own.segments.iter().filter(|segment| segment.readable).map(|segment| {
+            let execute = if segment.executable { libc::PROT_EXEC } else { 0 };
+            (segment.range.clone(), libc::PROT_READ | execute)
+        });
+        Some(Exports {
+            functions,
+            mappings: mappings.collect(),
+        })
+    }
+
+    /// Leaves the functions of these libraries in our symbol table, and no others.
+    fn show(&self, wanted: [bool; LIBRARIES.len()]) {
+        let changed: Vec<_> = SHOWN
+            .iter()
+            .zip(wanted)
+            .map(|(shown, wanted)| shown.swap(wanted, Ordering::Relaxed) != wanted)
+            .collect();
+        let changed = self.functions.iter().filter(|function| changed[function.library]);
+        let words = changed.map(|function| match wanted[function.library] {
+            true => (function.symbol, function.value),
+            false => (function.symbol, 0),
+        });
+        let words: Vec<_> = words.collect();
+        // SAFETY: values in our symbol table, which only the loader reads, each as a whole. If it cannot be done, the program finds our functions.
+        let _ = unsafe { patch::write_words(&words, &self.mappings) };
+    }
+}
+
+/// For a process that is not recorded; else [`settle`] is called as libraries come and go.
+pub fn init() {
+    if let Some(loader) = Loader::find() {
+        settle(&loader.modules(&[]), &[]);
+    }
+}
+
+/// The loader changes its list. What it loads may be, or need, a library of PMDK, and is to find our functions.
+pub fn show() {
+    if let Some(exports) = EXPORTS.get() {
+        exports.show([true; LIBRARIES.len()]);
+    }
+}
+
+/// The loader has loaded these modules, of which some were known before.
+pub fn settle(modules: &[Arc<Module>], known: &[Arc<Module>]) {
+    if EXPORTS.get().is_none()
+        && let Some(exports) = Exports::read(modules)
+    {
+        let _ = EXPORTS.set(exports);
+    }
+    let Some(exports) = EXPORTS.get() else { return };
+    let loaded = LIBRARIES.map(|(file, _)| modules.iter().any(|module| module.has_name_in(&[file])));
+    exports.show(loaded);
+    let is_hidden = |word: usize| {
+        let mut functions = exports.functions.iter();
+        functions.any(|function| function.address == word && !loaded[function.library])
+    };
+    let mut words = Vec::new();
+    for module in modules
+        .iter()
+        .filter(|module| !known.iter().any(|m| Arc::ptr_eq(m, module)))
+    {
+        // SAFETY: the loader has the module mapped, and what it fills is readable.
+        words.extend(unsafe {
+            let references = module.weak_references();
+            references.filter(|&word| is_hidden((word as *const usize).read_volatile()))
+        });
+    }
+    words.sort_unstable();
+    let words: Vec<_> = words.into_iter().map(|word| (word, 0)).collect();
+    if !words.is_empty()
+        && let Ok(mappings) = patch::mappings()
+    {
+        // SAFETY: what the loader would have left zero without us; none of the module's code has run.
+        let _ = unsafe { patch::write_words(&words, &mappings) };
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! whose call stack this is. Kept current by a breakpoint on the function that the loader calls when its list changes.
 
 use crate::spin::{Held, Spin};
-use crate::{hooks, log, raw, sys};
+use crate::{calls, hooks, log, raw, sys};
 use crashproof_code::modules::{Loader, LoaderState, Module};
 use crashproof_code::sites::SiteTable;
 use crashproof_code::sweep::{Sweep, SweepOptions, sweep_module};
@@ -161,6 +161,7 @@ fn options() -> SweepOptions {
 pub fn modules_changed() {
     let Some(loader) = Loader::find() else { return };
     if !matches!(loader.state(), LoaderState::Consistent) {
+        calls::show();
         return;
     }
     let _held = KNOWN.lock.lock();
@@ -200,6 +201,7 @@ pub fn modules_changed() {
     // SAFETY: the loader has them mapped; frames of a module are unwound only while its code runs.
     let unwinder = Box::into_raw(Box::new(unsafe { Unwinder::new(&modules, &[]) }));
     UNWINDER.store(unwinder, Ordering::Release);
+    calls::settle(&modules, known);
     *known = modules;
 }
 

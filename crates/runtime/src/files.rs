@@ -5,7 +5,7 @@
 //! the raw system call, and logs what came of it.
 
 use crate::selection::{self, Selection};
-use crate::{code_map, log, pm, registered, sys, syscalls, watch};
+use crate::{code_map, log, pm, registered, sanitizers, sys, syscalls, watch};
 use crashproof_wire::{FileSlot, Session, record::*};
 use libc::{c_char, c_int, c_void, off_t, size_t};
 use pm::{PAGE, Region};
@@ -273,7 +273,7 @@ pub fn is_shared(flags: c_int) -> bool {
 
 /// The PM file behind a mapping that the program asks for, if it is one.
 fn pm_file(fd: c_int, protection: c_int, flags: c_int) -> Option<u32> {
-    let session = log::session()?;
+    let session = log::session().or_else(log::unrecorded)?;
     if flags & libc::MAP_ANONYMOUS != 0 || fd < 0 {
         return None;
     }
@@ -299,6 +299,10 @@ fn pm_file(fd: c_int, protection: c_int, flags: c_int) -> Option<u32> {
     }
     if let Selection::LeftOut(reason) = selection::of_file(session, fd, &identity, path) {
         log::left_out(reason, 0, path);
+        return None;
+    }
+    if log::unrecorded().is_some() {
+        sanitizers::mapped(path);
         return None;
     }
     if pm::is_full() {

@@ -62,16 +62,27 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *con
     // libc has not set `environ` yet, so the loader's own argument is read.
     let session = variable(environment, crashproof_wire::SESSION_ENV.as_bytes());
     let recovery = variable(environment, crashproof_wire::recovery::RECOVERY_ENV.as_bytes());
-    if session.is_some() || recovery.is_some() {
+    // Asked first: most functions of libc are the sanitizer's here, and do not work before it has started.
+    let unrecorded = session.is_some() && sanitizers::leaves_no_room();
+    if !unrecorded && (session.is_some() || recovery.is_some()) {
         // SAFETY: the loader's own blocks.
         unsafe { sanitizers::come_first(arguments, environment) };
     }
     let (record, watch) = match (session, recovery) {
+        (Some(path), _) if unrecorded => {
+            log::open_unrecorded(path);
+            // SAFETY: the loader's own block.
+            unsafe { exec::init(environment) };
+            (false, false)
+        }
         (Some(path), _) => (log::open(path), false),
         (None, Some(path)) => (false, watch::open(path)),
         (None, None) => (false, false),
     };
     registered::resolve();
+    if !record {
+        calls::init();
+    }
     if !record && !watch {
         return;
     }

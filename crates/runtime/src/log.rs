@@ -10,6 +10,8 @@ use crashproof_wire::{self as wire, Session, record::*};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
+/// The same in a process that is not recorded.
+static UNRECORDED: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 static PROCESS: AtomicU32 = AtomicU32::new(NONE);
 /// Stacks that this address space has announced: a set of hashes, open addressing, never emptied.
 static ANNOUNCED: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
@@ -70,16 +72,31 @@ pub fn session() -> Option<&'static Session> {
     unsafe { SESSION.load(Ordering::Acquire).as_ref() }
 }
 
+/// The session of a process that is not recorded, which only says what the trace will not hold.
+pub fn unrecorded() -> Option<&'static Session> {
+    // SAFETY: as above.
+    unsafe { UNRECORDED.load(Ordering::Acquire).as_ref() }
+}
+
+fn session_at(path: &[u8]) -> Option<*mut Session> {
+    let session = sys::map_file(path, size_of::<Session>() as u64)?.cast::<Session>();
+    // SAFETY: a mapping of that size which is never unmapped.
+    let fits = unsafe { (*session).magic == wire::MAGIC && (*session).version == wire::VERSION };
+    fits.then_some(session)
+}
+
+/// Opens the session in a process that is not to be recorded.
+pub fn open_unrecorded(path: &[u8]) {
+    if let Some(session) = session_at(path) {
+        UNRECORDED.store(session, Ordering::Release);
+    }
+}
+
 /// Opens the session that the recorder prepared. False: there is none, the program runs as without us.
 pub fn open(path: &[u8]) -> bool {
-    let Some(mapped) = sys::map_file(path, size_of::<Session>() as u64) else {
+    let Some(session) = session_at(path) else {
         return false;
     };
-    let session = mapped.cast::<Session>();
-    // SAFETY: a mapping of that size which is never unmapped.
-    if unsafe { (*session).magic != wire::MAGIC || (*session).version != wire::VERSION } {
-        return false;
-    }
     let Some(set) = sys::map_anonymous((ANNOUNCED_SLOTS * 8) as u64) else {
         return false;
     };
@@ -194,7 +211,7 @@ pub fn publish(kind: u8, parts: &[&[u8]]) {
 
 /// The same; the record's place in the order of all. `None`: nobody reads.
 pub fn publish_at(kind: u8, parts: &[&[u8]]) -> Option<u64> {
-    let session = session()?;
+    let session = session().or_else(unrecorded)?;
     let mut waits = 0u32;
     session.publish(kind, parts, || wait_for_room(session, &mut waits))
 }

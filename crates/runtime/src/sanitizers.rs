@@ -1,14 +1,21 @@
-//! Sanitizers' run-time libraries that must be loaded before all others.
+//! Sanitizers' run-time libraries.
 //!
-//! AddressSanitizer in a library of its own (gcc's default, clang's `-shared-libasan`) ends the program unless it is the first library in the loader's
+//! Some must be loaded before all others. AddressSanitizer in a library of its own (gcc's default, clang's `-shared-libasan`) ends the program unless it is the first library in the loader's
 //! list, and LeakSanitizer's interceptors do not work behind ours. Without us they are first, because the executable needs them
 //! first. A preloaded library comes before those that an executable needs, so the program is executed once more, before any of its own code has run, with
 //! the sanitizer preloaded before us. Which file that is, the loader has just found out itself. The program does not see the change in its environment,
 //! and the programs that it executes do not inherit it: they may have no sanitizer.
+//!
+//! Others leave no room for the views of PM. The recorder refuses such a program; a child of the recorded program that has one runs unrecorded, as without us,
+//! and the trace is incomplete if it maps a file that would be PM.
 
-use crate::{sys, variable};
+use crate::{code_map, log, sys, variable};
+use crashproof_code::modules::Loader;
+use crashproof_wire::SANITIZERS_WITHOUT_ROOM;
+use crashproof_wire::record::INCOMPLETE_UNSUPPORTED;
 use libc::{c_char, c_int, c_void, size_t};
 use std::ffi::CStr;
+use std::sync::OnceLock;
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// In the environment of a program that was executed once more.
@@ -37,6 +44,42 @@ pub unsafe fn come_first(arguments: Strings, environment: Strings) {
             execute_again(sanitizer, arguments, environment);
         }
     }
+}
+
+/// The name of the sanitizer that this program is built with, if that leaves no room for views.
+static WITHOUT_ROOM: OnceLock<&'static str> = OnceLock::new();
+
+/// Whether the program is built with a sanitizer that leaves no room for views: in a library, or in the executable, which then exports its functions.
+pub fn leaves_no_room() -> bool {
+    let Some(loader) = Loader::find() else { return false };
+    let modules = loader.modules(&[]);
+    // SAFETY: reads the auxiliary vector.
+    let entry = unsafe { libc::getauxval(libc::AT_ENTRY) } as usize;
+    let found = SANITIZERS_WITHOUT_ROOM.iter().find(|sanitizer| {
+        modules.iter().any(|module| {
+            let of_executable = module.range.contains(&entry);
+            // SAFETY: the loader has the module mapped.
+            let exports = || unsafe { module.exported_function(sanitizer.start.as_bytes()) }.is_some();
+            module.has_name_in(sanitizer.libraries) || of_executable && exports()
+        })
+    });
+    found.is_some_and(|sanitizer| WITHOUT_ROOM.set(sanitizer.name).is_ok())
+}
+
+/// The program, which is not recorded, maps a file that would be PM.
+pub fn mapped(file: &[u8]) {
+    use std::io::Write;
+    let Some(sanitizer) = WITHOUT_ROOM.get() else { return };
+    let mut path = [0u8; PATH];
+    let mut text = Vec::new();
+    let _ = write!(
+        text,
+        "{} is built with {}, which allows no memory where crashproof maps PM: it ran unrecorded, and mapped {} for writing; build it without",
+        String::from_utf8_lossy(code_map::executable(&mut path)),
+        sanitizer,
+        String::from_utf8_lossy(file),
+    );
+    log::incomplete(INCOMPLETE_UNSUPPORTED, &text);
 }
 
 struct Order {

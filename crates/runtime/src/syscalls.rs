@@ -470,7 +470,7 @@ static LIBC: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Looks up libc's functions.
 pub fn resolve() {
-    let all: [&dyn Resolve; 22] = [
+    let all: [&dyn Resolve; 20] = [
         &NEXT_AIO_READ,
         &NEXT_AIO_WRITE,
         &NEXT_LIO_LISTIO,
@@ -490,8 +490,6 @@ pub fn resolve() {
         &NEXT_RECVMSG,
         &NEXT_RECVMMSG,
         &NEXT_PROCESS_VM_READV,
-        &NEXT_MUTEX_INIT,
-        &NEXT_MUTEXATTR_GETROBUST,
         &NEXT_SYSCALL,
     ];
     all.iter().for_each(|next| next.resolve());
@@ -1629,30 +1627,7 @@ unsafe extern "C-unwind" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: l
     }
 }
 
-// --- Interposed: robust mutexes, and the call of everything -----------------------------------------------------------------
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_mutex_init(
-    mutex: *mut libc::pthread_mutex_t,
-    attributes: *const libc::pthread_mutexattr_t,
-) -> c_int {
-    let mut robust = 0;
-    // SAFETY: the program's attributes.
-    unsafe {
-        if !attributes.is_null() && in_pm(mutex.cast(), size_of::<libc::pthread_mutex_t>()) {
-            NEXT_MUTEXATTR_GETROBUST.get()(attributes, &mut robust);
-        }
-        if robust == libc::PTHREAD_MUTEX_ROBUST {
-            sys::without_signals(|| {
-                log::incomplete(
-                    INCOMPLETE_UNSUPPORTED,
-                    b"a robust mutex in PM: the kernel's write at its owner's death is neither made nor recorded",
-                )
-            });
-        }
-        NEXT_MUTEX_INIT.get()(mutex, attributes)
-    }
-}
+// --- Interposed: the call of everything ------------------------------------------------------------------------------------
 
 /// The program may make by number the calls that have functions above; the others are as they were.
 #[unsafe(no_mangle)]
@@ -1701,8 +1676,6 @@ type ProcessVm = unsafe extern "C" fn(
     libc::c_ulong,
     libc::c_ulong,
 ) -> ssize_t;
-type MutexInit = unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
-type GetRobust = unsafe extern "C" fn(*const libc::pthread_mutexattr_t, *mut c_int) -> c_int;
 type Listio = unsafe extern "C" fn(c_int, *const *mut libc::aiocb, c_int, *mut libc::sigevent) -> c_int;
 type Syscall = unsafe extern "C-unwind" fn(i64, u64, u64, u64, u64, u64, u64) -> i64;
 
@@ -1726,8 +1699,6 @@ static NEXT_PROCESS_VM_WRITEV: Next<ProcessVm> = unsafe { Next::new(c"process_vm
 static NEXT_AIO_READ: Next<unsafe extern "C" fn(*mut libc::aiocb) -> c_int> = unsafe { Next::new(c"aio_read") };
 static NEXT_AIO_WRITE: Next<unsafe extern "C" fn(*mut libc::aiocb) -> c_int> = unsafe { Next::new(c"aio_write") };
 static NEXT_LIO_LISTIO: Next<Listio> = unsafe { Next::new(c"lio_listio") };
-static NEXT_MUTEX_INIT: Next<MutexInit> = unsafe { Next::new(c"pthread_mutex_init") };
-static NEXT_MUTEXATTR_GETROBUST: Next<GetRobust> = unsafe { Next::new(c"pthread_mutexattr_getrobust") };
 static NEXT_SYSCALL: Next<Syscall> = unsafe { Next::new(c"syscall") };
 
 #[cfg(test)]

@@ -235,7 +235,8 @@ pub enum EventKind<'a> {
         fd: u32,
         data: &'a [u8],
     },
-    /// Call of a known library function (`pmemobj_tx_*`), with the six register arguments.
+    /// Call of a known library function (`pmemobj_tx_*`), with the six register arguments; or of a function that works on locks, for an object in PM:
+    /// then the arguments are the object's address and size.
     Call {
         name: &'a str,
         arguments: [u64; 6],

@@ -25,6 +25,28 @@ pub const SESSION_ENV: &str = "CRASHPROOF_SESSION";
 /// Begins the path of a file that stands for memory which the program registered as persistent; a number follows.
 pub const REGISTERED_MEMORY: &str = "registered memory ";
 
+/// A sanitizer that keeps notes for each address in a layout of its own, which leaves no room for the views of PM.
+pub struct SanitizerWithoutRoom {
+    pub name: &'static str,
+    /// The function that starts it: the name is among the dynamic symbols of every executable that has it.
+    pub start: &'static str,
+    /// How the files of its library begin, where it has one.
+    pub libraries: &'static [&'static str],
+}
+
+pub const SANITIZERS_WITHOUT_ROOM: [SanitizerWithoutRoom; 2] = [
+    SanitizerWithoutRoom {
+        name: "ThreadSanitizer",
+        start: "__tsan_init",
+        libraries: &["libtsan.so", "libclang_rt.tsan"],
+    },
+    SanitizerWithoutRoom {
+        name: "MemorySanitizer",
+        start: "__msan_init",
+        libraries: &["libclang_rt.msan"],
+    },
+];
+
 pub const SLOT: usize = 64;
 /// Payload bytes in a slot; the rest is its header word.
 pub const SLOT_PAYLOAD: usize = SLOT - 8;

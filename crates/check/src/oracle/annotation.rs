@@ -155,7 +155,9 @@ impl Annotations {
         {
             let place = (relation(flushed), stack);
             let used_as = world.locks.use_of(at, bytes, stack, world.tables);
-            if matches!(used_as, Use::Lock | Use::HeldLock) || self.functions.made(stack, world.stacks, world.tables) {
+            if matches!(used_as, Use::Lock | Use::HeldLock | Use::Object)
+                || self.functions.made(stack, world.stacks, world.tables)
+            {
                 continue;
             }
             if used_as == Use::Perhaps {

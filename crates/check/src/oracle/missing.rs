@@ -37,13 +37,14 @@ impl Oracle for Missing {
         let tag = &lost.store.tag;
         let flushed = lost.store.nontemporal || lost.flushed.is_some();
         let kind = match (gone.used_as, flushed) {
-            (Use::Lock, _) => Kind::TransientData,
+            (Use::Lock | Use::Object, _) => Kind::TransientData,
             (_, true) => Kind::MissingFence,
             (_, false) if tag.not_snapshotted => Kind::TxStoreNotSnapshotted,
             (_, false) => Kind::MissingFlush,
         };
         let rewritten = !lost.line_persisted && tag.rewrites >= MANY_REWRITES;
         let detail = match (kind, gone.used_as) {
+            (Kind::TransientData, Use::Object) => Detail::LockFunction,
             (Kind::TransientData, _) => Detail::Lock,
             _ if lost.store.nontemporal => Detail::Nontemporal,
             (Kind::TxStoreNotSnapshotted, _) => Detail::NeverFlushed,

@@ -213,3 +213,78 @@ fn what_every_process_stores_before_it_reads_is_volatile() {
         assert_eq!(kinds(&mut b), [(kind, 1)], "{processes} {reads}");
     }
 }
+
+/// Of a mutex at the start of the pool, with data behind it in the same line.
+const MUTEX: [u64; 2] = [POOL_ADDRESS, 40];
+
+impl TraceBuilder {
+    /// A call for an object, and a store that the C library makes in it, in functions that have no names.
+    fn lock_call(&mut self, place: u64, function: &str, offset: u64) -> &mut Self {
+        self.call(T0, place, function, &MUTEX);
+        let stack = self.stack(&[(Some("libc.so.6"), 0x500), (Some("libc.so.6"), 0x700), (None, place)]);
+        let at = PmAddress { file: POOL, offset };
+        let store = EventKind::Store {
+            at,
+            data: &[7; 4],
+            flags: PLAIN,
+        };
+        self.event_at(T0, stack, store)
+    }
+}
+
+#[test]
+fn an_object_of_the_c_library_is_a_lock_without_names() {
+    let mut b = TraceBuilder::new();
+    // The program's own initialisation is the lock's, too.
+    b.store(T0, 1, 0, 40);
+    b.lock_call(2, "pthread_mutex_lock", 0).store(T0, 3, 40, 8);
+    b.lock_call(4, "pthread_mutex_unlock", 0).sfence(T0, 5);
+    let findings = b.findings();
+    assert_eq!(
+        summary(&findings),
+        [
+            (Kind::MissingFlush, 3, 1),
+            (Kind::TransientData, 1, 1),
+            (Kind::TransientData, 4, 1)
+        ]
+    );
+    assert!(findings.iter().any(|f| f.message.contains("a lock of the C library")));
+}
+
+#[test]
+fn a_store_to_a_lock_and_to_data_counts_for_the_data() {
+    let mut b = TraceBuilder::new();
+    b.store(T0, 1, 0, 64).lock_call(2, "sem_post", 0).sfence(T0, 3);
+    let findings = b.findings();
+    let data = findings.iter().find(|f| f.kind == Kind::MissingFlush).unwrap();
+    let address = data.address.as_ref().unwrap();
+    assert_eq!((place(data), address.offset, address.length), (1, 40, 24));
+}
+
+#[test]
+fn data_in_the_place_of_a_lock_is_data() {
+    let mut b = TraceBuilder::new();
+    b.lock_call(1, "pthread_mutex_lock", 0)
+        .lock_call(2, "pthread_mutex_destroy", 16);
+    b.store(T0, 3, 8, 8).sfence(T0, 4);
+    assert_eq!(
+        kinds(&mut b),
+        [
+            (Kind::MissingFlush, 3),
+            (Kind::TransientData, 1),
+            (Kind::TransientData, 2)
+        ]
+    );
+    // In a mapping that was made later, too.
+    b.lock_call(1, "pthread_mutex_lock", 0).unmap(T0, 2).map(T0);
+    b.store(T0, 3, 0, 8).sfence(T0, 4);
+    assert_eq!(kinds(&mut b), [(Kind::MissingFlush, 3), (Kind::TransientData, 1)]);
+}
+
+#[test]
+fn a_lock_is_shared_until_the_last_process_unmaps_it() {
+    let mut b = TraceBuilder::new();
+    b.process(1, Some(0)).thread(T1, 1);
+    b.lock_call(1, "pthread_mutex_lock", 0).unmap(T1, 2).sfence(T0, 3);
+    assert_eq!(kinds(&mut b), [(Kind::TransientData, 1)]);
+}

@@ -15,6 +15,7 @@ mod files;
 mod infer;
 mod interruptions;
 mod kv;
+mod lookups;
 mod oracle;
 mod pmdk;
 mod pmdk_crash;

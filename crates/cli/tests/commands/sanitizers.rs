@@ -50,3 +50,68 @@ fn address_sanitizer_is_checked_like_any_program() {
 fn thread_sanitizer_is_refused_before_it_runs() {
     check(&["-fsanitize=thread"], 2, "ThreadSanitizer");
 }
+
+const CHILD: &str = r#"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static char *pm;
+
+static void *store(void *arg) {
+    pm[0] = 1;
+    return arg;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) {
+        int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
+        if (ftruncate(fd, 4096)) return 3;
+        pm = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (pm == MAP_FAILED) return 4;
+        pthread_t thread;
+        pthread_create(&thread, NULL, store, NULL);
+        pthread_join(thread, NULL);
+        printf("stored %d\n", pm[0]);
+    }
+    printf("child\n");
+    return 5;
+}
+"#;
+
+/// Children that have no room for views run as natively, and the trace says what it may lack.
+fn check_child(compiler: &str, flag: &str, name: &str) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (source, program) = (folder.path().join("child.c"), folder.path().join("child"));
+    std::fs::write(&source, CHILD).unwrap();
+    let source = source.display().to_string();
+    support::compile(compiler, &["-g", "-O1", flag, "-pthread", &source], &program);
+    for (arguments, maps) in [("", false), (" pm", true)] {
+        let script = format!("./child{arguments}; echo status $?");
+        let native = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let native = support::text(&native.stdout);
+        assert!(native.contains("status 5"), "{name}: {native}");
+        let mut checker = support::crashproof();
+        checker.current_dir(folder.path());
+        // The shell stores to no file, so that there is nothing to conclude.
+        let checked = checker.args(["check", "--", "sh", "-c", &script]).output().unwrap();
+        assert_eq!(support::text(&checked.stdout), native, "{name}");
+        let said = support::text(&checked.stderr);
+        let reason = format!("child is built with {name}");
+        assert_eq!(said.contains(&reason), maps, "{name}: {said}");
+        assert_eq!(said.contains("trace complete"), !maps, "{name}: {said}");
+    }
+}
+
+#[test]
+fn children_with_thread_or_memory_sanitizer_run_unrecorded() {
+    check_child("clang-19", "-fsanitize=thread", "ThreadSanitizer");
+    check_child("gcc", "-fsanitize=thread", "ThreadSanitizer");
+    check_child("clang-19", "-fsanitize=memory", "MemorySanitizer");
+}
