@@ -1,4 +1,4 @@
-//! `crashproof-soak [inputs N [TARGET] | targets | seeds TARGET DIRECTORY | commands CRASHPROOF | kills CRASHPROOF N] [--seed S]`
+//! `crashproof-soak [inputs N [TARGET] | input TARGET FILE | targets | seeds TARGET DIRECTORY | commands CRASHPROOF | kills CRASHPROOF N] [--seed S]`
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,11 +11,13 @@ use crashproof_soak::{commands, guard, kills, mutate, targets};
 static ALLOCATOR: guard::Counting = guard::Counting;
 
 const USAGE: &str = "usage: crashproof-soak inputs N [TARGET] [--seed S]\n\
+    \x20      crashproof-soak input TARGET FILE\n\
     \x20      crashproof-soak targets\n\
     \x20      crashproof-soak seeds TARGET DIRECTORY\n\
     \x20      crashproof-soak commands CRASHPROOF\n\
     \x20      crashproof-soak kills CRASHPROOF N [--seed S]\n\
     inputs: N malformed inputs for each parser (or for one); none may panic, hang or take more than 1 GiB\n\
+    input: one of them again, from the file in which it was kept\n\
     commands: command lines must do the same under `crashproof record` as without it\n\
     kills: `crashproof record` killed N times at random moments must leave nothing behind";
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
             targets::ALL.iter().for_each(|target| println!("{}", target.name));
             return ExitCode::SUCCESS;
         }
+        ["input", target, path] => one_input(target, Path::new(path)),
         ["seeds", target, folder] => write_seeds(target, Path::new(folder)),
         ["commands", crashproof] => commands::compare(Path::new(crashproof)),
         ["kills", crashproof, count] => match count.parse() {
@@ -64,8 +67,7 @@ fn usage(message: &str) -> ExitCode {
 
 /// For a fuzzer to begin with.
 fn write_seeds(name: &str, folder: &Path) -> Result<Vec<String>, String> {
-    let target = targets::ALL.iter().find(|target| target.name == name);
-    let target = target.ok_or_else(|| format!("no such target: {name}"))?;
+    let target = targets::find(name)?;
     for (number, seed) in (target.seeds)().iter().enumerate() {
         let path = folder.join(format!("seed-{number}"));
         std::fs::write(&path, seed).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
@@ -73,17 +75,21 @@ fn write_seeds(name: &str, folder: &Path) -> Result<Vec<String>, String> {
     Ok(Vec::new())
 }
 
+fn one_input(name: &str, path: &Path) -> Result<Vec<String>, String> {
+    let target = targets::find(name)?;
+    let input = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    guard::start(std::env::temp_dir());
+    let accepted = guard::run(target.name, &input, || (target.run)(&input));
+    Ok(accepted.err().into_iter().collect())
+}
+
 fn inputs(count: &str, only: Option<&str>, seed: u64) -> Result<Vec<String>, String> {
     let count: u64 = count.parse().map_err(|_| format!("`{count}` is not a number"))?;
     targets::seeds_are_good()?;
-    let chosen: Vec<_> = targets::ALL
-        .iter()
-        .filter(|target| only.is_none_or(|name| name == target.name))
-        .collect();
-    if chosen.is_empty() {
-        let names: Vec<_> = targets::ALL.iter().map(|target| target.name).collect();
-        return Err(format!("no such target; there are {}", names.join(", ")));
-    }
+    let chosen = match only {
+        Some(name) => vec![targets::find(name)?],
+        None => targets::ALL.iter().collect(),
+    };
     guard::start(std::env::current_dir().unwrap_or_default());
     let mut wrong = Vec::new();
     for target in chosen {

@@ -52,6 +52,13 @@ targets! {
     types: programs,
 }
 
+pub fn find(name: &str) -> Result<&'static Target, String> {
+    ALL.iter().find(|target| target.name == name).ok_or_else(|| {
+        let names: Vec<_> = ALL.iter().map(|target| target.name).collect();
+        format!("there is no target {name}; there are {}", names.join(", "))
+    })
+}
+
 /// A file in memory that holds the bytes; `use_it` gets its path.
 fn with_file<T>(bytes: &[u8], use_it: impl FnOnce(&Path) -> T) -> T {
     let mut file = tempfile::NamedTempFile::new_in(folder()).expect("there is room for a small file");
