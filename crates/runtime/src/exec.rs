@@ -5,7 +5,7 @@
 //! recovery program all of them tell the worker, since what they execute may be a program that cannot be watched.
 
 use crate::real::{Next, Resolve};
-use crate::{sys, watch};
+use crate::{registered, sys, watch};
 use libc::{c_char, c_int, pid_t};
 use std::arch::naked_asm;
 use std::ffi::CStr;
@@ -130,6 +130,12 @@ fn with_ours<R>(environment: Environment, execute: impl FnOnce(Environment) -> R
     result
 }
 
+/// The same for a program that takes the place of this one.
+fn replacing(environment: Environment, execute: impl FnOnce(Environment) -> c_int) -> c_int {
+    registered::before_exec();
+    with_ours(environment, execute)
+}
+
 unsafe extern "C" {
     static environ: Environment;
 }
@@ -137,7 +143,7 @@ unsafe extern "C" {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execve(path: *const c_char, arguments: Arguments, environment: Environment) -> c_int {
     // SAFETY: the program's call.
-    with_ours(environment, |environment| unsafe {
+    replacing(environment, |environment| unsafe {
         NEXT_EXECVE.get()(path, arguments, environment)
     })
 }
@@ -151,7 +157,7 @@ unsafe extern "C" fn execv(path: *const c_char, arguments: Arguments) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvpe(file: *const c_char, arguments: Arguments, environment: Environment) -> c_int {
     // SAFETY: the program's call.
-    with_ours(environment, |environment| unsafe {
+    replacing(environment, |environment| unsafe {
         NEXT_EXECVPE.get()(file, arguments, environment)
     })
 }
@@ -165,7 +171,7 @@ unsafe extern "C" fn execvp(file: *const c_char, arguments: Arguments) -> c_int 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fexecve(fd: c_int, arguments: Arguments, environment: Environment) -> c_int {
     // SAFETY: the program's call.
-    with_ours(environment, |environment| unsafe {
+    replacing(environment, |environment| unsafe {
         NEXT_FEXECVE.get()(fd, arguments, environment)
     })
 }
@@ -219,6 +225,9 @@ macro_rules! executing {
     };
 }
 
+/// The first of these replace the program, the others start a child.
+const REPLACING: usize = 3;
+
 executing! {
     0 execl NEXT_EXECL c"execl"
     1 execlp NEXT_EXECLP c"execlp"
@@ -258,9 +267,13 @@ extern "C" fn go() {
     )
 }
 
-/// Tells the worker, and returns libc's function.
+/// Does what there is to do before, and returns libc's function.
 extern "C" fn noted(index: usize) -> usize {
+    let _errno = sys::KeptErrno::new();
     watch::before_exec();
+    if index < REPLACING {
+        registered::before_exec();
+    }
     EXECUTING[index].get() as *const () as usize
 }
 

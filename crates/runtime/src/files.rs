@@ -316,8 +316,8 @@ pub fn page_up(len: u64) -> u64 {
 }
 
 /// Ends what lies in [start, end): verified, logged as unmapped, alias gone. The view itself is the caller's to unmap.
-fn forget(start: u64, end: u64) {
-    if !pm::contains(start, end - start) {
+pub fn forget(start: u64, end: u64) {
+    if !pm::contains(start, end - start) && !registered::contains(start, end - start) {
         return;
     }
     let stack = log::stack_here();
@@ -585,6 +585,9 @@ unsafe extern "C" fn mremap(
     let result = sys::without_signals(|| {
         if let Some(recovery) = watch::recovery() {
             return watch::maps::mremap(recovery, start, old_len, new_len, flags, new as u64);
+        }
+        if registered::contains(start, old_len.max(1)) {
+            return registered::remap(start, old_len, new_len, flags, new as u64);
         }
         // SAFETY: the program's own call, or one on the alias that belongs to its region.
         let remap = |from: u64, flags: c_int, to: u64| unsafe {
@@ -928,6 +931,7 @@ pub unsafe fn by_number(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> Option<i64
 /// The process ends: what it has mapped is compared with the log a last time.
 pub fn verify_all() {
     pm::for_each(pm::verify);
+    registered::confirm_all();
     if let Some(session) = log::session() {
         sys::for_each_mapping(|mapping| {
             if mapping.is_shared_and_writable()

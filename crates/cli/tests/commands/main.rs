@@ -18,6 +18,7 @@ mod kv;
 mod oracle;
 mod pmdk;
 mod pmdk_crash;
+mod registered;
 mod repair_crash;
 mod repair_flow;
 mod replay;
