@@ -18,7 +18,8 @@ use crate::spin::{Held, Spin};
 use crate::{files, log, signals, sys, syscalls, threads};
 use crashproof_wire::{Session, record::*};
 use libc::{c_int, c_void, size_t, ucontext_t};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::arch::naked_asm;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// The pages that are views; their regions have no file.
 static PAGES: Table = Table::new();
@@ -279,7 +280,7 @@ fn protect(memory: &Memory, start: u64, end: u64) -> Result<(), &'static [u8]> {
     let len = end - start;
     let view = view_protection(memory.protection);
     let alias = pm::new_alias(len).ok_or(NO_MEMORY)?;
-    EVER.store(true, Ordering::Release);
+    begin_to_look();
     if memory.shared {
         duplicate(start, len, alias).map_err(|_| NO_MEMORY)?;
         let made =
@@ -713,10 +714,38 @@ type Realloc = unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void;
 static NEXT_FREE: Next<Free> = unsafe { Next::new(c"free") };
 static NEXT_REALLOC: Next<Realloc> = unsafe { Next::new(c"realloc") };
 
+/// Where [`free`] and [`realloc`] jump to: the allocator's own, until memory is registered. Programs call them too often for more than a jump.
+static FREE: AtomicPtr<()> = AtomicPtr::new(giving_free as *mut ());
+static REALLOC: AtomicPtr<()> = AtomicPtr::new(giving_realloc as *mut ());
+
 /// Looks up the allocator's functions.
 pub fn resolve() {
     NEXT_FREE.resolve();
     NEXT_REALLOC.resolve();
+    if !any() {
+        FREE.store(NEXT_FREE.get() as *mut (), Ordering::Relaxed);
+        REALLOC.store(NEXT_REALLOC.get() as *mut (), Ordering::Relaxed);
+    }
+}
+
+/// There is registered memory, or is about to be.
+fn begin_to_look() {
+    if !EVER.swap(true, Ordering::Release) {
+        FREE.store(giving_free as *mut (), Ordering::Release);
+        REALLOC.store(giving_realloc as *mut (), Ordering::Release);
+    }
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn free() {
+    naked_asm!("jmp qword ptr [rip + {target}]", target = sym FREE)
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn realloc() {
+    naked_asm!("jmp qword ptr [rip + {target}]", target = sym REALLOC)
 }
 
 unsafe extern "C" {
@@ -734,8 +763,7 @@ fn registered_block(block: *mut c_void) -> Option<u64> {
 }
 
 /// A block that the program gives back is not persistent any more.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn free(block: *mut c_void) {
+unsafe extern "C" fn giving_free(block: *mut c_void) {
     if let Some(size) = registered_block(block) {
         sys::without_signals(|| unregister(log::stack_here(), block as u64, size));
     }
@@ -748,8 +776,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
 
 /// A block with registered memory stays, or is copied to a new one, which is ordinary memory: the allocator itself may
 /// move its pages.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
+unsafe extern "C" fn giving_realloc(block: *mut c_void, size: size_t) -> *mut c_void {
     match registered_block(block) {
         Some(old) if size as u64 <= old && size > 0 => block,
         // SAFETY: blocks of the program's allocator, of at least these sizes.
@@ -757,7 +784,7 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
             let fresh = libc::malloc(size);
             if !fresh.is_null() {
                 std::ptr::copy_nonoverlapping(block.cast::<u8>(), fresh.cast(), old as usize);
-                free(block);
+                giving_free(block);
             }
             fresh
         },
