@@ -66,6 +66,7 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *con
         // SAFETY: the loader's own blocks.
         unsafe { sanitizers::come_first(arguments, environment) };
     }
+    let pending = signals::Inherited::take();
     let (record, watch) = match (session, recovery) {
         (Some(path), _) => (log::open(path), false),
         (None, Some(path)) => (false, watch::open(path)),
@@ -73,13 +74,14 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *con
     };
     registered::resolve();
     if !record && !watch {
+        pending.give_back();
         return;
     }
     let _errno = sys::KeptErrno::new();
     // SAFETY: the loader's own block.
     unsafe { exec::init(environment) };
     threads::init();
-    signals::adopt_mask();
+    signals::adopt_mask(pending);
     sys::without_signals(|| {
         real::resolve();
         hooks::resolve();

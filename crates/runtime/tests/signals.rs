@@ -148,6 +148,11 @@ fn signals_of_ours_that_others_send_to_new_children() {
     assert_eq!(behaves("sent_to_children").incomplete, Vec::<String>::new());
 }
 
+#[test]
+fn what_is_blocked_ignored_and_pending_survives_an_exec() {
+    assert_eq!(behaves("executed").incomplete, Vec::<String>::new());
+}
+
 /// `errno`, `dlerror`, masks, registers, floating-point state: all as natively.
 #[test]
 fn what_belongs_to_a_thread_stays_its_own() {
