@@ -115,6 +115,13 @@ fn system_calls_write_to_pm() {
 }
 
 #[test]
+fn system_calls_of_the_programs_own_read_into_pm() {
+    let recorded = behaves("raw_reads");
+    assert_eq!(recorded.incomplete, Vec::<String>::new());
+    assert!(recorded.system_call_stores > 20, "{}", recorded.system_call_stores);
+}
+
+#[test]
 fn a_mapping_that_no_function_made_is_reported() {
     let recorded = behaves("unseen");
     assert_eq!(recorded.incomplete.len(), 1, "{:?}", recorded.incomplete);
