@@ -26,6 +26,9 @@ pub const WANTED: &[i64] = &[
     libc::SYS_msync,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
+    libc::SYS_open,
+    libc::SYS_openat,
+    libc::SYS_creat,
     libc::SYS_truncate,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
@@ -131,6 +134,8 @@ pub fn trap(site: &Site, info: &siginfo_t, uc: &mut ucontext_t) {
             thread_pointer(arguments(uc));
             None
         }
+        // SAFETY: the program's own call.
+        libc::SYS_open | libc::SYS_openat | libc::SYS_creat => unsafe { files::truncating(number, arguments(uc)) },
         libc::SYS_rt_sigaction => sigaction(arguments(uc)),
         libc::SYS_rt_sigprocmask => Some(sigprocmask(uc)),
         libc::SYS_sigaltstack => Some(sigaltstack(uc)),

@@ -739,8 +739,51 @@ fn futex(mut arguments: [u64; 6], uc: &ucontext_t) -> Result<u64, i32> {
     result
 }
 
+/// How much of a buffer that begins in PM, or runs into it, can be written: the kernel fills what is there.
+fn writable_len(buffer: u64, len: u64) -> u64 {
+    let end = buffer.saturating_add(len);
+    let mut at = buffer;
+    while at < end {
+        let next = pm::first_after(at);
+        at = match next.filter(|region| region.start <= at) {
+            Some(region) if region.writable() => region.end,
+            Some(_) => break,
+            None => {
+                let until = next.map_or(end, |region| region.start.min(end));
+                let until = until.min(registered::boundary(at));
+                let memory = match registered::find(at) {
+                    Some(pages) => {
+                        if pages.writable() {
+                            until
+                        } else {
+                            at
+                        }
+                    }
+                    None => sys::writable_until(at, until),
+                };
+                if memory < until {
+                    at = memory;
+                    break;
+                }
+                until
+            }
+        };
+    }
+    at.min(end) - buffer
+}
+
 /// Makes a call with bounce buffers in place of its own.
-fn bounced_call(number: i64, given: [u64; 6], outputs: &[Output], uc: &ucontext_t) -> Result<u64, i32> {
+fn bounced_call(number: i64, mut given: [u64; 6], outputs: &[Output], uc: &ucontext_t) -> Result<u64, i32> {
+    if matches!(number, libc::SYS_read | libc::SYS_pread64) {
+        let len = writable_len(given[1], given[2]);
+        if len < given[2] && len == 0 {
+            // Nothing is there, either.
+            given[1] = 1;
+            // SAFETY: the program's call; the kernel says what is wrong.
+            return unsafe { sys::syscall(number, given) };
+        }
+        given[2] = len;
+    }
     let used = || {
         outputs
             .iter()
@@ -986,7 +1029,7 @@ fn scattered(given: &[iovec], read: impl FnOnce(*const iovec) -> ssize_t, stack:
     let Ok(mut bounce) = Bounce::new(room) else {
         return sys::to_libc(Err(libc::ENOMEM)) as ssize_t;
     };
-    let own = redirect(given, &mut bounce);
+    let own = redirect(given, &mut bounce, true);
     let total = read(own.as_ptr());
     let stored = match total {
         1.. => sys::without_signals(|| store_parts(given, own, total as usize, stack())),
@@ -996,19 +1039,24 @@ fn scattered(given: &[iovec], read: impl FnOnce(*const iovec) -> ssize_t, stack:
     stored.map_or_else(|errno| sys::to_libc(Err(errno)) as ssize_t, |()| total)
 }
 
-/// The same parts in bounce buffers, where they are in PM.
-fn redirect<'a>(given: &[iovec], bounce: &mut Bounce) -> &'a [iovec] {
+/// The same parts in bounce buffers, where they are in PM. If `cut`, they end where they cannot be written.
+fn redirect<'a>(given: &[iovec], bounce: &mut Bounce, cut: bool) -> &'a [iovec] {
     let at = bounce.buffer(size_of_val(given)) as *mut iovec;
+    let mut over = false;
     for (i, part) in given.iter().enumerate() {
-        let base = match in_pm(part.iov_base, part.iov_len) {
-            true => bounce.buffer(part.iov_len) as *mut c_void,
-            false => part.iov_base,
-        };
+        let (mut base, mut len) = (part.iov_base, if over { 0 } else { part.iov_len });
+        if in_pm(base, len) {
+            if cut {
+                len = writable_len(base as u64, len as u64) as usize;
+                over = len < part.iov_len;
+            }
+            base = bounce.buffer(len) as *mut c_void;
+        }
         // SAFETY: `at` has room for as many parts as were given.
         unsafe {
             at.add(i).write(iovec {
                 iov_base: base,
-                iov_len: part.iov_len,
+                iov_len: len,
             })
         };
     }
@@ -1184,7 +1232,9 @@ impl Redirected {
         // SAFETY: the program's message.
         unsafe {
             let mut own = *given;
-            own.msg_iov = redirect(parts(own.msg_iov, own.msg_iovlen), bounce).as_ptr().cast_mut();
+            own.msg_iov = redirect(parts(own.msg_iov, own.msg_iovlen), bounce, false)
+                .as_ptr()
+                .cast_mut();
             for (buffer, len) in [
                 (&mut own.msg_name, own.msg_namelen as usize),
                 (&mut own.msg_control, own.msg_controllen),

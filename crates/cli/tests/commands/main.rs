@@ -26,4 +26,5 @@ mod results;
 mod sandbox;
 mod sanitizers;
 mod threads;
+mod truncated;
 mod types;

@@ -59,6 +59,27 @@ static void files(call make, volatile char *at) {
     close(fd);
 }
 
+// Behind the buffer is nothing: as much is read as there is room for.
+static void over_the_end(call make, volatile char *at) {
+    char *place = mmap(NULL, 4 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int fd = open(getenv("PM_FILE"), O_RDWR), file = open("/proc/self/exe", O_RDONLY);
+    CHECK(mmap(place, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, at - pm) == place);
+    struct iovec parts[] = {{ordinary, 4}, {place + 4096 - 16, 100}, {ordinary, 4}};
+    print("read", make(SYS_read, file, (long)(place + 4096 - 16), 100, 0, 0, 0), NULL);
+    printf("position %ld, first byte %d\n", (long)lseek(file, 0, SEEK_CUR), place[4096 - 16]);
+    print("pread", make(SYS_pread64, file, (long)(place + 4096 - 16), 100, 1, 0, 0), NULL);
+    print("readv", make(SYS_readv, file, (long)parts, 3, 0, 0, 0), NULL);
+    printf("position %ld\n", (long)lseek(file, 0, SEEK_CUR));
+    print("nowhere", make(SYS_read, file, (long)(place + 4096), 100, 0, 0, 0), NULL);
+    // Ordinary memory behind the view, which can be written.
+    CHECK(mprotect(place + 4096, 4096, PROT_READ | PROT_WRITE) == 0);
+    print("read", make(SYS_read, file, (long)(place + 4096 - 16), 100, 0, 0, 0), NULL);
+    print("read", make(SYS_read, file, (long)(place + 4096 - 16), 3 * 4096, 0, 0, 0), NULL);
+    munmap(place, 4 * 4096);
+    close(fd);
+    close(file);
+}
+
 static void messages(call make, volatile char *at) {
     int pair[2];
     CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0);
@@ -128,6 +149,7 @@ int main(void) {
         files(ways[way], at);
         messages(ways[way], at + 4096);
         interrupted(ways[way], at + 1024);
+        over_the_end(ways[way], pm + 65536 + way * 4096);
     }
     return 0;
 }
