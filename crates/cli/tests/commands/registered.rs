@@ -79,3 +79,22 @@ fn a_crash_test_leaves_it_out_and_says_so() {
     let said_of_file = said(&folder, &crash, "file", 0);
     assert!(!said_of_file.contains("left out (stores"), "{said_of_file}");
 }
+
+/// What libpmemobj registers is given back at once, so a kill leaves nothing to compare but the pool.
+#[test]
+fn a_killed_program_of_libpmemobj_has_a_complete_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["-g", "-O1", "-Wall", &source("registered/killed_pool.c"), "-lpmemobj"];
+    compile("gcc", &arguments, &folder.path().join("killed_pool"));
+    let mut command = crashproof();
+    command
+        .current_dir(folder.path())
+        .args(["record", "-o", "trace", "--", "./killed_pool"]);
+    let output = command.output().unwrap();
+    assert_eq!(text(&output.stderr), "", "{output:?}");
+    let mut dump = crashproof();
+    dump.current_dir(folder.path())
+        .args(["dump", "--kind", "unmap", "trace"]);
+    let unmapped = text(&run(&mut dump, 0).stdout);
+    assert!(unmapped.contains("registered memory"), "{unmapped}");
+}
