@@ -23,7 +23,7 @@ pub fn files(
         if file_use.unlinked_first && !selected {
             left_out.push(FileLeftOut::new(file.path.clone(), LeftOutReason::Unlinked, None));
         } else if file_use.stores > 0 || file_use.mapped && !file.is_registered_memory() {
-            // libpmemobj registers private mappings of its files' headers, too, which it only reads.
+            // libpmemobj registers a word of its own for a moment, to see whether pmemcheck is there.
             looked_at.push(FileLookedAt {
                 path: file.path.clone(),
                 stores: file_use.stores,

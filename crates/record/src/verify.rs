@@ -2,7 +2,8 @@
 //!
 //! The runtime sends the contents of a file's pages when it is unmapped and at exit. A process that is killed cannot, so
 //! its files are read by their paths at the end of the recording, and so is any other that nobody verified after the
-//! last store to it.
+//! last store to it. Registered memory has no path: if its process did not send all of it, it cannot be compared, and the
+//! trace is incomplete.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -44,8 +45,10 @@ struct Verified {
     difference: Option<Difference>,
     /// There were stores after the runtime last sent contents.
     stored: bool,
-    /// There were stores at all.
-    ever_stored: bool,
+    /// It stands for memory that the program registered.
+    memory: bool,
+    /// The runtime has sent all of the memory after it was last mapped or stored to.
+    compared: bool,
     /// A process that had it mapped died without a word.
     orphaned: bool,
 }
@@ -89,6 +92,8 @@ impl Images {
             self.files.resize_with(raw + 1, || None);
         }
         self.files[raw] = Some(Verified {
+            memory: path.starts_with(REGISTERED_MEMORY),
+            compared: false,
             name: path.clone(),
             path: Some(path),
             dev,
@@ -97,7 +102,6 @@ impl Images {
             used: false,
             difference: None,
             stored: false,
-            ever_stored: false,
             orphaned: false,
         });
     }
@@ -106,7 +110,7 @@ impl Images {
         if let Some(file) = self.file(raw) {
             file.used = true;
             file.stored = true;
-            file.ever_stored = true;
+            file.compared = false;
             file.with_image(|image| image.store(offset, data));
         }
     }
@@ -150,12 +154,15 @@ impl Images {
     pub fn mapped(&mut self, raw: u32) {
         if let Some(file) = self.file(raw) {
             file.used = true;
+            file.compared = false;
         }
     }
 
+    /// Contents that the runtime found at an unmapping or at the end; none: of registered memory, it has sent all that there is.
     pub fn verify(&mut self, raw: u32, offset: u64, actual: &[u8]) {
         if let Some(file) = self.file(raw) {
             file.stored = false;
+            file.compared |= actual.is_empty();
             let difference = file.with_image(|image| image.verify(offset, actual)).flatten();
             Difference::merge(&mut file.difference, difference);
         }
@@ -205,16 +212,20 @@ fn judge(mut file: Verified) -> Option<Vec<Incomplete>> {
         detail,
     };
     let mut notes = Vec::new();
-    // libpmemobj registers private mappings of its files' headers, too, which it only reads. Nothing is left to compare them with
-    // after a kill; a difference that the runtime found before counts all the same.
-    let only_read = !file.ever_stored && name.starts_with(REGISTERED_MEMORY);
     match &file.image {
         Err(error) => {
             notes.push(unsupported(format!(
                 "{name}: could not be verified: there is no room for its image: {error}"
             )));
         }
-        Ok(image) if (file.stored || file.orphaned) && !only_read => match verify_by_path(&file, image) {
+        Ok(_) if file.memory => {
+            if !file.compared {
+                notes.push(unsupported(format!(
+                    "{name}: could not be verified: the process that registered it was killed, and nothing is left of its memory"
+                )));
+            }
+        }
+        Ok(image) if file.stored || file.orphaned => match verify_by_path(&file, image) {
             Ok((difference, size)) => {
                 Difference::merge(&mut file.difference, difference);
                 if size != image.size() {

@@ -1,11 +1,13 @@
 //! Programs that the program executes are recorded too, whatever environment it gives them.
 //!
 //! The variables that brought the runtime here are added to an environment that lacks them; everything else in it stays.
-//! Not covered: `execle` with an environment of its own, and `system` or `popen` after the program has cleared its own. In a
-//! recovery program all of them tell the worker, since what they execute may be a program that cannot be watched.
+//! Not covered: `system` or `popen` after the program has cleared its own. In a recovery program all of them tell the worker, since
+//! what they execute may be a program that cannot be watched.
+//!
+//! What the program ignores and blocks of the signals that are ours is handed on, too ([`signals::before_exec`]).
 
 use crate::real::{Next, Resolve};
-use crate::{sys, watch};
+use crate::{registered, signals, sys, watch};
 use libc::{c_char, c_int, pid_t};
 use std::arch::naked_asm;
 use std::ffi::CStr;
@@ -130,6 +132,17 @@ fn with_ours<R>(environment: Environment, execute: impl FnOnce(Environment) -> R
     result
 }
 
+/// The same for a program that takes the place of this one.
+fn replacing(environment: Environment, execute: impl FnOnce(Environment) -> c_int) -> c_int {
+    registered::before_exec();
+    with_ours(environment, |environment| {
+        let ours = signals::before_exec();
+        let failed = execute(environment);
+        signals::after_exec(ours);
+        failed
+    })
+}
+
 unsafe extern "C" {
     static environ: Environment;
 }
@@ -137,7 +150,7 @@ unsafe extern "C" {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execve(path: *const c_char, arguments: Arguments, environment: Environment) -> c_int {
     // SAFETY: the program's call.
-    with_ours(environment, |environment| unsafe {
+    replacing(environment, |environment| unsafe {
         NEXT_EXECVE.get()(path, arguments, environment)
     })
 }
@@ -151,7 +164,7 @@ unsafe extern "C" fn execv(path: *const c_char, arguments: Arguments) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvpe(file: *const c_char, arguments: Arguments, environment: Environment) -> c_int {
     // SAFETY: the program's call.
-    with_ours(environment, |environment| unsafe {
+    replacing(environment, |environment| unsafe {
         NEXT_EXECVPE.get()(file, arguments, environment)
     })
 }
@@ -165,7 +178,7 @@ unsafe extern "C" fn execvp(file: *const c_char, arguments: Arguments) -> c_int 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fexecve(fd: c_int, arguments: Arguments, environment: Environment) -> c_int {
     // SAFETY: the program's call.
-    with_ours(environment, |environment| unsafe {
+    replacing(environment, |environment| unsafe {
         NEXT_FEXECVE.get()(fd, arguments, environment)
     })
 }
@@ -179,9 +192,12 @@ unsafe extern "C" fn posix_spawn(
     arguments: Arguments,
     environment: Environment,
 ) -> c_int {
-    // SAFETY: the program's call.
-    with_ours(environment, |environment| unsafe {
-        NEXT_POSIX_SPAWN.get()(child, path, actions, attributes, arguments, environment)
+    with_ours(environment, |environment| {
+        // SAFETY: the program's call.
+        let spawn =
+            |attributes| unsafe { NEXT_POSIX_SPAWN.get()(child, path, actions, attributes, arguments, environment) };
+        // SAFETY: the program's attributes.
+        unsafe { signals::spawning(attributes, spawn) }
     })
 }
 
@@ -194,10 +210,112 @@ unsafe extern "C" fn posix_spawnp(
     arguments: Arguments,
     environment: Environment,
 ) -> c_int {
-    // SAFETY: the program's call.
-    with_ours(environment, |environment| unsafe {
-        NEXT_POSIX_SPAWNP.get()(child, file, actions, attributes, arguments, environment)
+    with_ours(environment, |environment| {
+        // SAFETY: the program's call.
+        let spawn =
+            |attributes| unsafe { NEXT_POSIX_SPAWNP.get()(child, file, actions, attributes, arguments, environment) };
+        // SAFETY: the program's attributes.
+        unsafe { signals::spawning(attributes, spawn) }
     })
+}
+
+// --- Interposed: arguments one by one -----------------------------------------------------------------------------------
+
+/// The arguments of a function that takes any number of them: those in registers, and those on the stack.
+struct Listed {
+    registers: *const [u64; 6],
+    stack: *const u64,
+}
+
+impl Listed {
+    unsafe fn get(&self, index: usize) -> u64 {
+        // SAFETY: the caller knows that there are so many.
+        unsafe {
+            match index {
+                0..6 => (*self.registers)[index],
+                _ => *self.stack.add(index - 6),
+            }
+        }
+    }
+}
+
+macro_rules! listing {
+    ($($function:ident $listed:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $function() {
+                naked_asm!(
+                    ".cfi_startproc",
+                    "sub rsp, 8",
+                    "push r9",
+                    "push r8",
+                    "push rcx",
+                    "push rdx",
+                    "push rsi",
+                    "push rdi",
+                    ".cfi_adjust_cfa_offset 56",
+                    "mov rdi, rsp",
+                    "lea rsi, [rsp + 64]",
+                    "call {listed}",
+                    "add rsp, 56",
+                    ".cfi_adjust_cfa_offset -56",
+                    "ret",
+                    ".cfi_endproc",
+                    listed = sym $listed,
+                )
+            }
+        )*
+    };
+}
+
+listing! {
+    execl listed_execl
+    execle listed_execle
+    execlp listed_execlp
+}
+
+/// Calls `execute` with the arguments behind the first, up to the null pointer, as an array, and with what is behind that.
+unsafe fn with_array(listed: Listed, execute: impl FnOnce(*const c_char, Arguments, Environment) -> c_int) -> c_int {
+    // SAFETY: the program's list ends with a null pointer; for `execle` one more argument follows.
+    unsafe {
+        let count = (1..).take_while(|&i| listed.get(i) != 0).count();
+        let size = ((count + 1) * size_of::<usize>()) as u64;
+        let Some(memory) = sys::map_anonymous(size) else {
+            return sys::to_libc(Err(libc::ENOMEM)) as c_int;
+        };
+        let array = memory.cast::<*const c_char>();
+        for i in 0..count {
+            array.add(i).write(listed.get(i + 1) as *const c_char);
+        }
+        let behind = listed.get(count + 2) as Environment;
+        let failed = execute(listed.get(0) as *const c_char, array, behind);
+        let _errno = sys::KeptErrno::new();
+        let _ = sys::syscall(libc::SYS_munmap, [memory as u64, size, 0, 0, 0, 0]);
+        failed
+    }
+}
+
+unsafe extern "C" fn listed_execl(registers: *const [u64; 6], stack: *const u64) -> c_int {
+    let listed = Listed { registers, stack };
+    // SAFETY: the program's call.
+    unsafe { with_array(listed, |path, arguments, _| execve(path, arguments, environ)) }
+}
+
+unsafe extern "C" fn listed_execle(registers: *const [u64; 6], stack: *const u64) -> c_int {
+    let listed = Listed { registers, stack };
+    // SAFETY: the program's call.
+    unsafe {
+        with_array(listed, |path, arguments, environment| {
+            execve(path, arguments, environment)
+        })
+    }
+}
+
+unsafe extern "C" fn listed_execlp(registers: *const [u64; 6], stack: *const u64) -> c_int {
+    let listed = Listed { registers, stack };
+    // SAFETY: the program's call.
+    unsafe { with_array(listed, |file, arguments, _| execvpe(file, arguments, environ)) }
 }
 
 // --- Interposed: what executes a program by itself, inside libc --------------------------------------------------------
@@ -220,15 +338,12 @@ macro_rules! executing {
 }
 
 executing! {
-    0 execl NEXT_EXECL c"execl"
-    1 execlp NEXT_EXECLP c"execlp"
-    2 execle NEXT_EXECLE c"execle"
-    3 system NEXT_SYSTEM c"system"
-    4 popen NEXT_POPEN c"popen"
-    5 wordexp NEXT_WORDEXP c"wordexp"
+    0 system NEXT_SYSTEM c"system"
+    1 popen NEXT_POPEN c"popen"
+    2 wordexp NEXT_WORDEXP c"wordexp"
 }
 
-/// Common tail of the trampolines, which keep variable arguments as they are; `r11` is the function's index.
+/// Common tail of the trampolines; `r11` is the function's index.
 #[unsafe(naked)]
 extern "C" fn go() {
     naked_asm!(

@@ -90,6 +90,7 @@ fn add(session: &'static Session, identity: &Identity, path: &[u8]) -> Option<u3
     let id = session.next_file.load(Ordering::Relaxed);
     let slot = session.files.get(id as usize)?;
     assign(slot, identity);
+    slot.size.store(identity.size, Ordering::Relaxed);
     session.next_file.store(id + 1, Ordering::Release);
     let created = identity.born > session.started;
     log::file(id, identity.size, identity.dev, identity.ino, created, path);
@@ -102,6 +103,7 @@ fn register(session: &'static Session, fd: c_int, identity: &Identity, path: &[u
     let id = known(identity).or_else(|| add(session, identity, path));
     match id {
         Some(id) if session.files[id as usize].mappings.fetch_add(1, Ordering::AcqRel) == 0 => {
+            resized(id, identity.size);
             announce_content(id, fd, identity)
         }
         Some(_) => {}
@@ -320,8 +322,8 @@ pub fn page_up(len: u64) -> u64 {
 }
 
 /// Ends what lies in [start, end): verified, logged as unmapped, alias gone. The view itself is the caller's to unmap.
-fn forget(start: u64, end: u64) {
-    if !pm::contains(start, end - start) {
+pub fn forget(start: u64, end: u64) {
+    if !pm::contains(start, end - start) && !registered::contains(start, end - start) {
         return;
     }
     let stack = log::stack_here();
@@ -590,6 +592,9 @@ unsafe extern "C" fn mremap(
         if let Some(recovery) = watch::recovery() {
             return watch::maps::mremap(recovery, start, old_len, new_len, flags, new as u64);
         }
+        if registered::contains(start, old_len.max(1)) {
+            return registered::remap(start, old_len, new_len, flags, new as u64);
+        }
         // SAFETY: the program's own call, or one on the alias that belongs to its region.
         let remap = |from: u64, flags: c_int, to: u64| unsafe {
             sys::syscall(libc::SYS_mremap, [from, old_len, new_len, flags as u64, to, 0])
@@ -688,18 +693,59 @@ extern "C" fn fdatasync(fd: c_int) -> c_int {
     sync_file(libc::SYS_fdatasync, fd)
 }
 
+/// Logs the size that a file has now, if the log has another.
+fn resized(file: u32, size: u64) {
+    let Some(session) = log::session() else { return };
+    if session.files[file as usize].size.swap(size, Ordering::AcqRel) != size {
+        log::resize(log::stack_here(), file, size);
+    }
+}
+
 /// Runs a call that may change the file's size, and logs the new size if it did.
 fn resizing(identify: impl Fn() -> Option<Identity>, call: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
     sys::without_signals(|| {
         let before = identify().and_then(|i| Some((known(&i)?, i.size)));
+        if let Some((file, size)) = before {
+            resized(file, size);
+        }
         let result = call()?;
-        if let (Some((file, size)), Some(after)) = (before, identify())
-            && size != after.size
-        {
-            log::resize(log::stack_here(), file, after.size);
+        if let (Some((file, _)), Some(after)) = (before, identify()) {
+            resized(file, after.size);
         }
         Ok(result)
     })
+}
+
+/// A file was opened with `O_TRUNC`.
+pub fn truncated(fd: c_int) {
+    sys::without_signals(|| {
+        if let Some((file, _)) = known_fd(fd) {
+            resized(file, 0);
+        }
+    });
+}
+
+/// An `open` that the program makes by an instruction of its own and that truncates a PM file; `None`: it does not.
+///
+/// # Safety
+/// The program's call, with its arguments.
+pub unsafe fn truncating(number: i64, arguments: [u64; 6]) -> Option<Result<u64, i32>> {
+    let [a, b, c, ..] = arguments;
+    let (directory, path, flags) = match number {
+        libc::SYS_open => (libc::AT_FDCWD, a, b as c_int),
+        libc::SYS_creat => (libc::AT_FDCWD, a, libc::O_TRUNC),
+        _ => (a as c_int, b, c as c_int),
+    };
+    if flags & libc::O_TRUNC == 0 || !sys::read_memory(path, &mut [0]) {
+        return None;
+    }
+    known(&identity(directory, path as *const c_char, 0)?)?;
+    // SAFETY: the caller's promise. A PM file does not keep it waiting.
+    let result = unsafe { sys::syscall(number, arguments) };
+    if let Ok(fd) = result {
+        truncated(fd as c_int);
+    }
+    Some(result)
 }
 
 #[unsafe(no_mangle)]
@@ -736,6 +782,15 @@ fn allocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> Result<u64, i3
         )
     };
     let result = resizing(|| identity_of_fd(fd), call)?;
+    let moving = libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE;
+    if mode & moving != 0 && known_fd(fd).is_some() {
+        sys::without_signals(|| {
+            log::incomplete(
+                INCOMPLETE_UNSUPPORTED,
+                b"fallocate collapsed or inserted a range of a PM file: what it moved is not recorded",
+            )
+        });
+    }
     let zeroing = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
     if mode & zeroing != 0 {
         sys::without_signals(|| {
@@ -795,7 +850,7 @@ pub fn written(fd: c_int, data: &[u8], offset: Option<u64>) {
     };
     let stack = log::stack_here();
     if end == identity.size {
-        log::resize(stack, file, identity.size);
+        resized(file, identity.size);
     }
     log::file_write(stack, file, end - data.len() as u64, data);
 }
@@ -932,6 +987,7 @@ pub unsafe fn by_number(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> Option<i64
 /// The process ends: what it has mapped is compared with the log a last time.
 pub fn verify_all() {
     pm::for_each(pm::verify);
+    registered::confirm_all();
     if let Some(session) = log::session() {
         sys::for_each_mapping(|mapping| {
             if mapping.is_shared_and_writable()

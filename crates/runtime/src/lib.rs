@@ -68,6 +68,7 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *con
         // SAFETY: the loader's own blocks.
         unsafe { sanitizers::come_first(arguments, environment) };
     }
+    let pending = signals::Inherited::take();
     let (record, watch) = match (session, recovery) {
         (Some(path), _) if unrecorded => {
             log::open_unrecorded(path);
@@ -84,13 +85,14 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *con
         calls::init();
     }
     if !record && !watch {
+        pending.give_back();
         return;
     }
     let _errno = sys::KeptErrno::new();
     // SAFETY: the loader's own block.
     unsafe { exec::init(environment) };
     threads::init();
-    signals::adopt_mask();
+    signals::adopt_mask(pending);
     sys::without_signals(|| {
         real::resolve();
         hooks::resolve();

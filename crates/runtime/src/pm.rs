@@ -203,6 +203,18 @@ impl Table {
         }
     }
 
+    /// Moves what lies in [start, end) by so much; the aliases stay where they are.
+    pub fn relocate(&self, start: u64, end: u64, by: i64) {
+        self.change(start, end, |piece| {
+            Some(Region {
+                start: piece.start.wrapping_add_signed(by),
+                end: piece.end.wrapping_add_signed(by),
+                delta: piece.delta.wrapping_sub(by),
+                ..piece
+            })
+        });
+    }
+
     fn edit(&self, f: impl FnOnce(&mut [Region; MAX_REGIONS], &mut usize)) {
         self.version.fetch_add(1, Ordering::AcqRel);
         let mut len = self.len.load(Ordering::Relaxed) as usize;
@@ -251,6 +263,11 @@ pub fn remove(start: u64, end: u64, mut removed: impl FnMut(Region)) {
 
 pub fn set_protection(start: u64, end: u64, protection: c_int) {
     TABLE.change(start, end, |piece| Some(Region { protection, ..piece }));
+}
+
+/// The views in [start, end) have moved by so much; their aliases have not.
+pub fn relocate(start: u64, end: u64, by: i64) {
+    TABLE.relocate(start, end, by);
 }
 
 pub fn insert(region: Region) {

@@ -26,6 +26,9 @@ pub const WANTED: &[i64] = &[
     libc::SYS_msync,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
+    libc::SYS_open,
+    libc::SYS_openat,
+    libc::SYS_creat,
     libc::SYS_truncate,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
@@ -37,6 +40,14 @@ pub const WANTED: &[i64] = &[
     libc::SYS_write,
     libc::SYS_pwrite64,
     libc::SYS_writev,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_readv,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_process_vm_readv,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_rt_sigaction,
@@ -123,11 +134,19 @@ pub fn trap(site: &Site, info: &siginfo_t, uc: &mut ucontext_t) {
             thread_pointer(arguments(uc));
             None
         }
+        // SAFETY: the program's own call.
+        libc::SYS_open | libc::SYS_openat | libc::SYS_creat => unsafe { files::truncating(number, arguments(uc)) },
         libc::SYS_rt_sigaction => sigaction(arguments(uc)),
         libc::SYS_rt_sigprocmask => Some(sigprocmask(uc)),
         libc::SYS_sigaltstack => Some(sigaltstack(uc)),
-        libc::SYS_write | libc::SYS_pwrite64 | libc::SYS_writev => {
+        libc::SYS_write | libc::SYS_pwrite64 | libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
             if write(info, uc) {
+                return;
+            }
+            None
+        }
+        _ if syscalls::INDIRECT.contains(&number) => {
+            if syscalls::is_into_pm(number, arguments(uc)) && enter(info, uc, emulate_read) {
                 return;
             }
             None
@@ -196,7 +215,7 @@ fn thread_pointer([operation, ..]: [u64; 6]) {
     }
 }
 
-fn read<T: Copy>(address: u64) -> Result<Option<T>, i32> {
+pub fn read<T: Copy>(address: u64) -> Result<Option<T>, i32> {
     if address == 0 {
         return Ok(None);
     }
@@ -265,8 +284,25 @@ fn write(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     if !output && !syscalls::is_recorded(fd as c_int) {
         return false;
     }
-    let (mask, entry) = (*signals::mask_of(uc), emulate_write as *const () as usize);
-    signals::enter_handler(libc::SIGTRAP, info, uc, entry, mask, wants_alternate_stack())
+    enter(info, uc, emulate_write)
+}
+
+/// Lets the program go on in `emulate`, as in a handler of its own: the call may block, be interrupted and be left. False: its stack has no room.
+fn enter(info: &siginfo_t, uc: &mut ucontext_t, emulate: Emulate) -> bool {
+    let mask = *signals::mask_of(uc);
+    signals::enter_handler(libc::SIGTRAP, info, uc, emulate as usize, mask, wants_alternate_stack())
+}
+
+type Emulate = extern "C-unwind" fn(c_int, *const siginfo_t, *mut ucontext_t);
+
+/// Runs like a handler of the program's.
+extern "C-unwind" fn emulate_read(_: c_int, _: *const siginfo_t, uc: *mut ucontext_t) {
+    // SAFETY: the frame that `enter_handler` laid.
+    let uc = unsafe { &mut *uc };
+    let (number, arguments) = (uc.uc_mcontext.gregs[libc::REG_RAX as usize], arguments(uc));
+    // SAFETY: the program's own call.
+    let result = unsafe { as_the_kernel(|| Some(syscalls::indirect(number, arguments, || log::stack_of_syscall(uc)))) };
+    answer(uc, result.unwrap_or(Err(libc::EFAULT)));
 }
 
 /// Runs like a handler of the program's.
@@ -283,13 +319,15 @@ extern "C-unwind" fn emulate_write(_: c_int, _: *const siginfo_t, uc: *mut ucont
             iov_base: buffer as *mut c_void,
             iov_len: len as usize,
         };
-        let parts = if number == libc::SYS_writev {
+        let gathered = [libc::SYS_writev, libc::SYS_pwritev, libc::SYS_pwritev2].contains(&number);
+        let parts = if gathered {
             // SAFETY: the kernel has just read this array.
             unsafe { std::slice::from_raw_parts(buffer as *const iovec, len as usize) }
         } else {
             std::slice::from_ref(&whole)
         };
-        let at = (number == libc::SYS_pwrite64).then_some(offset as off_t);
+        let position = number == libc::SYS_pwritev2 && offset == u64::MAX;
+        let at = (![libc::SYS_write, libc::SYS_writev].contains(&number) && !position).then_some(offset as off_t);
         sys::without_signals(|| {
             threads::current().raw_call = uc;
             syscalls::wrote_raw(fd as c_int, parts, written, at);

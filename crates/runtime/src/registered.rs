@@ -15,10 +15,11 @@ use crate::files::view_protection;
 use crate::pm::{self, LineLocks, PAGE, Region, Table};
 use crate::real::{Next, Resolve};
 use crate::spin::{Held, Spin};
-use crate::{files, log, sys, syscalls, threads};
+use crate::{files, log, signals, sys, syscalls, threads};
 use crashproof_wire::{Session, record::*};
 use libc::{c_int, c_void, size_t, ucontext_t};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::arch::naked_asm;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// The pages that are views; their regions have no file.
 static PAGES: Table = Table::new();
@@ -97,6 +98,34 @@ pub fn write_beside(address: u64, data: &[u8]) -> bool {
         done += n;
     }
     true
+}
+
+/// Tells the recorder that all of the registered memory has been sent: only then does it count as compared.
+pub fn confirm_all() {
+    pm::for_each(|region| {
+        if region.registered {
+            confirm(region.file);
+        }
+    });
+}
+
+fn confirm(file: u32) {
+    log::verify(file, 0, &[]);
+}
+
+/// After an exec nothing of the memory is left to compare.
+pub fn before_exec() {
+    if log::session().is_none() || !any() || signals::in_vfork_child() {
+        return;
+    }
+    sys::without_signals(|| {
+        pm::for_each(|region| {
+            if region.registered {
+                pm::verify(region);
+            }
+        });
+        confirm_all();
+    });
 }
 
 /// Shows what the region holds, page by page with its lines locked. Pages without memory, which are zeros, are left out.
@@ -251,7 +280,7 @@ fn protect(memory: &Memory, start: u64, end: u64) -> Result<(), &'static [u8]> {
     let len = end - start;
     let view = view_protection(memory.protection);
     let alias = pm::new_alias(len).ok_or(NO_MEMORY)?;
-    EVER.store(true, Ordering::Release);
+    begin_to_look();
     if memory.shared {
         duplicate(start, len, alias).map_err(|_| NO_MEMORY)?;
         let made =
@@ -434,6 +463,11 @@ fn end_regions(stack: u64, start: u64, end: u64) {
                         .fetch_sub(1, Ordering::AcqRel);
                 }
             });
+            let mut left = false;
+            pm::for_each(|other| left |= other.file == region.file);
+            if !left {
+                confirm(region.file);
+            }
         }
         from = region.end;
     }
@@ -487,6 +521,190 @@ pub fn set_protection(start: u64, end: u64, protection: c_int) {
     }
 }
 
+// --- Moving ---------------------------------------------------------------------------------------------------------
+
+/// `mremap` of memory some of which is registered. Views are mappings of their own, so it is done piece by piece; what is
+/// registered stays so, at its new place. The lengths are of whole pages. What is grown by is not registered.
+pub fn remap(start: u64, old_len: u64, new_len: u64, flags: c_int, new: u64) -> Result<u64, i32> {
+    const MOVING: c_int = libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    let (fixed, stays) = (flags & libc::MREMAP_FIXED != 0, flags & libc::MREMAP_DONTUNMAP != 0);
+    let may_move = flags & libc::MREMAP_MAYMOVE != 0;
+    let (end, new_end) = (start.checked_add(old_len), new.checked_add(new_len));
+    let (Some(end), Some(new_end)) = (end, new_end) else {
+        return Err(libc::EINVAL);
+    };
+    if flags & !(libc::MREMAP_MAYMOVE | MOVING) != 0
+        || flags & MOVING != 0 && !may_move
+        || stays && old_len != new_len
+        || !start.is_multiple_of(PAGE)
+        || new_len == 0
+        || fixed && (!new.is_multiple_of(PAGE) || new < end && start < new_end)
+    {
+        return Err(libc::EINVAL);
+    }
+    if old_len == 0 {
+        return map_again(start, new_len, flags, new);
+    }
+    let (found, count) = mappings(start, end).ok_or(libc::ENOMEM)?;
+    let mut covered = start;
+    for memory in &found[..count] {
+        if memory.start > covered {
+            return Err(libc::EFAULT);
+        }
+        covered = memory.end;
+    }
+    if covered < end {
+        return Err(libc::EFAULT);
+    }
+    // The kernel unmaps what is too much first.
+    let kept_end = end.min(start + new_len);
+    if kept_end < end {
+        forget(log::stack_here(), kept_end, end);
+        unmap(kept_end, end - kept_end);
+    }
+    if flags & MOVING == 0 && new_len <= old_len {
+        return Ok(start);
+    }
+    let more = (start + new_len).saturating_sub(end);
+    if flags & MOVING == 0 {
+        let _held = hold();
+        match grow(end, more) {
+            Err(libc::ENOMEM | libc::EEXIST) if may_move => {}
+            Err(libc::EEXIST) => return Err(libc::ENOMEM),
+            done => return done.map(|()| start),
+        }
+    }
+    let to = if fixed {
+        files::forget(new, new_end);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: the program replaces what is there.
+        unsafe { sys::mmap(new, new_len, libc::PROT_NONE, flags, -1, 0) }?
+    } else {
+        files::reserve(0, new_len)?
+    };
+    let _held = hold();
+    for memory in found[..count].iter().filter(|memory| memory.start < kept_end) {
+        let (from, until) = (memory.start.max(start), memory.end.min(kept_end));
+        let last = until == kept_end;
+        if shift(from, until, to + (from - start), if last { more } else { 0 }, stays).is_err() {
+            sys::fail(b"no memory to move registered memory as the program asked");
+        }
+    }
+    relocate(start, kept_end, to, stays);
+    syscalls::add_view_range(to, to + new_len);
+    Ok(to)
+}
+
+/// Maps so much more memory at `end`, of the kind that is before it. [`STORES`] is held.
+fn grow(end: u64, more: u64) -> Result<(), i32> {
+    let last = end - PAGE;
+    match PAGES.find(last) {
+        Some(pages) if pages.private => anonymous(end, more, pages.protection, libc::MAP_FIXED_NOREPLACE),
+        pages => {
+            // SAFETY: the program's own call, for the last page of its memory.
+            unsafe { sys::syscall(libc::SYS_mremap, [last, PAGE, PAGE + more, 0, 0, 0]) }?;
+            pages.map_or(Ok(()), |pages| protection(end, more, pages.protection).map(drop))
+        }
+    }
+}
+
+/// Moves one mapping to reserved addresses, and makes it so much longer.
+fn shift(from: u64, until: u64, to: u64, more: u64, stays: bool) -> Result<(), i32> {
+    let len = until - from;
+    let pages = PAGES.find(until - PAGE);
+    let private = pages.is_some_and(|pages| pages.private);
+    let by_kernel = if private { 0 } else { more };
+    let stay = if stays { libc::MREMAP_DONTUNMAP } else { 0 };
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stay) as u64;
+    // SAFETY: the program's own call, to addresses that are reserved for it.
+    unsafe { sys::syscall(libc::SYS_mremap, [from, len, len + by_kernel, flags, to, 0]) }?;
+    match pages {
+        Some(pages) if more > 0 && private => anonymous(to + len, more, pages.protection, libc::MAP_FIXED),
+        Some(pages) if more > 0 => protection(to + len, more, pages.protection).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Fresh memory of the program's.
+fn anonymous(at: u64, len: u64, protection: c_int, fixed: c_int) -> Result<(), i32> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+    // SAFETY: the program asked for memory here.
+    unsafe { sys::mmap(at, len, protection, flags, -1, 0) }.map(drop)
+}
+
+/// The views in [start, end) are at `to` now. [`STORES`] is held.
+fn relocate(start: u64, end: u64, to: u64, stays: bool) {
+    let by = to.wrapping_sub(start) as i64;
+    if stays && leave_behind(start, end, by) {
+        return;
+    }
+    let stack = log::stack_here();
+    let mut from = start;
+    while let Some(region) = pm::first_after(from).filter(|r| r.start < end) {
+        let (first, last) = (region.start.max(start), region.end.min(end));
+        let (offset, len) = (place_offset(region.place(first)), last - first);
+        // In this order, so that it is never seen unmapped: it need not be durable by now.
+        log::map(
+            stack,
+            region.file,
+            first.wrapping_add_signed(by),
+            offset,
+            len,
+            region.protection,
+        );
+        log::unmap(stack, region.file, offset, len);
+        if let (true, Some(session)) = (region.private, log::session()) {
+            // What is registered at the old address from now on is something else.
+            let slot = &session.files[region.file as usize];
+            slot.ino.store(u64::MAX - region.file as u64, Ordering::Relaxed);
+        }
+        from = last;
+    }
+    PAGES.relocate(start, end, by);
+    pm::relocate(start, end, by);
+    RESTORED.fetch_add(1, Ordering::AcqRel);
+}
+
+/// With `MREMAP_DONTUNMAP`: private memory leaves zeros behind, which are not registered. Shared memory is the same at both places, of
+/// which only the old one is recorded; true.
+fn leave_behind(start: u64, end: u64, by: i64) -> bool {
+    let mut shared = false;
+    let mut from = start;
+    while let Some(pages) = PAGES.first_after(from).filter(|pages| pages.start < end) {
+        let (first, last) = (pages.start.max(start), pages.end.min(end));
+        let done = if pages.private {
+            anonymous(first, last - first, pages.protection, libc::MAP_FIXED)
+        } else {
+            shared = true;
+            protection(first.wrapping_add_signed(by), last - first, pages.protection).map(drop)
+        };
+        if done.is_err() {
+            sys::fail(b"no memory to move registered memory as the program asked");
+        }
+        from = last;
+    }
+    refuse(match shared {
+        true => b"it was mapped once more by mremap",
+        false => b"mremap left it mapped where it was, too",
+    });
+    shared
+}
+
+/// Shared memory, of which `mremap` with a length of 0 makes another mapping.
+fn map_again(start: u64, len: u64, flags: c_int, new: u64) -> Result<u64, i32> {
+    let Some(pages) = find(start).filter(|pages| !pages.private) else {
+        return Err(libc::EINVAL);
+    };
+    if flags & libc::MREMAP_FIXED != 0 {
+        files::forget(new, new + len);
+    }
+    // SAFETY: the program's own call.
+    let made = unsafe { sys::syscall(libc::SYS_mremap, [start, 0, len, flags as u64, new, 0]) }?;
+    protection(made, len, pages.protection)?;
+    refuse(b"it was mapped once more by mremap");
+    Ok(made)
+}
+
 // --- Giving memory back ---------------------------------------------------------------------------------------------
 
 type Free = unsafe extern "C" fn(*mut c_void);
@@ -496,10 +714,38 @@ type Realloc = unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void;
 static NEXT_FREE: Next<Free> = unsafe { Next::new(c"free") };
 static NEXT_REALLOC: Next<Realloc> = unsafe { Next::new(c"realloc") };
 
+/// Where [`free`] and [`realloc`] jump to: the allocator's own, until memory is registered. Programs call them too often for more than a jump.
+static FREE: AtomicPtr<()> = AtomicPtr::new(giving_free as *mut ());
+static REALLOC: AtomicPtr<()> = AtomicPtr::new(giving_realloc as *mut ());
+
 /// Looks up the allocator's functions.
 pub fn resolve() {
     NEXT_FREE.resolve();
     NEXT_REALLOC.resolve();
+    if !any() {
+        FREE.store(NEXT_FREE.get() as *mut (), Ordering::Relaxed);
+        REALLOC.store(NEXT_REALLOC.get() as *mut (), Ordering::Relaxed);
+    }
+}
+
+/// There is registered memory, or is about to be.
+fn begin_to_look() {
+    if !EVER.swap(true, Ordering::Release) {
+        FREE.store(giving_free as *mut (), Ordering::Release);
+        REALLOC.store(giving_realloc as *mut (), Ordering::Release);
+    }
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn free() {
+    naked_asm!("jmp qword ptr [rip + {target}]", target = sym FREE)
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn realloc() {
+    naked_asm!("jmp qword ptr [rip + {target}]", target = sym REALLOC)
 }
 
 unsafe extern "C" {
@@ -517,8 +763,7 @@ fn registered_block(block: *mut c_void) -> Option<u64> {
 }
 
 /// A block that the program gives back is not persistent any more.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn free(block: *mut c_void) {
+unsafe extern "C" fn giving_free(block: *mut c_void) {
     if let Some(size) = registered_block(block) {
         sys::without_signals(|| unregister(log::stack_here(), block as u64, size));
     }
@@ -531,8 +776,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
 
 /// A block with registered memory stays, or is copied to a new one, which is ordinary memory: the allocator itself may
 /// move its pages.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
+unsafe extern "C" fn giving_realloc(block: *mut c_void, size: size_t) -> *mut c_void {
     match registered_block(block) {
         Some(old) if size as u64 <= old && size > 0 => block,
         // SAFETY: blocks of the program's allocator, of at least these sizes.
@@ -540,7 +784,7 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
             let fresh = libc::malloc(size);
             if !fresh.is_null() {
                 std::ptr::copy_nonoverlapping(block.cast::<u8>(), fresh.cast(), old as usize);
-                free(block);
+                giving_free(block);
             }
             fresh
         },

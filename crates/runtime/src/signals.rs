@@ -138,11 +138,66 @@ impl Table {
 
 /// Takes the four out of the mask that the process was started with. The first thread has its state; nothing has changed
 /// the mask yet.
-pub fn adopt_mask() {
+pub fn adopt_mask(came: Inherited) {
     let inherited = sys::set_mask(!OURS);
     let blocked = inherited & VIRTUAL;
     threads::current().blocked = blocked;
     sys::set_mask(kernel_mask(inherited) | inherited & LIBC_INTERNAL);
+    came.each(keep);
+}
+
+/// Those of our four that were pending when the process was started.
+pub struct Inherited([Option<siginfo_t>; 4]);
+
+impl Inherited {
+    /// They would end the process as soon as anything unblocks them: our handlers are not there yet.
+    pub fn take() -> Inherited {
+        Inherited(EACH_OF_OURS.map(take_from_kernel))
+    }
+
+    /// For a process in which we do nothing.
+    pub fn give_back(self) {
+        self.each(hooks::signals::send_again);
+    }
+
+    fn each(self, f: impl Fn(c_int, &siginfo_t)) {
+        for (signal, info) in EACH_OF_OURS.into_iter().zip(self.0) {
+            if let Some(info) = info {
+                f(signal, &info);
+            }
+        }
+    }
+}
+
+/// A signal that the kernel has for this thread and that is blocked, if there is one.
+fn take_from_kernel(signal: c_int) -> Option<siginfo_t> {
+    let (mut pending, set) = (0u64, bit(signal));
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: all-zero is a valid siginfo; the kernel reads and fills what is ours.
+    unsafe {
+        sys::syscall(libc::SYS_rt_sigpending, [&raw mut pending as u64, 8, 0, 0, 0, 0]).ok()?;
+        if pending & set == 0 {
+            return None;
+        }
+        let mut info: siginfo_t = std::mem::zeroed();
+        let arguments = [
+            &raw const set as u64,
+            &raw mut info as u64,
+            &raw const now as u64,
+            8,
+            0,
+            0,
+        ];
+        sys::syscall(libc::SYS_rt_sigtimedwait, arguments).ok().map(|_| info)
+    }
+}
+
+/// Keeps a signal that came while the program has it blocked.
+fn keep(signal: c_int, info: &siginfo_t) {
+    HELD.store(true, Ordering::Relaxed);
+    TABLE.with_pending(|pending| pending[signal as usize] = Some(*info));
+    // The kernel unblocks it without our knowledge at the end of a handler.
+    send_shadow(info);
 }
 
 /// In a thread that libc started with everything blocked: ours are not, and the program does not see that.
@@ -425,7 +480,7 @@ pub fn forward(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
     let forced = info.si_code > 0;
     let interrupted = *mask_of(uc);
     let state = threads::current();
-    let blocked = interrupted & SHADOW != 0 && state.blocked & bit(signal) != 0;
+    let blocked = interrupted & SHADOW != 0 && *state.blocked_here() & bit(signal) != 0;
     let disposition = TABLE.with(|table| {
         let entry = &mut table[signal as usize];
         let taken = *entry;
@@ -435,10 +490,7 @@ pub fn forward(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
         taken
     });
     if blocked && !forced {
-        HELD.store(true, Ordering::Relaxed);
-        TABLE.with_pending(|pending| pending[signal as usize] = Some(*info));
-        // The kernel unblocks it without our knowledge at the end of a handler.
-        send_shadow(info);
+        keep(signal, info);
         return;
     }
     if disposition.handler == libc::SIG_IGN && !forced {
@@ -453,7 +505,7 @@ pub fn forward(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
         during |= bit(signal);
     }
     if interrupted & SHADOW == 0 {
-        state.blocked = during & VIRTUAL;
+        state.block(during & VIRTUAL);
     }
     let mask = interrupted | kernel_mask(during);
     if !enter_handler(
@@ -742,10 +794,10 @@ fn changed_mask(old: u64, how: c_int, set: u64) -> Result<u64, i32> {
 pub fn change_mask_in(uc: &mut ucontext_t, how: c_int, set: Option<u64>) -> Result<u64, i32> {
     let kernel = *mask_of(uc);
     let state = threads::current();
-    let old = program_mask(kernel, state.blocked);
+    let old = program_mask(kernel, *state.blocked_here());
     let Some(set) = set else { return Ok(old) };
     let new = changed_mask(old, how, set)?;
-    state.blocked = new & VIRTUAL;
+    state.block(new & VIRTUAL);
     *mask_of(uc) = kernel_mask(new) | kernel & LIBC_INTERNAL;
     if old & !new & OURS != 0 {
         release_pending(!new);
@@ -761,7 +813,7 @@ fn change_mask(how: c_int, set: Option<u64>) -> Result<u64, i32> {
     unsafe { sys::syscall(libc::SYS_rt_sigprocmask, [0, 0, &raw mut kernel as u64, 8, 0, 0]) }?;
     let ours = installed();
     let old = if ours {
-        program_mask(kernel, state.blocked)
+        program_mask(kernel, *state.blocked_here())
     } else {
         kernel
     };
@@ -771,7 +823,7 @@ fn change_mask(how: c_int, set: Option<u64>) -> Result<u64, i32> {
         sys::set_mask(new & !LIBC_INTERNAL | kernel & LIBC_INTERNAL);
         return Ok(old);
     }
-    state.blocked = new & VIRTUAL;
+    state.block(new & VIRTUAL);
     // libc's own signals are left as libc has them.
     sys::set_mask(kernel_mask(new) | kernel & LIBC_INTERNAL);
     if old & !new & OURS != 0 {
@@ -833,6 +885,146 @@ impl Translated {
     fn as_ptr(&self) -> *const sigset_t {
         if self.1 { &self.0 } else { std::ptr::null() }
     }
+}
+
+// --- Over an exec -----------------------------------------------------------------------------------------------------
+
+/// The program's mask, the kernel's, and those of our four that the program ignores.
+fn native_state() -> (u64, u64, u64) {
+    let mut kernel = 0u64;
+    // SAFETY: reads the mask.
+    let _ = unsafe { sys::syscall(libc::SYS_rt_sigprocmask, [0, 0, &raw mut kernel as u64, 8, 0, 0]) };
+    let mask = program_mask(kernel, *threads::current().blocked_here());
+    let chosen = CHILD_CHOICE.load(Ordering::Relaxed);
+    let child = in_vfork_child() && (chosen >> 32) as u32 == sys::getpid();
+    let ignored = TABLE.with(|table| {
+        EACH_OF_OURS
+            .into_iter()
+            .filter(|&signal| match choice(signal) {
+                choice if child && chosen & choice != 0 => chosen & choice << 16 != 0,
+                _ => table[signal as usize].handler == libc::SIG_IGN,
+            })
+            .fold(0, |ignored, signal| ignored | bit(signal))
+    });
+    (mask, kernel, ignored)
+}
+
+/// What a vfork child wants for our four, which is not its parent's wish: the child, a bit for each that it has set, and a bit for each
+/// that it ignores.
+static CHILD_CHOICE: AtomicU64 = AtomicU64::new(0);
+
+/// The bit for a signal in [`CHILD_CHOICE`].
+fn choice(signal: c_int) -> u64 {
+    EACH_OF_OURS
+        .iter()
+        .position(|&s| s == signal)
+        .map_or(0, |index| 1 << index)
+}
+
+fn choose_in_child(signal: c_int, handler: usize) {
+    let me = (sys::getpid() as u64) << 32;
+    let known = CHILD_CHOICE.load(Ordering::Relaxed);
+    let known = if known >> 32 == me >> 32 { known } else { me };
+    let (set, ignored) = (choice(signal), choice(signal) << 16);
+    let ignored = if handler == libc::SIG_IGN {
+        known | ignored
+    } else {
+        known & !ignored
+    };
+    CHILD_CHOICE.store(ignored | set, Ordering::Relaxed);
+}
+
+/// Ignores signals for real. What another thread stores to PM meanwhile would end the process, so this is only for a process of one thread.
+fn ignore(ignored: u64) {
+    if ignored == 0 || !in_vfork_child() && sys::threads() != 1 {
+        return;
+    }
+    for signal in EACH_OF_OURS.into_iter().filter(|&signal| ignored & bit(signal) != 0) {
+        let known = TABLE.with(|table| table[signal as usize]);
+        let action = KernelAction {
+            handler: libc::SIG_IGN,
+            flags: known.flags as u32 as u64,
+            restorer: RESTORER.load(Ordering::Relaxed) as usize,
+            mask: known.mask,
+        };
+        let _ = kernel_action(signal, Some(&action));
+    }
+}
+
+/// The program is about to execute another one. The kernel hands on the mask, what is ignored and what is pending, so it gets the program's own for the
+/// four: the next program is then as without us, whether it has the runtime or not. Returns what [`after_exec`] puts back.
+pub fn before_exec() -> Option<u64> {
+    if !installed() {
+        return None;
+    }
+    let (mask, kernel, ignored) = native_state();
+    if mask == kernel && ignored == 0 {
+        return None;
+    }
+    // A vfork child was not sent what its parent was.
+    let held = Inherited(match in_vfork_child() {
+        true => [None; 4],
+        false => EACH_OF_OURS.map(|signal| TABLE.with_pending(|pending| pending[signal as usize].take())),
+    });
+    ignore(ignored);
+    sys::set_mask(!0);
+    take_from_kernel(libc::SIGSTKFLT);
+    held.give_back();
+    sys::set_mask(mask);
+    Some(kernel)
+}
+
+/// The other program could not be executed.
+pub fn after_exec(before: Option<u64>) {
+    let Some(kernel) = before else { return };
+    let _errno = sys::KeptErrno::new();
+    // First, so that what is pending is found to be blocked by the program.
+    sys::set_mask(kernel);
+    if !in_vfork_child() {
+        reclaim();
+    }
+}
+
+/// The same for a child that `spawn` starts with these attributes: it gets the program's mask, unless they say otherwise.
+///
+/// # Safety
+/// `attributes` is null or initialised.
+pub unsafe fn spawning(
+    attributes: *const libc::posix_spawnattr_t,
+    spawn: impl FnOnce(*const libc::posix_spawnattr_t) -> c_int,
+) -> c_int {
+    if !installed() {
+        return spawn(attributes);
+    }
+    let (mask, kernel, ignored) = native_state();
+    if mask == kernel && ignored == 0 {
+        return spawn(attributes);
+    }
+    // SAFETY: plain data, of which libc's functions for it make a copy with another mask.
+    let own = unsafe {
+        let mut own: libc::posix_spawnattr_t = std::mem::zeroed();
+        libc::posix_spawnattr_init(&mut own);
+        if let Some(given) = attributes.as_ref() {
+            own = *given;
+        }
+        let (mut flags, mut set) = (0, std::mem::zeroed());
+        libc::posix_spawnattr_getflags(&own, &mut flags);
+        if flags & libc::POSIX_SPAWN_SETSIGMASK as i16 == 0 {
+            write_set(&mut set, mask);
+            libc::posix_spawnattr_setsigmask(&mut own, &set);
+            libc::posix_spawnattr_setflags(&mut own, flags | libc::POSIX_SPAWN_SETSIGMASK as i16);
+        }
+        own
+    };
+    if ignored == 0 || in_vfork_child() {
+        return spawn(&own);
+    }
+    sys::without_signals(|| {
+        ignore(ignored);
+        let result = spawn(&own);
+        reclaim();
+        result
+    })
 }
 
 // --- Interposed: masks ----------------------------------------------------------------------------------------------
@@ -1192,9 +1384,11 @@ fn change_disposition(signal: c_int, new: Option<Disposition>) -> Result<Disposi
         let entry = &mut table[signal as usize];
         let known = *entry;
         if is_ours(signal) && installed() {
-            // The exec that follows a vfork resets our handlers to what the child wants anyway.
-            if let (Some(new), false) = (new, shares_memory) {
-                *entry = new;
+            match new {
+                // The exec that follows a vfork makes it so.
+                Some(new) if shares_memory => choose_in_child(signal, new.handler),
+                Some(new) => *entry = new,
+                None => {}
             }
             return Ok(known);
         }

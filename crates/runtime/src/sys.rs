@@ -201,6 +201,17 @@ impl<'a> Mapping<'a> {
     }
 }
 
+/// The end of the stretch at `from` that can be written, up to `to`.
+pub fn writable_until(from: u64, to: u64) -> u64 {
+    let mut at = from;
+    for_each_mapping(|mapping| {
+        if (mapping.start..mapping.end).contains(&at) && mapping.protection() & libc::PROT_WRITE != 0 {
+            at = mapping.end;
+        }
+    });
+    at.min(to)
+}
+
 fn hexadecimal(digits: &[u8]) -> u64 {
     digits
         .iter()

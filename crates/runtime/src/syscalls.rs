@@ -737,8 +737,51 @@ fn futex(mut arguments: [u64; 6], uc: &ucontext_t) -> Result<u64, i32> {
     result
 }
 
+/// How much of a buffer that begins in PM, or runs into it, can be written: the kernel fills what is there.
+fn writable_len(buffer: u64, len: u64) -> u64 {
+    let end = buffer.saturating_add(len);
+    let mut at = buffer;
+    while at < end {
+        let next = pm::first_after(at);
+        at = match next.filter(|region| region.start <= at) {
+            Some(region) if region.writable() => region.end,
+            Some(_) => break,
+            None => {
+                let until = next.map_or(end, |region| region.start.min(end));
+                let until = until.min(registered::boundary(at));
+                let memory = match registered::find(at) {
+                    Some(pages) => {
+                        if pages.writable() {
+                            until
+                        } else {
+                            at
+                        }
+                    }
+                    None => sys::writable_until(at, until),
+                };
+                if memory < until {
+                    at = memory;
+                    break;
+                }
+                until
+            }
+        };
+    }
+    at.min(end) - buffer
+}
+
 /// Makes a call with bounce buffers in place of its own.
-fn bounced_call(number: i64, given: [u64; 6], outputs: &[Output], uc: &ucontext_t) -> Result<u64, i32> {
+fn bounced_call(number: i64, mut given: [u64; 6], outputs: &[Output], uc: &ucontext_t) -> Result<u64, i32> {
+    if matches!(number, libc::SYS_read | libc::SYS_pread64) {
+        let len = writable_len(given[1], given[2]);
+        if len < given[2] && len == 0 {
+            // Nothing is there, either.
+            given[1] = 1;
+            // SAFETY: the program's call; the kernel says what is wrong.
+            return unsafe { sys::syscall(number, given) };
+        }
+        given[2] = len;
+    }
     let used = || {
         outputs
             .iter()
@@ -979,34 +1022,39 @@ fn any_in_pm(parts: &[iovec]) -> bool {
 }
 
 /// A scattered read whose parts lie in PM: `read` is called with bounce buffers, and what it read is stored.
-fn scattered(given: &[iovec], read: impl FnOnce(*const iovec) -> ssize_t) -> ssize_t {
+fn scattered(given: &[iovec], read: impl FnOnce(*const iovec) -> ssize_t, stack: impl FnOnce() -> u64) -> ssize_t {
     let room = Bounce::room(size_of_val(given)) + given.iter().map(|p| Bounce::room(p.iov_len)).sum::<u64>();
     let Ok(mut bounce) = Bounce::new(room) else {
         return sys::to_libc(Err(libc::ENOMEM)) as ssize_t;
     };
-    let own = redirect(given, &mut bounce);
+    let own = redirect(given, &mut bounce, true);
     let total = read(own.as_ptr());
     let stored = match total {
-        1.. => sys::without_signals(|| store_parts(given, own, total as usize, log::stack_here())),
+        1.. => sys::without_signals(|| store_parts(given, own, total as usize, stack())),
         _ => Ok(()),
     };
     bounce.free();
     stored.map_or_else(|errno| sys::to_libc(Err(errno)) as ssize_t, |()| total)
 }
 
-/// The same parts in bounce buffers, where they are in PM.
-fn redirect<'a>(given: &[iovec], bounce: &mut Bounce) -> &'a [iovec] {
+/// The same parts in bounce buffers, where they are in PM. If `cut`, they end where they cannot be written.
+fn redirect<'a>(given: &[iovec], bounce: &mut Bounce, cut: bool) -> &'a [iovec] {
     let at = bounce.buffer(size_of_val(given)) as *mut iovec;
+    let mut over = false;
     for (i, part) in given.iter().enumerate() {
-        let base = match in_pm(part.iov_base, part.iov_len) {
-            true => bounce.buffer(part.iov_len) as *mut c_void,
-            false => part.iov_base,
-        };
+        let (mut base, mut len) = (part.iov_base, if over { 0 } else { part.iov_len });
+        if in_pm(base, len) {
+            if cut {
+                len = writable_len(base as u64, len as u64) as usize;
+                over = len < part.iov_len;
+            }
+            base = bounce.buffer(len) as *mut c_void;
+        }
         // SAFETY: `at` has room for as many parts as were given.
         unsafe {
             at.add(i).write(iovec {
                 iov_base: base,
-                iov_len: part.iov_len,
+                iov_len: len,
             })
         };
     }
@@ -1040,7 +1088,7 @@ unsafe extern "C-unwind" fn readv(fd: c_int, buffers: *const iovec, count: c_int
         if !any_in_pm(given) {
             return NEXT_READV.get()(fd, buffers, count);
         }
-        scattered(given, |buffers| NEXT_READV.get()(fd, buffers, count))
+        scattered(given, |buffers| NEXT_READV.get()(fd, buffers, count), log::stack_here)
     }
 }
 
@@ -1052,7 +1100,11 @@ unsafe extern "C-unwind" fn preadv(fd: c_int, buffers: *const iovec, count: c_in
         if !any_in_pm(given) {
             return NEXT_PREADV.get()(fd, buffers, count, offset);
         }
-        scattered(given, |buffers| NEXT_PREADV.get()(fd, buffers, count, offset))
+        scattered(
+            given,
+            |buffers| NEXT_PREADV.get()(fd, buffers, count, offset),
+            log::stack_here,
+        )
     }
 }
 
@@ -1076,7 +1128,11 @@ unsafe extern "C-unwind" fn preadv2(
         if !any_in_pm(given) {
             return NEXT_PREADV2.get()(fd, buffers, n, offset, flags);
         }
-        scattered(given, |buffers| NEXT_PREADV2.get()(fd, buffers, n, offset, flags))
+        scattered(
+            given,
+            |buffers| NEXT_PREADV2.get()(fd, buffers, n, offset, flags),
+            log::stack_here,
+        )
     }
 }
 
@@ -1112,7 +1168,7 @@ unsafe extern "C" fn process_vm_readv(
         let read = |local| NEXT_PROCESS_VM_READV.get()(process, local, local_count, remote, remote_count, flags);
         let given = parts(local, local_count as usize);
         if any_in_pm(given) {
-            scattered(given, read)
+            scattered(given, read, log::stack_here)
         } else {
             read(local)
         }
@@ -1174,7 +1230,9 @@ impl Redirected {
         // SAFETY: the program's message.
         unsafe {
             let mut own = *given;
-            own.msg_iov = redirect(parts(own.msg_iov, own.msg_iovlen), bounce).as_ptr().cast_mut();
+            own.msg_iov = redirect(parts(own.msg_iov, own.msg_iovlen), bounce, false)
+                .as_ptr()
+                .cast_mut();
             for (buffer, len) in [
                 (&mut own.msg_name, own.msg_namelen as usize),
                 (&mut own.msg_control, own.msg_controllen),
@@ -1219,20 +1277,21 @@ impl Redirected {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the program's call.
+/// Receives a message some of which lies in PM: `receive` is called with one that has bounce buffers.
+unsafe fn received(
+    message: *mut msghdr,
+    receive: impl FnOnce(*mut msghdr) -> ssize_t,
+    stack: impl FnOnce() -> u64,
+) -> ssize_t {
+    // SAFETY: the program's message.
     unsafe {
-        if message.is_null() || !Redirected::touches_pm(&*message) {
-            return NEXT_RECVMSG.get()(fd, message, flags);
-        }
         let Ok(mut bounce) = Bounce::new(Redirected::room(&*message)) else {
             return sys::to_libc(Err(libc::ENOMEM)) as ssize_t;
         };
         let mut redirected = Redirected::new(message, &mut bounce);
-        let total = NEXT_RECVMSG.get()(fd, &mut redirected.own, flags);
+        let total = receive(&mut redirected.own);
         let stored = match total {
-            0.. => sys::without_signals(|| redirected.store(total as usize, log::stack_here())),
+            0.. => sys::without_signals(|| redirected.store(total as usize, stack())),
             _ => Ok(()),
         };
         bounce.free();
@@ -1241,23 +1300,28 @@ unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_in
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn recvmmsg(
-    fd: c_int,
-    messages: *mut mmsghdr,
-    count: libc::c_uint,
-    flags: c_int,
-    timeout: *mut libc::timespec,
-) -> c_int {
+unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the program's call.
     unsafe {
-        let given = if messages.is_null() {
-            &mut []
-        } else {
-            std::slice::from_raw_parts_mut(messages, count as usize)
-        };
-        if !given.iter().any(|m| Redirected::touches_pm(&m.msg_hdr)) {
-            return NEXT_RECVMMSG.get()(fd, messages, count, flags, timeout);
+        if message.is_null() || !Redirected::touches_pm(&*message) {
+            return NEXT_RECVMSG.get()(fd, message, flags);
         }
+        received(
+            message,
+            |message| NEXT_RECVMSG.get()(fd, message, flags),
+            log::stack_here,
+        )
+    }
+}
+
+/// The same for several messages.
+unsafe fn received_many(
+    given: &mut [mmsghdr],
+    receive: impl FnOnce(*mut mmsghdr) -> c_int,
+    stack: impl FnOnce() -> u64,
+) -> c_int {
+    // SAFETY: the program's messages.
+    unsafe {
         let room = Bounce::room(size_of_val(given)) + given.iter().map(|m| Redirected::room(&m.msg_hdr)).sum::<u64>();
         let Ok(mut bounce) = Bounce::new(room) else {
             return sys::to_libc(Err(libc::ENOMEM)) as c_int;
@@ -1270,9 +1334,9 @@ unsafe extern "C-unwind" fn recvmmsg(
                 msg_len: 0,
             });
         }
-        let received = NEXT_RECVMMSG.get()(fd, own, count, flags, timeout);
+        let received = receive(own);
         let stored: Result<(), i32> = sys::without_signals(|| {
-            let stack = log::stack_here();
+            let stack = stack();
             for (i, message) in given.iter_mut().enumerate().take(received.max(0) as usize) {
                 let mmsghdr { msg_hdr, msg_len } = *own.add(i);
                 Redirected {
@@ -1286,6 +1350,114 @@ unsafe extern "C-unwind" fn recvmmsg(
         });
         bounce.free();
         stored.map_or_else(|errno| sys::to_libc(Err(errno)) as c_int, |()| received)
+    }
+}
+
+/// The kernel takes no more than this at once.
+const MOST_MESSAGES: libc::c_uint = 1024;
+
+unsafe fn messages<'a>(messages: *mut mmsghdr, count: libc::c_uint) -> &'a mut [mmsghdr] {
+    if messages.is_null() {
+        return &mut [];
+    }
+    // SAFETY: the program's array, of the length it gave.
+    unsafe { std::slice::from_raw_parts_mut(messages, count.min(MOST_MESSAGES) as usize) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    list: *mut mmsghdr,
+    count: libc::c_uint,
+    flags: c_int,
+    timeout: *mut libc::timespec,
+) -> c_int {
+    // SAFETY: the program's call.
+    unsafe {
+        let given = messages(list, count);
+        if !given.iter().any(|m| Redirected::touches_pm(&m.msg_hdr)) {
+            return NEXT_RECVMMSG.get()(fd, list, count, flags, timeout);
+        }
+        let count = given.len() as libc::c_uint;
+        let receive = |list| NEXT_RECVMMSG.get()(fd, list, count, flags, timeout);
+        received_many(given, receive, log::stack_here)
+    }
+}
+
+/// The calls that find their buffers by an array or a message of the program's, which a filter cannot read.
+pub const INDIRECT: [i64; 6] = [
+    libc::SYS_readv,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_process_vm_readv,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+];
+
+/// Whether one of [`INDIRECT`] writes to PM. What it points to may not be there: then it does not, and the kernel says what is wrong.
+pub fn is_into_pm(number: i64, [_, at, count, ..]: [u64; 6]) -> bool {
+    let into_pm = match number {
+        libc::SYS_recvmsg => message_into_pm::<msghdr>(at, |message| message),
+        libc::SYS_recvmmsg => {
+            let count = count as libc::c_uint as u64;
+            any_readable(count.min(MOST_MESSAGES as u64), |i| {
+                message_into_pm::<mmsghdr>(at.checked_add(i * size_of::<mmsghdr>() as u64)?, |message| {
+                    message.msg_hdr
+                })
+            })
+        }
+        _ => parts_into_pm(at, count),
+    };
+    into_pm == Some(true)
+}
+
+/// Whether it holds of any; `None`: one of them cannot be read.
+fn any_readable(count: u64, holds: impl Fn(u64) -> Option<bool>) -> Option<bool> {
+    (0..count).try_fold(false, |any, i| Some(any | holds(i)?))
+}
+
+fn message_into_pm<T: Copy>(at: u64, header: impl Fn(T) -> msghdr) -> Option<bool> {
+    let message = header(raw::read::<T>(at).ok()??);
+    let into_pm = in_pm(at as *mut c_void, size_of::<T>())
+        || in_pm(message.msg_name, message.msg_namelen as usize)
+        || in_pm(message.msg_control, message.msg_controllen);
+    Some(into_pm | parts_into_pm(message.msg_iov as u64, message.msg_iovlen as u64)?)
+}
+
+fn parts_into_pm(at: u64, count: u64) -> Option<bool> {
+    if count > libc::UIO_MAXIOV as u64 {
+        return None;
+    }
+    any_readable(count, |i| {
+        let part = raw::read::<iovec>(at.checked_add(i * size_of::<iovec>() as u64)?).ok()??;
+        Some(in_pm(part.iov_base, part.iov_len))
+    })
+}
+
+/// Makes one of [`INDIRECT`] that [`is_into_pm`], as libc's function for it does.
+///
+/// # Safety
+/// The program's call, with its arguments.
+pub unsafe fn indirect(number: i64, given: [u64; 6], stack: impl FnOnce() -> u64) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let call = |at: u64| {
+            let mut arguments = given;
+            arguments[1] = at;
+            sys::to_libc(sys::syscall(number, arguments))
+        };
+        let [_, at, count, ..] = given;
+        match number {
+            libc::SYS_recvmsg => received(at as *mut msghdr, |message| call(message as u64) as ssize_t, stack) as i64,
+            libc::SYS_recvmmsg => {
+                let given = messages(at as *mut mmsghdr, count as libc::c_uint);
+                received_many(given, |messages| call(messages as u64) as c_int, stack) as i64
+            }
+            _ => {
+                let given = parts(at as *const iovec, count as usize);
+                scattered(given, |buffers| call(buffers as u64) as ssize_t, stack) as i64
+            }
+        }
     }
 }
 
@@ -1635,9 +1807,9 @@ unsafe extern "C-unwind" fn syscall(number: i64, a: u64, b: u64, c: u64, d: u64,
     // SAFETY: the program's call.
     unsafe {
         match number {
-            libc::SYS_readv => readv(a as c_int, b as *const iovec, c as c_int) as i64,
-            libc::SYS_preadv => preadv(a as c_int, b as *const iovec, c as c_int, d as off_t) as i64,
-            libc::SYS_recvmsg => recvmsg(a as c_int, b as *mut msghdr, c as c_int) as i64,
+            number if INDIRECT.contains(&number) && is_into_pm(number, [a, b, c, d, e, f]) => {
+                indirect(number, [a, b, c, d, e, f], log::stack_here)
+            }
             libc::SYS_write => write(a as c_int, b as *const c_void, c as size_t) as i64,
             libc::SYS_pwrite64 => pwrite(a as c_int, b as *const c_void, c as size_t, d as off_t) as i64,
             libc::SYS_writev => writev(a as c_int, b as *const iovec, c as c_int) as i64,

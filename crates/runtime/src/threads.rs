@@ -31,6 +31,8 @@ pub struct ThreadState {
     /// Those of our signals (and the shadow signal) that the program has blocked; valid while the shadow signal is really
     /// blocked. See [`signals`].
     pub blocked: u64,
+    /// What the thread itself has there, while a vfork child, which shares this state, has changed it.
+    lent: Option<u64>,
     /// The alternate stack that the program asked for; the kernel knows ours only.
     pub alternate: libc::stack_t,
     /// Of our own, for the handlers; null if the thread was not made by `pthread_create`.
@@ -80,6 +82,27 @@ impl Sent {
 }
 
 impl ThreadState {
+    /// What [`ThreadState::blocked`] is for this task: a vfork child has its own, its parent has what it had before.
+    pub fn blocked_here(&mut self) -> &mut u64 {
+        if let Some(parents) = self.lent
+            && sys::gettid() == self.os_id
+        {
+            self.blocked = parents;
+            self.lent = None;
+        }
+        &mut self.blocked
+    }
+
+    pub fn block(&mut self, blocked: u64) {
+        let known = *self.blocked_here();
+        if known != blocked {
+            if self.lent.is_none() && crate::signals::in_vfork_child() {
+                self.lent = Some(known);
+            }
+            self.blocked = blocked;
+        }
+    }
+
     /// Takes the signal at `index` out of [`ThreadState::sent`] if this task was sent it.
     pub fn take_sent(&mut self, index: usize) -> Option<libc::siginfo_t> {
         let sent = &mut self.sent[index];
@@ -142,6 +165,7 @@ unsafe fn initialise(state: *mut ThreadState) -> *mut ThreadState {
             os_id: 0,
             user,
             blocked: 0,
+            lent: None,
             alternate: libc::stack_t {
                 ss_sp: std::ptr::null_mut(),
                 ss_flags: libc::SS_DISABLE,

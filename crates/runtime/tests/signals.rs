@@ -115,6 +115,13 @@ fn system_calls_write_to_pm() {
 }
 
 #[test]
+fn system_calls_of_the_programs_own_read_into_pm() {
+    let recorded = behaves("raw_reads");
+    assert_eq!(recorded.incomplete, Vec::<String>::new());
+    assert!(recorded.system_call_stores > 20, "{}", recorded.system_call_stores);
+}
+
+#[test]
 fn a_mapping_that_no_function_made_is_reported() {
     let recorded = behaves("unseen");
     assert_eq!(recorded.incomplete.len(), 1, "{:?}", recorded.incomplete);
@@ -146,6 +153,11 @@ fn signals_of_ours_that_others_send() {
 #[test]
 fn signals_of_ours_that_others_send_to_new_children() {
     assert_eq!(behaves("sent_to_children").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_blocked_ignored_and_pending_survives_an_exec() {
+    assert_eq!(behaves("executed").incomplete, Vec::<String>::new());
 }
 
 /// `errno`, `dlerror`, masks, registers, floating-point state: all as natively.

@@ -168,8 +168,13 @@ impl PmFile {
 
     /// Whether it stands for memory that the program registered as persistent and that no file is behind.
     pub fn is_registered_memory(&self) -> bool {
-        self.path.starts_with(REGISTERED)
+        is_registered_memory(&self.path)
     }
+}
+
+/// The same of a path alone.
+pub fn is_registered_memory(path: &str) -> bool {
+    path.starts_with(REGISTERED)
 }
 
 /// One event, borrowed from the reader's block buffer.

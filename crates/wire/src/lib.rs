@@ -18,7 +18,7 @@ pub mod record;
 pub mod recovery;
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CRSHPRF\0");
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Names the session file in the environment of the program under test.
 pub const SESSION_ENV: &str = "CRASHPROOF_SESSION";
 
@@ -151,6 +151,8 @@ pub struct FileSlot {
     pub born: AtomicU64,
     /// Mappings of it in all processes; when the first comes back, its content is announced again.
     pub mappings: AtomicU32,
+    /// As the log has it.
+    pub size: AtomicU64,
 }
 
 #[repr(C, align(64))]

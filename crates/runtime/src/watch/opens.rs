@@ -50,6 +50,28 @@ fn failing(directory: c_int, path: *const c_char, flags: c_int, fd: c_int) -> c_
     fd
 }
 
+/// Notes that the file was truncated.
+fn truncated(fd: c_int, flags: c_int) -> c_int {
+    if fd >= 0 && flags & libc::O_TRUNC != 0 {
+        crate::files::truncated(fd);
+    }
+    fd
+}
+
+/// The same of a stream.
+///
+/// # Safety
+/// What libc gave for the mode.
+unsafe fn truncated_stream(file: *mut FILE, mode: *const c_char) -> *mut FILE {
+    // SAFETY: a stream that libc has just opened, and the program's NUL-terminated mode.
+    unsafe {
+        if !file.is_null() && *mode == b'w' as c_char {
+            truncated(libc::fileno(file), libc::O_TRUNC);
+        }
+    }
+    file
+}
+
 /// Whether it is the memory of a process, as a file: `/proc/12/mem`, `/proc/12/task/12/mem`.
 fn is_memory(fd: c_int) -> bool {
     let mut buffer = [0; 4096];
@@ -104,9 +126,20 @@ pub fn resolve() {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: the program's call.
-    opened(failing(libc::AT_FDCWD, path, flags, unsafe {
-        NEXT_OPEN.get()(path, flags, mode)
-    }))
+    let fd = unsafe { NEXT_OPEN.get()(path, flags, mode) };
+    opened(truncated(failing(libc::AT_FDCWD, path, flags, fd), flags))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn creat(path: *const c_char, mode: libc::mode_t) -> c_int {
+    // SAFETY: the program's call; this is what it stands for.
+    unsafe { open(path, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC, mode) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn creat64(path: *const c_char, mode: libc::mode_t) -> c_int {
+    // SAFETY: the same function on a 64-bit system.
+    unsafe { creat(path, mode) }
 }
 
 #[unsafe(no_mangle)]
@@ -118,9 +151,8 @@ unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: libc
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: the program's call.
-    opened(failing(directory, path, flags, unsafe {
-        NEXT_OPENAT.get()(directory, path, flags, mode)
-    }))
+    let fd = unsafe { NEXT_OPENAT.get()(directory, path, flags, mode) };
+    opened(truncated(failing(directory, path, flags, fd), flags))
 }
 
 #[unsafe(no_mangle)]
@@ -157,7 +189,7 @@ unsafe extern "C-unwind" fn __openat64_2(directory: c_int, path: *const c_char, 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: the program's call.
-    unsafe { opened_stream(NEXT_FOPEN.get()(path, mode), mode) }
+    unsafe { opened_stream(truncated_stream(NEXT_FOPEN.get()(path, mode), mode), mode) }
 }
 
 #[unsafe(no_mangle)]
@@ -169,7 +201,7 @@ unsafe extern "C-unwind" fn fopen64(path: *const c_char, mode: *const c_char) ->
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
     // SAFETY: the program's call.
-    unsafe { opened_stream(NEXT_FREOPEN.get()(path, mode, file), mode) }
+    unsafe { opened_stream(truncated_stream(NEXT_FREOPEN.get()(path, mode, file), mode), mode) }
 }
 
 #[unsafe(no_mangle)]

@@ -122,6 +122,11 @@ impl Replay {
                 let (file, offset) = (fields.u32().expect("file"), fields.u64().expect("offset"));
                 self.bytes(file, offset, fields.0.len()).copy_from_slice(fields.0);
             }
+            RESIZE => {
+                let _by = (fields.u32(), fields.u64());
+                let (file, size) = (fields.u32().expect("file"), fields.u64().expect("size"));
+                self.images.entry(file).or_default().resize(size as usize, 0);
+            }
             VERIFY => {
                 let (file, offset) = (fields.u32().expect("file"), fields.u64().expect("offset"));
                 if self.bytes(file, offset, fields.0.len()) != fields.0 {

@@ -154,13 +154,13 @@ pub fn report(
             seen.expectations
         ));
     }
-    if seen.memory && seen.file_stores == 0 {
+    if seen.memory_stores > 0 && seen.file_stores == 0 {
         return Err(CrashCommandError::OnlyMemory.into());
     }
-    if seen.memory {
+    if seen.memory_stores > 0 {
         terminal::note(&format_args!(
             "a crash test is of files: memory that the program registered as persistent, and that no file is behind, is left out \
-             ({} stores); `crashproof check` looks at it",
+             (stores: {}); `crashproof check` looks at it",
             seen.memory_stores
         ));
     }

@@ -89,8 +89,6 @@ pub struct Seen {
     /// Stores to files, and to memory that the program registered and that no file is behind.
     pub file_stores: u64,
     pub memory_stores: u64,
-    /// The program registered such memory.
-    pub memory: bool,
 }
 
 const EXPECTATION: &str = "CRASHPROOF_EXPECT_";
@@ -106,9 +104,7 @@ pub fn summary(trace: &Path) -> Result<(Program, TraceSummary, Seen), crashproof
         match event.kind {
             EventKind::Call { name, .. } if name.starts_with(EXPECTATION) => seen.expectations += 1,
             EventKind::Map { file, .. } => {
-                let file = tables.file(file);
-                seen.no_values |= file.is_some_and(PmFile::is_memory);
-                seen.memory |= file.is_some_and(PmFile::is_registered_memory);
+                seen.no_values |= tables.file(file).is_some_and(PmFile::is_memory);
             }
             EventKind::Store { at, .. } => match tables.file(at.file).is_some_and(PmFile::is_registered_memory) {
                 true => seen.memory_stores += 1,
@@ -118,6 +114,8 @@ pub fn summary(trace: &Path) -> Result<(Program, TraceSummary, Seen), crashproof
         }
     }
     (seen.files, seen.left_out) = crashproof_check::files::files(&reader, &uses, &Default::default());
+    seen.files
+        .retain(|file| !crashproof_trace::is_registered_memory(&file.path));
     let end = reader.end().unwrap_or_default();
     let counts = reader.counts();
     let program = Program {
