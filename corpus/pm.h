@@ -64,10 +64,12 @@ static inline void pm_persist(const void *at, size_t len) {
     PM_SFENCE();
 }
 
-// What pmemcheck's requests to register memory as persistent, and to take that back, are made of.
-#define PM_REQUEST(number, at, len)                                                                                    \
+// What pmemcheck's requests are made of: those to register memory as persistent, to take that back, and others.
+#define PM_REQUEST(number, at, len) PM_REQUEST_OF(number, at, len, 0, 0)
+#define PM_REQUEST_OF(number, a, b, c, d)                                                                              \
     do {                                                                                                               \
-        volatile uint64_t pm_words_[6] = {0x50430000u + (number), (uint64_t)(at), (uint64_t)(len), 0, 0, 0};           \
+        volatile uint64_t pm_words_[6] = {                                                                             \
+            0x50430000u + (number), (uint64_t)(a), (uint64_t)(b), (uint64_t)(c), (uint64_t)(d), 0};                    \
         uint64_t pm_answer_ = 0;                                                                                       \
         __asm__ volatile("rolq $3, %%rdi\n\trolq $13, %%rdi\n\trolq $61, %%rdi\n\trolq $51, %%rdi\n\t"                \
                          "xchgq %%rbx, %%rbx"                                                                          \

@@ -34,6 +34,7 @@ pub enum Relation {
     FlushedFirst,
     MustPersistFirst,
     SnapshottedFirst,
+    OtherTransaction,
     NotFlushed,
     NotFenced,
     TransactionBegan,

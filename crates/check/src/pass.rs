@@ -25,7 +25,7 @@ use crate::oracle::{Gone, Oracle, Step, StoreAccess, World, rules};
 use crate::ranges::RangeSet;
 use crate::tag::{Earlier, OptionalStack, StoreTag};
 use crate::traffic::ByStack;
-use crate::transactions::{Change, Transactions};
+use crate::transactions::{Change, TransactionId, Transactions};
 use crashproof_stacks::{Origin, Stacks};
 
 /// Annotations of `crashproof.h` are calls whose names begin so.
@@ -191,7 +191,11 @@ impl Pass {
                 self.memory.written(at.file.0, at.offset, data.len() as u64);
             }
             EventKind::Sync { file, offset, len } => self.memory.sync(file.0, offset, len),
-            EventKind::Request { request, range, .. } => {
+            EventKind::Request {
+                request,
+                transaction,
+                range,
+            } => {
                 if let Some((at, len)) = range {
                     let (file, end) = (at.file.0, at.offset.saturating_add(len));
                     match request {
@@ -204,7 +208,8 @@ impl Pass {
                         _ => {}
                     }
                 }
-                let change = self.transactions.request(step.thread, step.stack, request, range);
+                let id = TransactionId::of_request(step.thread, process, transaction);
+                let change = self.transactions.request(id, step.thread, step.stack, request, range);
                 self.transaction(step, change, tables);
             }
             EventKind::Call { name, ref arguments } if name.starts_with(ANNOTATION) => {
@@ -314,7 +319,9 @@ impl Pass {
         if flags.locked {
             self.fence(step);
         }
-        let transaction = self.transactions.of(step.thread).and_then(|t| t.begin());
+        let transaction = self
+            .transactions
+            .begin_for(step.thread, at.file.0, at.offset, at.offset.saturating_add(len));
         let not_snapshotted = transaction.is_some() && self.lacks_snapshot(step, at, len, flags, tables);
         let mut tag = StoreTag {
             stack: step.stack,
@@ -348,8 +355,7 @@ impl Pass {
     /// which libpmemobj calls, is for the program to persist.
     fn lacks_snapshot(&mut self, step: Step, at: PmAddress, len: u64, flags: StoreFlags, tables: &Tables) -> bool {
         let (file, end) = (at.file.0, at.offset.saturating_add(len));
-        let in_pool = self.transactions.of(step.thread).and_then(|t| t.is_in_pool(file));
-        in_pool == Some(true)
+        self.transactions.is_in_pool(step.thread, file) == Some(true)
             && !flags.syscall
             && self.transactions.lacks_snapshot(step.thread, file, at.offset, end)
             && self.stacks.origin(step.stack, tables) == Origin::Program
@@ -358,15 +364,16 @@ impl Pass {
 
     /// Of a process (of every process, if not given) that is at its end: the transactions that it is in.
     fn unfinished_transactions(&mut self, process: Option<ProcessId>, tables: &Tables) {
-        let is_of_process = |thread| process.is_none() || tables.process_of(ThreadId(thread)) == process;
-        for (thread, begin) in self.transactions.take_unfinished(is_of_process) {
+        let process_of = |thread| tables.process_of(ThreadId(thread)).unwrap_or(ProcessId(0));
+        let is_of_process = |of: ProcessId| process.is_none_or(|process| process == of);
+        for (id, process, begin) in self.transactions.take_unfinished(is_of_process, process_of) {
             self.unfinished.extend(begin);
             let step = Step {
-                thread,
-                process: tables.process_of(ThreadId(thread)).unwrap_or(ProcessId(0)),
+                thread: 0,
+                process,
                 stack: begin.unwrap_or(StackId(0)),
             };
-            self.transaction(step, Change::Unfinished { begin }, tables);
+            self.transaction(step, Change::Unfinished { id, begin }, tables);
         }
     }
 
@@ -414,7 +421,7 @@ impl Pass {
         } = self;
         memory.drain(file.0, offset, len, |lost| {
             let begin = lost.store.tag.transaction.get();
-            let unfinished = begin.is_some() && transactions.uncommitted(lost.store.thread) == begin;
+            let unfinished = begin.is_some_and(|begin| transactions.is_uncommitted(lost.store.thread, begin));
             if unfinished && !lost.store.tag.not_snapshotted {
                 // The next opening of the pool rolls it back. Its fences were meant for it all the same.
                 findings.awaited_fences.extend(lost.store.tag.fence.get());

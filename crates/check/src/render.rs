@@ -255,6 +255,7 @@ impl Relation {
             Relation::FlushedFirst => "flushed first here, and not fenced since",
             Relation::MustPersistFirst => "this store must be durable first, and is not",
             Relation::SnapshottedFirst => "snapshotted first here",
+            Relation::OtherTransaction => "snapshotted already by the transaction that began here, which has not ended",
             Relation::NotFlushed => "stored here, and not flushed yet",
             Relation::NotFenced => "stored here, and its flush is not fenced yet",
             Relation::TransactionBegan => "in the transaction that began here",
@@ -281,7 +282,7 @@ fn library_note(kind: Kind, frames: &[Frame], index: Option<usize>) -> Option<St
     let what = match kind {
         Kind::RedundantFlush | Kind::FlushUnmodified => "flush",
         Kind::RedundantFence => "fence",
-        Kind::TxSnapshotTwice => return None,
+        Kind::TxSnapshotTwice | Kind::TxSnapshotOverlap => return None,
         _ => "store",
     };
     let library = inner.module_name()?;
@@ -358,6 +359,7 @@ fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String
         }
         Kind::TxStoreNotSnapshotted => format!("store of {place} in a transaction that has not snapshotted it"),
         Kind::TxSnapshotTwice => format!("{place} are snapshotted again in the same transaction"),
+        Kind::TxSnapshotOverlap => format!("{place} are snapshotted by two transactions at once"),
         Kind::TxStoreOutside => {
             format!("store of {place} outside any transaction, though transactions change it under a snapshot")
         }

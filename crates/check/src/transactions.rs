@@ -4,13 +4,38 @@
 //! new object, and the program's calls of `pmemobj_tx_*`, which say what the program asked for. libpmemobj makes no
 //! request for a snapshot that it has already, so asking twice shows in the calls only; it says of a new object only in a
 //! request. Own undo logs, and a libpmemobj that is linked statically, make requests alone.
+//!
+//! Every thread has a transaction of its own. Requests can also give a number: such a transaction is another one, and several threads
+//! can take part in it.
 
 use crashproof_trace::{PmAddress, ProcessId, Request, StackId};
 
 use crate::mappings::Mappings;
 use crate::ranges::RangeSet;
 
-/// The transaction of a thread, with all that are nested in it: libpmemobj keeps one set of ranges for them.
+/// More that have a number are not kept at once.
+const MAX_NUMBERED: usize = 1024;
+
+/// Which transaction it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionId {
+    /// The thread's own.
+    Thread(u32),
+    /// The one to which the program has given a number.
+    Numbered(ProcessId, u64),
+}
+
+impl TransactionId {
+    /// As requests say it: without a number it is that of the thread that makes the request.
+    pub fn of_request(thread: u32, process: ProcessId, number: u64) -> Self {
+        match number {
+            0 => TransactionId::Thread(thread),
+            _ => TransactionId::Numbered(process, number),
+        }
+    }
+}
+
+/// A transaction with all that are nested in it: libpmemobj keeps one set of ranges for them.
 #[derive(Default)]
 pub struct Transaction {
     /// For each nesting level whether it is still at work: after its commit or abort the program is in its `TX_ONCOMMIT`,
@@ -72,6 +97,13 @@ impl Transaction {
         self.by_call
     }
 
+    /// Whether it can roll the range back: a snapshot, or a new object.
+    fn covers(&self, file: u32, start: u64, end: u64) -> bool {
+        [&self.asked, &self.covered]
+            .iter()
+            .any(|set| set.covers(file, start, end))
+    }
+
     fn begin_level(&mut self, stack: StackId) {
         if self.levels.is_empty() {
             self.begin = Some(stack);
@@ -106,10 +138,10 @@ impl Transaction {
 /// What a request or call did, for the oracles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The thread's outermost transaction ended; it began here.
-    Ended { begin: Option<StackId> },
-    /// The process of the thread ended, or the trace did, in the thread's transaction.
-    Unfinished { begin: Option<StackId> },
+    /// The transaction ended with all that were nested in it; it began here.
+    Ended { id: TransactionId, begin: Option<StackId> },
+    /// The process ended, or the trace did, in the transaction.
+    Unfinished { id: TransactionId, begin: Option<StackId> },
     /// The program asked to snapshot a range.
     Asked {
         at: PmAddress,
@@ -121,6 +153,8 @@ pub enum Change {
         at: PmAddress,
         len: u64,
         already_covered: bool,
+        /// Another transaction that is at work covers some of it; it began here.
+        other: Option<StackId>,
     },
     /// Something else.
     None,
@@ -128,7 +162,13 @@ pub enum Change {
 
 #[derive(Default)]
 pub struct Transactions {
+    /// The threads' own.
     threads: Vec<Transaction>,
+    numbered: Vec<(ProcessId, u64, Transaction)>,
+    /// Those that are active.
+    active: Vec<TransactionId>,
+    /// Which of them each thread is in, the innermost last.
+    joined: Vec<Vec<TransactionId>>,
     /// Ranges to which stores are right outside transactions.
     pub ignored: RangeSet,
     /// The trace has client requests of transactions, so calls do not open and close them.
@@ -136,38 +176,101 @@ pub struct Transactions {
 }
 
 impl Transactions {
+    /// The thread's innermost transaction.
     pub fn of(&self, thread: u32) -> Option<&Transaction> {
-        self.threads.get(thread as usize).filter(|t| t.is_active())
+        self.all_of(thread).next()
     }
 
-    /// Where the thread's transaction began that, if its process ended now, the next opening of the pool would roll back.
-    pub fn uncommitted(&self, thread: u32) -> Option<StackId> {
-        self.of(thread).filter(|t| t.levels.first() == Some(&true))?.begin()
+    pub fn id_of(&self, thread: u32) -> Option<TransactionId> {
+        self.joined.get(thread as usize)?.last().copied()
     }
 
-    /// Whether the thread is at work in a transaction that does not cover the range, although it is neither memory that the
-    /// program makes durable itself (reserved, or allocated without the transaction) nor excluded by a request.
+    /// All that the thread is in, the innermost first.
+    pub fn all_of(&self, thread: u32) -> impl Iterator<Item = &Transaction> {
+        let joined = self.joined.get(thread as usize).map_or(&[][..], Vec::as_slice);
+        joined.iter().rev().filter_map(|&id| self.get(id))
+    }
+
+    /// Where the transaction began that a store of the thread belongs to: the innermost that covers it, else the innermost.
+    pub fn begin_for(&self, thread: u32, file: u32, start: u64, end: u64) -> Option<StackId> {
+        self.all_of(thread)
+            .find(|t| t.covers(file, start, end))
+            .or_else(|| self.of(thread))?
+            .begin()
+    }
+
+    /// Whether the file is one of the pools of the thread's transactions. `None`: nothing is known of them.
+    pub fn is_in_pool(&self, thread: u32, file: u32) -> Option<bool> {
+        self.all_of(thread)
+            .filter_map(|t| t.is_in_pool(file))
+            .reduce(|a, b| a || b)
+    }
+
+    /// Whether a transaction of the thread began there that, if its process ended now, the next opening of the pool would roll back.
+    pub fn is_uncommitted(&self, thread: u32, begin: StackId) -> bool {
+        let own = self.threads.get(thread as usize);
+        let numbered = self.numbered.iter().map(|(.., t)| t);
+        own.into_iter()
+            .chain(numbered)
+            .any(|t| t.levels.first() == Some(&true) && t.begin == Some(begin))
+    }
+
+    /// Whether the thread is at work in a transaction, and none of those that it is in covers the range, although it is neither memory that
+    /// the program makes durable itself (reserved, or allocated without the transaction) nor excluded by a request.
     /// Without client requests nobody says which objects are new, and the answer is no.
     pub fn lacks_snapshot(&self, thread: u32, file: u32, start: u64, end: u64) -> bool {
-        let Some(t) = self.of(thread).filter(|t| self.requests && t.is_working()) else {
+        if !self.requests || !self.of(thread).is_some_and(Transaction::is_working) {
             return false;
-        };
-        let known = [&t.asked, &t.covered].iter().any(|set| set.covers(file, start, end));
-        let exempt = [&t.allocated, &t.reserved, &self.ignored];
-        !known && !exempt.iter().any(|set| set.touches(file, start, end))
+        }
+        let known = self.all_of(thread).any(|t| t.covers(file, start, end));
+        let own = self.threads.get(thread as usize);
+        let exempt = own.map(|t| [&t.allocated, &t.reserved]).into_iter().flatten();
+        !known && !exempt.chain([&self.ignored]).any(|set| set.touches(file, start, end))
     }
 
-    /// The threads of a process (of every process, if not given) that are in a transaction which has not committed, and where it
-    /// began: once for each.
-    pub fn take_unfinished(&mut self, is_of_process: impl Fn(u32) -> bool) -> Vec<(u32, Option<StackId>)> {
+    /// The transactions of a process (of every process, if not given) that have not committed, a thread of it, and where they began:
+    /// once for each.
+    pub fn take_unfinished(
+        &mut self,
+        is_of_process: impl Fn(ProcessId) -> bool,
+        process_of: impl Fn(u32) -> ProcessId,
+    ) -> Vec<(TransactionId, ProcessId, Option<StackId>)> {
         let mut unfinished = Vec::new();
-        for (thread, t) in (0..).zip(&mut self.threads) {
-            if t.levels.first() == Some(&true) && !t.unfinished && is_of_process(thread) {
+        for index in 0..self.active.len() {
+            let id = self.active[index];
+            let process = match id {
+                TransactionId::Thread(thread) => process_of(thread),
+                TransactionId::Numbered(process, _) => process,
+            };
+            let Some(t) = self.get_mut(id) else { continue };
+            if t.levels.first() == Some(&true) && !t.unfinished && is_of_process(process) {
                 t.unfinished = true;
-                unfinished.push((thread, t.begin));
+                unfinished.push((id, process, t.begin));
             }
         }
         unfinished
+    }
+
+    fn get(&self, id: TransactionId) -> Option<&Transaction> {
+        match id {
+            TransactionId::Thread(thread) => self.threads.get(thread as usize),
+            TransactionId::Numbered(process, number) => {
+                let is_it = |t: &&(ProcessId, u64, Transaction)| (t.0, t.1) == (process, number);
+                self.numbered.iter().find(is_it).map(|(.., t)| t)
+            }
+        }
+        .filter(|t| t.is_active())
+    }
+
+    fn get_mut(&mut self, id: TransactionId) -> Option<&mut Transaction> {
+        match id {
+            TransactionId::Thread(thread) => self.threads.get_mut(thread as usize),
+            TransactionId::Numbered(process, number) => {
+                let is_it = |t: &&mut (ProcessId, u64, Transaction)| (t.0, t.1) == (process, number);
+                self.numbered.iter_mut().find(is_it).map(|(.., t)| t)
+            }
+        }
+        .filter(|t| t.is_active())
     }
 
     fn thread(&mut self, thread: u32) -> &mut Transaction {
@@ -178,8 +281,75 @@ impl Transactions {
         &mut self.threads[index]
     }
 
+    /// The thread takes part in the transaction from now on.
+    fn join(&mut self, id: TransactionId, thread: u32) {
+        let index = thread as usize;
+        if index >= self.joined.len() {
+            self.joined.resize_with(index + 1, Vec::new);
+        }
+        if !self.joined[index].contains(&id) {
+            self.joined[index].push(id);
+        }
+    }
+
+    fn begin(&mut self, id: TransactionId, thread: u32, stack: StackId) {
+        if self.get(id).is_none() {
+            if let TransactionId::Numbered(process, number) = id {
+                if self.numbered.len() == MAX_NUMBERED {
+                    return;
+                }
+                self.numbered.push((process, number, Transaction::default()));
+            }
+            self.active.push(id);
+        }
+        match id {
+            TransactionId::Thread(thread) => self.thread(thread).begin_level(stack),
+            TransactionId::Numbered(..) => {
+                if let Some((.., t)) = self
+                    .numbered
+                    .iter_mut()
+                    .find(|t| TransactionId::Numbered(t.0, t.1) == id)
+                {
+                    t.begin_level(stack);
+                }
+            }
+        }
+        self.join(id, thread);
+    }
+
+    fn end(&mut self, id: TransactionId) -> Change {
+        let Some(t) = self.get_mut(id) else {
+            return Change::None;
+        };
+        let begin = t.begin;
+        if !t.end_level() {
+            return Change::None;
+        }
+        self.forget(id);
+        Change::Ended { id, begin }
+    }
+
+    /// The transaction is not active any more.
+    fn forget(&mut self, id: TransactionId) {
+        self.active.retain(|&active| active != id);
+        self.numbered.retain(|t| TransactionId::Numbered(t.0, t.1) != id);
+        match id {
+            TransactionId::Thread(thread) => {
+                if let Some(joined) = self.joined.get_mut(thread as usize) {
+                    joined.retain(|&joined| joined != id);
+                }
+            }
+            TransactionId::Numbered(..) => {
+                for joined in &mut self.joined {
+                    joined.retain(|&joined| joined != id);
+                }
+            }
+        }
+    }
+
     pub fn request(
         &mut self,
+        id: TransactionId,
         thread: u32,
         stack: StackId,
         request: Request,
@@ -194,14 +364,26 @@ impl Transactions {
                         t.called |= t.by_call && t.is_active();
                         t.levels.clear();
                     }
+                    self.active.clear();
+                    self.joined.clear();
                 }
-                self.thread(thread).begin_level(stack);
+                self.begin(id, thread, stack);
             }
-            (Request::TxEnd, _) => return self.end(thread),
+            (Request::TxEnd, _) => return self.end(id),
+            (Request::TxJoin, _) if self.get(id).is_some() => self.join(id, thread),
+            (Request::TxLeave, _) => {
+                if let Some(joined) = self.joined.get_mut(thread as usize) {
+                    joined.retain(|&joined| joined != id);
+                }
+            }
             (Request::TxAdd, Some((at, len))) => {
-                let t = self.thread(thread);
-                if t.is_active() {
-                    let (file, end) = (at.file.0, at.offset.saturating_add(len));
+                let (file, end) = (at.file.0, at.offset.saturating_add(len));
+                let is_other = |t: &&Transaction| t.is_working() && t.covered.touches(file, at.offset, end);
+                let mut others = self.active.iter().filter(|&&active| active != id);
+                let other = others
+                    .find_map(|&active| self.get(active).filter(is_other))
+                    .and_then(Transaction::begin);
+                if let Some(t) = self.get_mut(id) {
                     let already_covered = t.covered.covers(file, at.offset, end);
                     t.covered.insert(file, at.offset, end);
                     if !t.files.contains(&file) {
@@ -211,13 +393,14 @@ impl Transactions {
                         at,
                         len,
                         already_covered,
+                        other,
                     };
                 }
             }
             (Request::TxRemove, Some((at, len))) => {
-                self.thread(thread)
-                    .covered
-                    .remove(at.file.0, at.offset, at.offset.saturating_add(len));
+                if let Some(t) = self.get_mut(id) {
+                    t.covered.remove(at.file.0, at.offset, at.offset.saturating_add(len));
+                }
             }
             (Request::TxIgnore, Some((at, len))) => {
                 self.ignored.insert(at.file.0, at.offset, at.offset.saturating_add(len));
@@ -246,10 +429,10 @@ impl Transactions {
                 t.pool_file = mappings.resolve(process, first).map(|at| at.file.0);
                 t.called = !t.is_active();
                 if !requests {
-                    t.begin_level(stack);
+                    self.begin(TransactionId::Thread(thread), thread, stack);
                 }
             }
-            "pmemobj_tx_end" if !requests => return self.end(thread),
+            "pmemobj_tx_end" if !requests => return self.end(TransactionId::Thread(thread)),
             "pmemobj_tx_commit" | "pmemobj_tx_abort" | "pmemobj_tx_process" => t.leave_work(),
             "pmemobj_tx_add_range_direct" | "pmemobj_tx_xadd_range_direct" => {
                 return t.ask(mappings.resolve(process, first), 0, second);
@@ -277,16 +460,6 @@ impl Transactions {
             _ => {}
         }
         Change::None
-    }
-
-    fn end(&mut self, thread: u32) -> Change {
-        let t = self.thread(thread);
-        let begin = t.begin;
-        if t.end_level() {
-            Change::Ended { begin }
-        } else {
-            Change::None
-        }
     }
 }
 

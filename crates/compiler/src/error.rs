@@ -28,11 +28,10 @@ pub enum CompileError {
         path: PathBuf,
         source: crashproof_sites::SitesError,
     },
-    #[error("dependences of {source_file} cannot be followed: {reason}; please report this, and build without --deps")]
+    #[error("dependences of {source_file} cannot be followed: {reason}; please report this")]
     Labels { source_file: String, reason: String },
     #[error(
-        "the version of the program that follows dependences (--deps) could not be made: {} failed with exit code {status}; so no program was \
-         made: build without --deps to have one without that version",
+        "the version of the program that follows dependences (--deps) could not be made: {} failed with exit code {status}",
         program.display()
     )]
     Tracking { program: OsString, status: i32 },

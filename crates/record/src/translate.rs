@@ -584,6 +584,8 @@ impl Translator {
             wire::REQUEST_TX_IGNORE => Request::TxIgnore,
             wire::REQUEST_VOLATILE => Request::Volatile,
             wire::REQUEST_PERSISTENT => Request::Persistent,
+            wire::REQUEST_TX_JOIN => Request::TxJoin,
+            wire::REQUEST_TX_LEAVE => Request::TxLeave,
             _ => return None,
         };
         let transaction = reader.u64()?;

@@ -19,6 +19,7 @@ pub enum Kind {
     TxStoreNotSnapshotted,
     /// The same range is snapshotted twice in one transaction (redundant undo log).
     TxSnapshotTwice,
+    TxSnapshotOverlap,
     /// Store, outside any transaction, to a range that is modified transactionally.
     TxStoreOutside,
     /// Rule `must-persist-before` of crashproof.toml violated.

@@ -26,7 +26,7 @@ impl KindInfo {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::CrashOrder,
         Kind::CrashAtomicity,
         Kind::CrashDurability,
@@ -34,6 +34,7 @@ impl Kind {
         Kind::MissingFence,
         Kind::TxStoreNotSnapshotted,
         Kind::TxStoreOutside,
+        Kind::TxSnapshotOverlap,
         Kind::RuleOrder,
         Kind::RuleTransaction,
         Kind::ExpectDurable,
@@ -63,6 +64,7 @@ impl Kind {
             Kind::MissingFence => &MISSING_FENCE,
             Kind::TxStoreNotSnapshotted => &TX_STORE_NOT_SNAPSHOTTED,
             Kind::TxStoreOutside => &TX_STORE_OUTSIDE,
+            Kind::TxSnapshotOverlap => &TX_SNAPSHOT_OVERLAP,
             Kind::RuleOrder => &RULE_ORDER,
             Kind::RuleTransaction => &RULE_TRANSACTION,
             Kind::ExpectDurable => &EXPECT_DURABLE,
@@ -144,6 +146,17 @@ static TX_STORE_OUTSIDE: KindInfo = KindInfo {
     label: "stored here, outside any transaction",
     why: "nothing rolls this store back, so a power failure can leave it half done beside data that is updated atomically",
     help: "make the store in a transaction that snapshots the range (`TX_BEGIN`, `TX_ADD`)",
+};
+
+static TX_SNAPSHOT_OVERLAP: KindInfo = KindInfo {
+    name: "tx-snapshot-overlap",
+    severity: Severity::Error,
+    summary: "Two transactions that are open at the same time snapshot the same memory.",
+    label: "in the undo log of another transaction, too",
+    why: "each undo log holds what the other transaction made of the memory: when one of them aborts, or power fails, rolling it \
+          back undoes what the other has committed, or brings back what it has undone",
+    help: "let one transaction at a time change the memory: take a lock before the snapshot, and keep it until the outermost \
+           transaction has ended (`TX_BEGIN_PARAM` with `TX_PARAM_MUTEX`)",
 };
 
 static RULE_ORDER: KindInfo = KindInfo {

@@ -42,7 +42,7 @@ pub fn answer(uc: &mut ucontext_t) {
         // As without us.
     } else if request == RUNNING_ON_VALGRIND {
         result = 1;
-    } else if let Some(number @ 0..32) = request.checked_sub(PMEMCHECK) {
+    } else if let Some(number @ 0..64) = request.checked_sub(PMEMCHECK) {
         result = match number {
             0 => say(uc, REQUEST_PERSISTENT, 0, Some((a, b))),
             2 => say(uc, REQUEST_VOLATILE, 0, Some((a, b))),
@@ -58,7 +58,11 @@ pub fn answer(uc: &mut ucontext_t) {
             23 => say(uc, REQUEST_TX_ADD, a, Some((b, c))),
             24 => say(uc, REQUEST_TX_REMOVE, 0, Some((a, b))),
             25 => say(uc, REQUEST_TX_REMOVE, a, Some((b, c))),
+            26 => say(uc, REQUEST_TX_JOIN, a, None),
+            27 => say(uc, REQUEST_TX_LEAVE, a, None),
             28 => say(uc, REQUEST_TX_IGNORE, 0, Some((a, b))),
+            // PMDebugger's `ORDER_GUARANTEE`.
+            35 => call(uc, b"CRASHPROOF_EXPECT_ORDER", [a, b, c, d], (0, 0)),
             _ => 0,
         };
     } else if let Some(number @ 0..32) = request.checked_sub(CRASHPROOF) {

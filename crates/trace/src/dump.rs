@@ -109,6 +109,8 @@ fn event_kind(f: &mut Formatter, kind: &EventKind, tables: &Tables) -> fmt::Resu
                 Request::TxIgnore => "tx-ignore",
                 Request::Volatile => "volatile",
                 Request::Persistent => "persistent",
+                Request::TxJoin => "tx-join",
+                Request::TxLeave => "tx-leave",
             };
             write!(f, "request {request} tx {transaction}")?;
             match place {

@@ -74,6 +74,9 @@ pub enum Request {
     /// The range is snapshotted or newly allocated in the transaction.
     TxAdd,
     TxRemove,
+    /// The thread takes part in the transaction, which has a number, from now on.
+    TxJoin,
+    TxLeave,
     /// Stores to the range are right outside transactions.
     TxIgnore,
     /// The range is volatile data in a PM file from now on: what is stored there is lost by design.

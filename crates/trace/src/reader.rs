@@ -808,6 +808,8 @@ fn decode_rare<'a>(
                 5 => Request::TxIgnore,
                 6 => Request::Volatile,
                 7 => Request::Persistent,
+                8 => Request::TxJoin,
+                9 => Request::TxLeave,
                 _ => return Err("an unknown request"),
             };
             let transaction = input.varint()?;

@@ -433,6 +433,8 @@ impl TraceWriter {
                     Request::TxIgnore => 5,
                     Request::Volatile => 6,
                     Request::Persistent => 7,
+                    Request::TxJoin => 8,
+                    Request::TxLeave => 9,
                 };
                 self.raw.push(request << 1 | range.is_some() as u8);
                 put_varint(&mut self.raw, transaction);

@@ -88,6 +88,9 @@ pub const REQUEST_TX_IGNORE: u32 = 5;
 pub const REQUEST_VOLATILE: u32 = 6;
 /// The range is PM (again).
 pub const REQUEST_PERSISTENT: u32 = 7;
+/// The thread takes part in the numbered transaction, or no longer.
+pub const REQUEST_TX_JOIN: u32 = 8;
+pub const REQUEST_TX_LEAVE: u32 = 9;
 
 pub const INCOMPLETE_UNVERIFIED_CODE: u32 = 0;
 pub const INCOMPLETE_UNSUPPORTED: u32 = 1;

@@ -300,7 +300,7 @@ impl Oracle for Annotations {
                     let end = at.offset.saturating_add(len);
                     transaction.covered.covers(at.file.0, at.offset, end)
                 };
-                if !world.transactions.of(step.thread).is_some_and(covers) {
+                if !world.transactions.all_of(step.thread).any(covers) {
                     let finding = RawFinding::new(Kind::TxStoreNotSnapshotted, step.stack);
                     world.findings.add(finding.at(at, len));
                 }

@@ -28,7 +28,7 @@ pub struct Missing {
 
 impl Oracle for Missing {
     fn transaction(&mut self, step: Step, change: Change, _: &mut World) {
-        if let Change::Ended { begin: Some(begin) } = change {
+        if let Change::Ended { begin: Some(begin), .. } = change {
             self.transaction_ends.insert(begin, step.stack);
         }
     }

@@ -1,4 +1,4 @@
-//! `tx-snapshot-twice`, `tx-store-not-snapshotted` and `tx-store-outside`: misuse of PMDK transactions.
+//! `tx-snapshot-twice`, `tx-snapshot-overlap`, `tx-store-not-snapshotted` and `tx-store-outside`: misuse of PMDK transactions.
 //!
 //! From Agamotto §4.2.2, the redundant undo log oracle and the atomic operation oracle. Deviations: a snapshot is redundant
 //! only if all of it was asked for before in the same transaction (Agamotto: if it overlaps one); which memory is changed
@@ -13,13 +13,15 @@ use rustc_hash::FxHashMap;
 use super::{Oracle, Step, StoreAccess, World};
 use crate::findings::{RawFinding, Relation};
 use crate::ranges::WordSet;
-use crate::transactions::{Change, Transaction};
+use crate::transactions::{Change, Transaction, TransactionId};
 use crashproof_stacks::Origin;
 
 /// A store that is a finding unless the program persists it by hand.
 struct Candidate {
     stack: StackId,
     store: StoreAccess,
+    /// The transaction that it was made in.
+    transaction: Option<TransactionId>,
     /// The program has fenced since, so it does not mean to persist it by hand.
     fenced: bool,
 }
@@ -65,29 +67,33 @@ impl TransactionOracle {
     }
 
     fn store_inside(&mut self, step: Step, store: StoreAccess, world: &World) {
-        let Some(transaction) = world.transactions.of(step.thread).filter(|t| t.is_working()) else {
+        let transactions = world.transactions;
+        if !transactions.of(step.thread).is_some_and(Transaction::is_working) {
             return;
-        };
+        }
         let (file, start, end) = (store.at.file.0, store.at.offset, store.at.offset + store.len);
-        if transaction.asked.covers(file, start, end) {
+        let any = |test: &dyn Fn(&Transaction) -> bool| transactions.all_of(step.thread).any(test);
+        if any(&|t| t.asked.covers(file, start, end)) {
             self.changed.insert(file, start, end);
             return;
         }
-        if !world.transactions.lacks_snapshot(step.thread, file, start, end)
-            || transaction.is_in_pool(file) == Some(false)
+        if !transactions.lacks_snapshot(step.thread, file, start, end)
+            || transactions.is_in_pool(step.thread, file) == Some(false)
             || world.stacks.is_callback(step.stack, world.tables)
         {
             return;
         }
         let (first_line, last_line) = (start / LINE * LINE, end.div_ceil(LINE) * LINE);
-        let evidence = transaction.snapshots().touches(file, first_line, last_line)
-            || transaction.objects.covers(file, start, end)
+        let evidence = any(&|t| t.snapshots().touches(file, first_line, last_line))
+            || any(&|t| t.objects.covers(file, start, end))
             || self.transactional.contains_any(file, start, end);
+        let transaction = transactions.id_of(step.thread);
         let thread = self.thread(step.thread);
         if evidence && thread.not_snapshotted.len() < MAX_CANDIDATES {
             thread.not_snapshotted.push(Candidate {
                 stack: step.stack,
                 store,
+                transaction,
                 fenced: false,
             });
         }
@@ -102,10 +108,28 @@ impl TransactionOracle {
                 thread.outside.push(Candidate {
                     stack: step.stack,
                     store,
+                    transaction: None,
                     fenced: false,
                 });
             }
         }
+    }
+
+    /// What threads stored in the transaction and it does not cover.
+    fn take_not_snapshotted(&mut self, id: TransactionId) -> Vec<Candidate> {
+        let mut taken = Vec::new();
+        let threads = match id {
+            TransactionId::Thread(thread) => self.threads.get_mut(thread as usize..=thread as usize),
+            TransactionId::Numbered(..) => Some(&mut self.threads[..]),
+        };
+        for thread in threads.unwrap_or_default() {
+            let (its, others) = std::mem::take(&mut thread.not_snapshotted)
+                .into_iter()
+                .partition(|c| c.transaction == Some(id));
+            thread.not_snapshotted = others;
+            taken.extend::<Vec<_>>(its);
+        }
+        taken
     }
 
     /// Reports what the thread stored outside transactions and has not flushed by now.
@@ -180,7 +204,7 @@ impl Oracle for TransactionOracle {
         // An undo log of the program's own commits by flushes that look like this one.
         let line = at.offset / LINE * LINE;
         let commits = |t: &Transaction| !t.is_by_call() && t.covered.touches(at.file.0, line, line + LINE);
-        if !world.transactions.of(step.thread).is_some_and(commits) && is_by_hand(step, world) {
+        if !world.transactions.all_of(step.thread).any(commits) && is_by_hand(step, world) {
             thread.not_snapshotted.retain(|c| !c.touches_line(at));
         }
     }
@@ -214,27 +238,36 @@ impl Oracle for TransactionOracle {
                 at,
                 len,
                 already_covered,
+                other,
             } => {
                 self.transactional
                     .insert(at.file.0, at.offset, at.offset.saturating_add(len));
                 let by_call = world.transactions.of(step.thread).is_some_and(|t| t.is_by_call());
                 if already_covered && !by_call {
                     world.findings.add(twice(at, len));
+                } else if let Some(other) = other {
+                    world.findings.add(RawFinding {
+                        related: Some((Relation::OtherTransaction, other)),
+                        ..RawFinding::new(Kind::TxSnapshotOverlap, step.stack).at(at, len)
+                    });
                 }
             }
-            Change::Ended { .. } => {
-                let thread = self.thread(step.thread);
-                thread.snapshots.clear();
-                for Candidate { stack, store, .. } in thread.not_snapshotted.drain(..) {
+            Change::Ended { id, .. } => {
+                if let TransactionId::Thread(thread) = id {
+                    self.thread(thread).snapshots.clear();
+                }
+                for Candidate { stack, store, .. } in self.take_not_snapshotted(id) {
                     world
                         .findings
                         .add(RawFinding::new(Kind::TxStoreNotSnapshotted, stack).at(store.at, store.len));
                 }
             }
             // Its snapshots are rolled back, these are not.
-            Change::Unfinished { begin } => {
-                let thread = self.thread(step.thread);
-                for Candidate { stack, store, fenced } in thread.not_snapshotted.drain(..) {
+            Change::Unfinished { id, begin } => {
+                for candidate in self.take_not_snapshotted(id) {
+                    let Candidate {
+                        stack, store, fenced, ..
+                    } = candidate;
                     world.findings.add(RawFinding {
                         related: begin.map(|begin| (Relation::TransactionUnfinished, begin)),
                         in_flight: !fenced,

@@ -341,3 +341,97 @@ fn must_be_in_transaction() {
         [(Kind::RuleTransaction, 3, 1)]
     );
 }
+
+/// A request about the transaction with a number.
+fn numbered(b: &mut TraceBuilder, thread: u32, place: u64, number: u64, request: Request, range: Option<(u64, u64)>) {
+    let range = range.map(|(offset, len)| (PmAddress { file: POOL, offset }, len));
+    b.event(
+        thread,
+        place,
+        EventKind::Request {
+            request,
+            transaction: number,
+            range,
+        },
+    );
+}
+
+#[test]
+fn a_numbered_transaction_has_snapshots_of_its_own() {
+    let mut b = TraceBuilder::new();
+    numbered(&mut b, T0, 90, 7, Request::TxBegin, None);
+    numbered(&mut b, T0, 1, 7, Request::TxAdd, Some((0x1000, 8)));
+    numbered(&mut b, T0, 91, 8, Request::TxBegin, None);
+    numbered(&mut b, T0, 2, 8, Request::TxAdd, Some((0x2000, 8)));
+    // In both: covered by one of them.
+    b.store(T0, 3, 0x1000, 8).store(T0, 4, 0x2000, 8);
+    b.flush(T0, 5, 0x1000).flush(T0, 5, 0x2000).sfence(T0, 5);
+    numbered(&mut b, T0, 92, 8, Request::TxEnd, None);
+    b.store(T0, 6, 0x2000, 8);
+    numbered(&mut b, T0, 93, 7, Request::TxEnd, None);
+    assert_eq!(b.summary(), [(Kind::TxStoreNotSnapshotted, 6, 1)]);
+}
+
+#[test]
+fn what_an_outer_transaction_covers_is_rolled_back_with_it() {
+    let mut b = TraceBuilder::new();
+    numbered(&mut b, T0, 90, 7, Request::TxBegin, None);
+    numbered(&mut b, T0, 1, 7, Request::TxAdd, Some((0x1000, 8)));
+    numbered(&mut b, T0, 91, 8, Request::TxBegin, None);
+    b.store(T0, 2, 0x1000, 8);
+    numbered(&mut b, T0, 92, 8, Request::TxEnd, None);
+    b.event(T0, 0, EventKind::ProcessEnd { process: ProcessId(0) });
+    assert_eq!(b.summary(), []);
+}
+
+#[test]
+fn threads_join_and_leave() {
+    let mut b = TraceBuilder::new();
+    b.thread(T1, 0);
+    numbered(&mut b, T0, 90, 7, Request::TxBegin, None);
+    numbered(&mut b, T0, 1, 7, Request::TxAdd, Some((0x1000, 8)));
+    b.store(T1, 2, 0x2000, 8);
+    numbered(&mut b, T1, 3, 7, Request::TxJoin, None);
+    b.store(T1, 4, 0x3000, 8);
+    numbered(&mut b, T1, 5, 7, Request::TxLeave, None);
+    b.store(T1, 6, 0x4000, 8);
+    numbered(&mut b, T1, 92, 7, Request::TxEnd, None);
+    b.store(T0, 7, 0x5000, 8);
+    b.event(T0, 0, EventKind::ProcessEnd { process: ProcessId(0) });
+    let report = b.report(Model::Px86, "");
+    assert_eq!(
+        summary(&report.findings),
+        [
+            (Kind::MissingFlush, 2, 1),
+            (Kind::MissingFlush, 6, 1),
+            (Kind::MissingFlush, 7, 1),
+            (Kind::TxStoreNotSnapshotted, 4, 1)
+        ]
+    );
+    assert!(!report.warnings.iter().any(|w| w.contains("had not ended")));
+}
+
+#[test]
+fn two_transactions_at_once_snapshot_the_same() {
+    let run = |early: bool| {
+        let mut b = TraceBuilder::new();
+        b.thread(T1, 0)
+            .request(T0, 90, Request::TxBegin, None)
+            .request(T0, 1, Request::TxAdd, Some((0x1000, 16)))
+            .request(T1, 91, Request::TxBegin, None);
+        if early {
+            b.request(T1, 2, Request::TxAdd, Some((0x1008, 16)));
+        }
+        b.request(T0, 3, Request::TxRemove, Some((0x1000, 16)));
+        if !early {
+            b.request(T1, 2, Request::TxAdd, Some((0x1008, 16)));
+        }
+        b.request(T0, 92, Request::TxEnd, None)
+            .request(T1, 93, Request::TxEnd, None);
+        b.findings()
+    };
+    assert_eq!(summary(&run(false)), []);
+    let findings = run(true);
+    assert_eq!(summary(&findings), [(Kind::TxSnapshotOverlap, 2, 1)]);
+    assert_eq!(findings[0].related[0].stack[0].address, 90);
+}

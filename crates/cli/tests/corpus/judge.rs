@@ -153,6 +153,7 @@ fn severities(kind: Kind) -> &'static [Severity] {
         Kind::MissingFlush
         | Kind::TxStoreNotSnapshotted
         | Kind::TxStoreOutside
+        | Kind::TxSnapshotOverlap
         | Kind::CrashOrder
         | Kind::CrashAtomicity
         | Kind::CrashDurability

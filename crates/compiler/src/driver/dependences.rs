@@ -9,13 +9,13 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crashproof_sites::{ModuleSites, ObjectTable, read_bitcode, tracked};
+use crashproof_sites::{Bitcode, ModuleSites, ObjectTable, read_bitcode, tracked};
 use inkwell::context::Context;
 use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::Module;
 
 use super::jobs::Job;
-use super::{clang, say};
+use super::{clang, interrupt, say};
 use crate::dependences::{label, prepare};
 use crate::embed::{self, Form};
 use crate::frontend::FrontEnd;
@@ -64,6 +64,35 @@ impl Tracking<'_> {
         }
         fs::create_dir(&self.scratch).map_err(at("make the temporary folder", &self.scratch))?;
         let tables = ModuleSites::read(program).map_err(sites)?.unwrap_or_default();
+        let within = match self.version(&bitcode, &tables) {
+            // What was linked is the program, whole, so that a build goes on.
+            Err(error @ (CompileError::Tracking { .. } | CompileError::Labels { .. }))
+                if interrupt::received().is_none() =>
+            {
+                let program = program.display();
+                say(
+                    "warning",
+                    &format!(
+                        "{error}; {program} was linked without that version, so that nothing can be inferred from it"
+                    ),
+                );
+                return Ok(());
+            }
+            within => within?,
+        };
+        let mut arguments = self.link.arguments.clone();
+        arguments.push(within.into());
+        let status = clang::run(&self.link.program, &arguments, &self.scratch)?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(CompileError::Clang {
+                status: clang::code(status),
+            }),
+        }
+    }
+
+    /// The version that follows dependences, as an object to be linked into the program.
+    fn version(&self, bitcode: &[Bitcode], tables: &ModuleSites) -> Result<PathBuf, CompileError> {
         let mut objects = Vec::with_capacity(bitcode.len());
         for (number, object) in bitcode.iter().enumerate() {
             if bitcode[..number].iter().any(|earlier| earlier.object == object.object) {
@@ -75,10 +104,7 @@ impl Tracking<'_> {
         }
         let executable = self.scratch.join("tracking");
         self.link(&self.with_objects(&objects), &executable)?;
-        let within = self.section(&executable)?;
-        let mut arguments = self.link.arguments.clone();
-        arguments.push(within.into());
-        self.process(&self.link.program, &arguments)
+        self.section(&executable)
     }
 
     /// One object, labelled.

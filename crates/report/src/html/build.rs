@@ -378,7 +378,7 @@ fn role(kind: Kind) -> Role {
     match kind {
         Kind::RedundantFlush | Kind::FlushUnmodified => Role::Flush,
         Kind::RedundantFence => Role::Fence,
-        Kind::TxSnapshotTwice => Role::Related,
+        Kind::TxSnapshotTwice | Kind::TxSnapshotOverlap => Role::Related,
         Kind::ExpectDurable => Role::End,
         _ => Role::Store,
     }

@@ -366,6 +366,11 @@ pub fn every_kind() -> Report {
         finding(Kind::TxSnapshotTwice, "range is snapshotted twice", append(13, 2)),
         finding(Kind::TxStoreOutside, "store outside any transaction", append(11, 12)),
         finding(
+            Kind::TxSnapshotOverlap,
+            "range is snapshotted by two transactions at once",
+            append(11, 12),
+        ),
+        finding(
             Kind::RuleOrder,
             "`log.count` persists before `event.id`",
             append(14, 13),

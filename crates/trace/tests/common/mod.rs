@@ -230,8 +230,10 @@ impl Operation {
                     Request::TxAdd,
                     Request::TxRemove,
                     Request::TxIgnore,
+                    Request::TxJoin,
+                    Request::TxLeave,
                 ];
-                let request = requests[(self.a % 6) as usize];
+                let request = requests[self.a as usize % requests.len()];
                 EventKind::Request {
                     request,
                     transaction: self.b,
