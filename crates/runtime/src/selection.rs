@@ -198,7 +198,7 @@ pub unsafe fn open_failed(directory: c_int, path: *const c_char, errno: c_int) {
 }
 
 /// The path with its directory before it.
-fn absolute<'a>(directory: c_int, path: &'a [u8], buffer: &'a mut [u8; 4096]) -> Option<&'a [u8]> {
+pub fn absolute<'a>(directory: c_int, path: &'a [u8], buffer: &'a mut [u8; 4096]) -> Option<&'a [u8]> {
     if path.first() == Some(&b'/') {
         return (path.len() < 4096).then_some(path);
     }
