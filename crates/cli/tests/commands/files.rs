@@ -135,3 +135,47 @@ fn opens_that_failed_are_named() {
     assert_eq!(left_out(&report), [("pool".to_owned(), "open-failed".to_owned())]);
     assert_eq!(report["left_out"][0]["errno"], 2);
 }
+
+/// Makes a named semaphore, and stores to a file in /dev/shm that it opens by its path: as large as a semaphore, and named like one.
+const SEMAPHORE: &str = r#"
+#include <fcntl.h>
+#include <semaphore.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    sem_t *semaphore = sem_open(argv[1], O_CREAT | O_EXCL, 0600, 1);
+    if (semaphore == SEM_FAILED || sem_wait(semaphore) != 0 || sem_post(semaphore) != 0 || sem_unlink(argv[1]) != 0)
+        return 2;
+    if (argc == 2)
+        return 0;
+    int fd = open(argv[2], O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0 || ftruncate(fd, sizeof(sem_t)) != 0)
+        return 3;
+    volatile long *data = mmap(0, sizeof(sem_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    data[0] = 7;
+    return 0;
+}
+"#;
+
+#[test]
+fn a_semaphore_is_not_data_and_a_file_like_one_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("semaphore.c");
+    std::fs::write(&source, SEMAPHORE).unwrap();
+    let program = folder.path().join("semaphore");
+    compile("gcc", &["-g", source.to_str().unwrap(), "-pthread"], &program);
+    let name = format!("crashproof-test-{}", std::process::id());
+    let data = format!("/dev/shm/sem.{name}-data");
+    let slashed = format!("/{name}");
+    let report = check(&[], &["./semaphore", &slashed, &data], folder.path(), "");
+    std::fs::remove_file(&data).unwrap();
+    assert_eq!(errors(&report).len(), 1, "{report:#}");
+    assert_eq!(report["files"][0]["path"], data.as_str(), "{report:#}");
+    let semaphore = [(format!("sem.{name}"), "semaphore".to_owned())];
+    assert_eq!(left_out(&report), semaphore);
+    // libc maps it unseen: no option brings it back.
+    assert_eq!(report["left_out"][0]["option"], Value::Null);
+    let report = check(&[], &["./semaphore", &slashed], folder.path(), "");
+    assert_eq!((errors(&report).len(), left_out(&report)), (0, semaphore.to_vec()));
+    assert_eq!(report["inconclusive"][0]["reason"], "no-stores");
+}
