@@ -179,3 +179,28 @@ fn a_semaphore_is_not_data_and_a_file_like_one_is() {
     assert_eq!((errors(&report).len(), left_out(&report)), (0, semaphore.to_vec()));
     assert_eq!(report["inconclusive"][0]["reason"], "no-stores");
 }
+
+/// A program that looks for many names before it makes one, as databases do.
+#[test]
+fn many_opens_that_failed_are_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("opens.c");
+    let code = "#include <fcntl.h>\n#include <stdio.h>\n\
+                int main(void) { char name[32]; for (int i = 0; i < 200; i++) {\n\
+                snprintf(name, sizeof name, \"missing/%d\", i); if (open(name, O_RDWR) >= 0) return 1; }\n\
+                return open(\"/\", O_RDWR) >= 0; }\n";
+    std::fs::write(&source, code).unwrap();
+    compile("gcc", &[source.to_str().unwrap()], &folder.path().join("opens"));
+    let report = check(&[], &["./opens"], folder.path(), "");
+    assert_eq!(left_out(&report).len(), 201);
+    let mut command = crashproof();
+    let output = support::run(command.args(["check", "--", "./opens"]).current_dir(folder.path()), 2);
+    let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    let many = "(cannot be opened for writing: No such file or directory: 0, 1, 2, ...; --json lists them)";
+    assert!(said.contains(&format!("left out: 200 files {many}")), "{said}");
+    assert!(
+        said.contains("left out: / (cannot be opened for writing: Is a directory)"),
+        "{said}"
+    );
+    assert!(!said.contains("missing/3"), "{said}");
+}
