@@ -204,3 +204,27 @@ fn many_opens_that_failed_are_one_line() {
     );
     assert!(!said.contains("missing/3"), "{said}");
 }
+
+/// What an earlier version called `missing-flush` is in its report, and is known.
+#[test]
+fn a_store_without_a_snapshot_is_known_by_its_former_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = format!(
+        "{}/../../corpus/tx/not-snapshotted-not-flushed.c",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    compile("gcc", &["-g", &source, "-lpmemobj"], &folder.path().join("program"));
+    let mut report = check(&[], &["./program", "pool"], folder.path(), "");
+    let findings = report["findings"].as_array_mut().unwrap();
+    assert!(!findings.is_empty());
+    for finding in findings {
+        assert_eq!(finding["kind"], "tx-store-not-snapshotted");
+        finding["kind"] = "missing-flush".into();
+        finding["message"] = "store of 8 bytes at offset 0x3c0550 of pool is never flushed".into();
+    }
+    std::fs::write(folder.path().join("old.json"), report.to_string()).unwrap();
+    std::fs::remove_file(folder.path().join("pool")).unwrap();
+    let mut command = crashproof();
+    command.args(["check", "--baseline", "old.json", "--", "./program", "pool"]);
+    support::run(command.current_dir(folder.path()), 0);
+}
