@@ -20,12 +20,13 @@ pub fn files(
     let selected = !reader.header().options.pm.is_empty();
     for (file, id) in reader.tables().files.iter().zip((0..).map(FileId)) {
         let file_use = uses.of(id);
+        let path = uses.late_name(id).unwrap_or(&file.path).to_owned();
         if file_use.unlinked_first && !selected {
-            left_out.push(FileLeftOut::new(file.path.clone(), LeftOutReason::Unlinked, None));
+            left_out.push(FileLeftOut::new(path, LeftOutReason::Unlinked, None));
         } else if file_use.stores > 0 || file_use.mapped && !file.is_registered_memory() {
             // libpmemobj registers a word of its own for a moment, to see whether pmemcheck is there.
             looked_at.push(FileLookedAt {
-                path: file.path.clone(),
+                path,
                 stores: file_use.stores,
                 flushes: file_use.flushes,
                 syncs: file_use.syncs,

@@ -81,6 +81,7 @@ pub fn check(
         config: &options.config,
         header: reader.header(),
         tables: reader.tables(),
+        uses: &uses,
         end: reader.end(),
     };
     let rendered = render::render(outcome, deleted, &context);

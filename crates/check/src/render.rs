@@ -4,7 +4,7 @@ use crashproof_model::Model;
 use crashproof_report::{
     Address, DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity, innermost_position,
 };
-use crashproof_trace::{FileId, Header, ProgramEnd, StackId, Tables};
+use crashproof_trace::{FileId, FileUses, Header, ProgramEnd, StackId, Tables};
 use rustc_hash::FxHashMap;
 
 use crate::config::{Analysis, Config, Rule};
@@ -18,8 +18,16 @@ pub struct Context<'a> {
     pub config: &'a Config,
     pub header: &'a Header,
     pub tables: &'a Tables,
+    pub uses: &'a FileUses,
     /// `None`: the trace ends without saying how.
     pub end: Option<ProgramEnd>,
+}
+
+impl Context<'_> {
+    fn path(&self, file: FileId) -> &str {
+        let first = || self.tables.file(file).map_or("", |file| &file.path);
+        self.uses.late_name(file).unwrap_or_else(first)
+    }
 }
 
 /// What becomes of the findings.
@@ -195,10 +203,7 @@ fn put_into_words(
         function: position.function.clone(),
         count: raw.count,
         address: raw.at.map(|(at, length)| Address {
-            file: context
-                .tables
-                .file(at.file)
-                .map_or_else(String::new, |file| file.path.clone()),
+            file: context.path(at.file).to_owned(),
             offset: at.offset,
             length,
         }),
@@ -294,16 +299,12 @@ fn library_note(kind: Kind, frames: &[Frame], index: Option<usize>) -> Option<St
 
 fn message(raw: &RawFinding, entry: Option<&Entry>, context: &Context) -> String {
     let place = raw.at.map_or_else(String::new, |(at, length)| {
-        let file = context.tables.file(at.file).map_or("", |file| file_name(&file.path));
+        let file = file_name(context.path(at.file));
         let bytes = if length == 1 { "byte" } else { "bytes" };
         format!("{length} {bytes} at offset {:#x} of {file}", at.offset)
     });
     let line = raw.at.map_or_else(String::new, |(at, _)| {
-        format!(
-            "line {:#x} of {}",
-            at.offset,
-            context.tables.file(at.file).map_or("", |file| file_name(&file.path))
-        )
+        format!("line {:#x} of {}", at.offset, file_name(context.path(at.file)))
     });
     let via = entry
         .and_then(|e| e.function.as_ref())

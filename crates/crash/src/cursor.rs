@@ -648,6 +648,8 @@ impl<'a> Cursor<'a> {
         if let Some(state) = self.files.get_mut(file) {
             image.place(file, path.as_deref());
             state.path = path;
+            // A file that was made without a name does not appear when it is mapped.
+            state.mapped = true;
         }
     }
 

@@ -4,8 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::files::LeftOutLine;
 use crate::terminal::signal_name;
-use crate::{FileLeftOut, Program, Report, Severity};
+use crate::{Program, Report, Severity};
 
 /// Files that were left out, in the notes of a run without stores.
 const MOST_LEFT_OUT: usize = 5;
@@ -119,8 +120,16 @@ impl Report {
         if self.trace.stores == 0 && !allowed.no_stores {
             self.inconclusive.push(Inconclusive {
                 reason: InconclusiveReason::NoStores,
-                message: "the program stored nothing to persistent memory".to_owned(),
-                notes: self.left_out.iter().take(MOST_LEFT_OUT).map(FileLeftOut::as_note).collect(),
+                message: match self.trace.complete {
+                    true => "the program stored nothing to persistent memory",
+                    false => "no store to persistent memory was recorded, and the trace is incomplete",
+                }
+                .to_owned(),
+                notes: LeftOutLine::of(self.left_out.iter())
+                    .iter()
+                    .take(MOST_LEFT_OUT)
+                    .map(LeftOutLine::as_note)
+                    .collect(),
                 help: "see whether --pm matches the file, and whether the program maps it shared and writable; if it is meant to \
                        store nothing, pass --allow-no-stores (`allow-no-stores = true` in a [[test]])"
                     .to_owned(),

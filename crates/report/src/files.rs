@@ -7,6 +7,8 @@ use crate::{FileLeftOut, FileLookedAt, LeftOutReason, Report};
 
 /// Lines shown in a terminal, of the files looked at and of those left out.
 const MAX_LINES: usize = 4;
+/// Files named of those that could not be opened for the same reason.
+const MAX_FAILED: usize = 3;
 
 impl LeftOutReason {
     /// "a lock file".
@@ -18,7 +20,7 @@ impl LeftOutReason {
             LeftOutReason::LockFile => "a lock file",
             LeftOutReason::JavaCounters => "counters of the Java virtual machine",
             LeftOutReason::SqliteIndex => "the index of SQLite's log, which SQLite makes anew",
-            LeftOutReason::Unlinked => "deleted before its first store",
+            LeftOutReason::Unlinked => "without a name before its first store",
             LeftOutReason::NotSelected => "does not match --pm",
             LeftOutReason::ReadOnly => "opened for reading only",
             LeftOutReason::Private => "mapped privately: stores do not reach the file",
@@ -40,6 +42,8 @@ impl FileLeftOut {
     pub fn new(path: String, reason: LeftOutReason, errno: Option<i32>) -> FileLeftOut {
         let option = match reason {
             _ if reason.is_about_one_use() => None,
+            // libc maps it unseen: nothing brings it back.
+            LeftOutReason::Semaphore => None,
             // Its name is a process number.
             LeftOutReason::JavaCounters => Some("--pm '*/hsperfdata_*'".to_owned()),
             _ => Some(select(&path)),
@@ -49,14 +53,6 @@ impl FileLeftOut {
             reason,
             errno,
             option,
-        }
-    }
-
-    /// "lock.mdb was left out: a lock file; --pm lock.mdb".
-    pub(crate) fn as_note(&self) -> String {
-        match self.reason {
-            LeftOutReason::OpenFailed => format!("{} {}", self.path, self.in_words()),
-            _ => format!("{} was left out: {}", self.path, self.in_words()),
         }
     }
 
@@ -127,28 +123,100 @@ fn name(path: &str) -> &str {
     }
 }
 
+/// Files left out that are told in one line: one file, or many that the program could not open for the same reason. A database tries
+/// hundreds of names that are not there.
+pub(crate) struct LeftOutLine<'a> {
+    files: Vec<&'a FileLeftOut>,
+}
+
+impl<'a> LeftOutLine<'a> {
+    /// In the order in which the first of each was left out.
+    pub fn of(files: impl Iterator<Item = &'a FileLeftOut>) -> Vec<LeftOutLine<'a>> {
+        let mut lines: Vec<LeftOutLine<'a>> = Vec::new();
+        for file in files {
+            let same = |line: &&mut LeftOutLine<'_>| {
+                let first = line.files[0];
+                file.reason == LeftOutReason::OpenFailed && (first.reason, first.errno) == (file.reason, file.errno)
+            };
+            match lines.iter_mut().find(same) {
+                Some(line) => line.files.push(file),
+                None => lines.push(LeftOutLine { files: vec![file] }),
+            }
+        }
+        let few = |line: &LeftOutLine<'_>| line.files.len() <= MAX_FAILED;
+        lines
+            .into_iter()
+            .flat_map(|line| match few(&line) {
+                true => line
+                    .files
+                    .into_iter()
+                    .map(|file| LeftOutLine { files: vec![file] })
+                    .collect(),
+                false => vec![line],
+            })
+            .collect()
+    }
+
+    /// "lock.mdb", or "342 files".
+    pub fn subject(&self, shown: impl Fn(&str) -> String) -> String {
+        match self.files[..] {
+            [file] => shown(&file.path),
+            _ => plural(self.files.len() as u64, "file"),
+        }
+    }
+
+    /// "a lock file; --pm lock.mdb".
+    pub fn in_words(&self) -> String {
+        let mut words = self.files[0].in_words();
+        if self.files.len() > MAX_FAILED {
+            let first: Vec<&str> = self
+                .files
+                .iter()
+                .take(MAX_FAILED)
+                .map(|file| name(&file.path))
+                .collect();
+            let _ = write!(words, ": {}, ...; --json lists them", first.join(", "));
+        }
+        words
+    }
+
+    /// "lock.mdb was left out: a lock file; --pm lock.mdb".
+    pub fn as_note(&self) -> String {
+        let subject = self.subject(str::to_owned);
+        match self.files[0].reason {
+            LeftOutReason::OpenFailed => format!("{subject} {}", self.in_words()),
+            _ => format!("{subject} was left out: {}", self.in_words()),
+        }
+    }
+}
+
 /// The files of a report as a terminal shows them: one line each, and how many more there are.
 pub(crate) fn lines(report: &Report) -> Vec<String> {
+    some_lines(report, MAX_LINES)
+}
+
+/// The same, without an end.
+pub(crate) fn all_lines(report: &Report) -> Vec<String> {
+    some_lines(report, usize::MAX)
+}
+
+fn some_lines(report: &Report, most: usize) -> Vec<String> {
     let paths = report.files.iter().map(|file| file.path.as_str());
     let paths: Vec<&str> = paths
         .chain(report.left_out.iter().map(|file| file.path.as_str()))
         .collect();
     // Two files of one name are told apart by their paths.
     let shown = |path: &str| {
-        let same = paths.iter().filter(|other| name(other) == name(path)).count();
-        if same > 1 {
-            path.to_owned()
-        } else {
-            name(path).to_owned()
-        }
+        let same = paths.iter().any(|other| name(other) == name(path) && *other != path);
+        if same { path.to_owned() } else { name(path).to_owned() }
     };
     let mut lines = Vec::new();
-    let mut add = |title: &str, files: Vec<(&str, String)>| {
-        for (path, words) in files.iter().take(MAX_LINES) {
-            lines.push(format!("{title}: {} ({words})", shown(path)));
+    let mut add = |title: &str, files: Vec<(String, String)>| {
+        for (subject, words) in files.iter().take(most) {
+            lines.push(format!("{title}: {subject} ({words})"));
         }
-        if files.len() > MAX_LINES {
-            let more = files.len() - MAX_LINES;
+        if files.len() > most {
+            let more = files.len() - most;
             let files = if more == 1 { "file" } else { "files" };
             lines.push(format!(
                 "{title}: {} more {files} (--json lists them)",
@@ -159,13 +227,13 @@ pub(crate) fn lines(report: &Report) -> Vec<String> {
     // Most findings first, then most stores: those are the ones to look at.
     let mut files: Vec<&FileLookedAt> = report.files.iter().collect();
     files.sort_by_key(|file| std::cmp::Reverse((file.findings, file.stores)));
-    let looked_at = files.into_iter().map(|file| (file.path.as_str(), file.in_words()));
+    let looked_at = files.into_iter().map(|file| (shown(&file.path), file.in_words()));
     add("persistent memory", looked_at.collect());
     let relevant = |file: &&FileLeftOut| report.trace.stores == 0 || !file.reason.is_about_one_use();
-    let left_out = report.left_out.iter().filter(relevant);
+    let left_out = LeftOutLine::of(report.left_out.iter().filter(relevant)).into_iter();
     add(
         "left out",
-        left_out.map(|file| (file.path.as_str(), file.in_words())).collect(),
+        left_out.map(|line| (line.subject(shown), line.in_words())).collect(),
     );
     lines
 }
@@ -198,6 +266,35 @@ mod tests {
         assert_eq!(
             deleted.in_words(),
             "1,111 stores, 1 flush, 2 syncs; deleted by the program, 3 findings not shown; --pm data.mdb"
+        );
+    }
+
+    #[test]
+    fn failed_opens_are_counted() {
+        let failed = |path: &str, errno| FileLeftOut::new(path.into(), LeftOutReason::OpenFailed, Some(errno));
+        let lock = FileLeftOut::new("/db/lock.mdb".into(), LeftOutReason::LockFile, None);
+        let mut report = Report {
+            left_out: vec![failed("/db/0", 2), lock, failed("/db/denied", 13)],
+            ..Report::default()
+        };
+        let missing = "left out: 0 (cannot be opened for writing: No such file or directory)";
+        let rest = [
+            "left out: lock.mdb (a lock file; --pm lock.mdb)",
+            "left out: denied (cannot be opened for writing: Permission denied)",
+        ];
+        assert_eq!(lines(&report), [&[missing], &rest[..]].concat());
+        report.left_out.extend((1..342).map(|i| failed(&format!("/db/{i}"), 2)));
+        let many = "left out: 342 files (cannot be opened for writing: No such file or directory: 0, 1, 2, ...; --json lists them)";
+        assert_eq!(lines(&report), [&[many], &rest[..]].concat());
+        assert_eq!(all_lines(&report), lines(&report));
+        let notes: Vec<String> = LeftOutLine::of(report.left_out.iter())
+            .iter()
+            .map(LeftOutLine::as_note)
+            .collect();
+        let many = "342 files cannot be opened for writing: No such file or directory: 0, 1, 2, ...; --json lists them";
+        assert_eq!(
+            notes[..2],
+            [many, "/db/lock.mdb was left out: a lock file; --pm lock.mdb"]
         );
     }
 

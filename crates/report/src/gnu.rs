@@ -9,13 +9,15 @@ use crate::stack::{describe, innermost_position, trimmed};
 use crate::{Finding, Frame, Inconclusive, Report, crash};
 
 /// The findings that are not in the baseline, worst first, each followed by the other places that explain it; then why the report is
-/// inconclusive.
+/// inconclusive, and the files that it is about. Lines of the latter two have no place, so that editors pass over them.
 pub fn render_gnu(report: &Report, root: &Path) -> String {
     let sources = Sources::new(root);
     let groups = groups(report, Which::New);
     let findings = groups.iter().map(|group| lines(group, &sources));
     let doubts = report.inconclusive.iter().map(doubt_lines);
-    findings.chain(doubts).collect()
+    let files = crate::files::lines(report).into_iter();
+    let files = files.map(|line| format!("crashproof: note: {}\n", one_line(&line)));
+    findings.chain(doubts).chain(files).collect()
 }
 
 fn doubt_lines(doubt: &Inconclusive) -> String {

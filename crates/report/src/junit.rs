@@ -2,7 +2,8 @@
 //!
 //! There is no standard; this is what Jenkins, GitLab and GitHub's readers of it have in common, and
 //! `tests/data/junit.xsd` is its schema. A command is a suite and a place with a finding is a test: failed, or passed if its severity is not one
-//! to fail on, or skipped if the baseline has it. A suite without findings has one test, which passed.
+//! to fail on, or skipped if the baseline has it. A suite without findings has one test, which passed. The output of a suite names
+//! the files that it is about.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -72,6 +73,13 @@ pub fn to_junit(suites: &[Suite], fail_on: Severity, root: &Path) -> String {
         let _ = writeln!(body, "  <testsuite name=\"{}\"{counts}>", escaped(&suite.name));
         for case in &cases {
             case.write(&mut body);
+        }
+        let files = suite
+            .report
+            .as_ref()
+            .map_or_else(|_| Vec::new(), crate::files::all_lines);
+        if !files.is_empty() {
+            let _ = writeln!(body, "    <system-out>{}</system-out>", escaped(&files.join("\n")));
         }
         body += "  </testsuite>\n";
     }

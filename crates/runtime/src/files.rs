@@ -100,7 +100,13 @@ fn add(session: &'static Session, identity: &Identity, path: &[u8]) -> Option<u3
 /// The file's id; a new file, or one that nobody had mapped any more, is announced with its content.
 fn register(session: &'static Session, fd: c_int, identity: &Identity, path: &[u8]) -> Option<u32> {
     crate::spin::acquire(&session.files_lock, sys::gettid());
-    let id = known(identity).or_else(|| add(session, identity, path));
+    let id = known(identity).or_else(|| {
+        let added = add(session, identity, path)?;
+        if identity.links == 0 {
+            log::rename(log::stack_here(), added, b"");
+        }
+        Some(added)
+    });
     match id {
         Some(id) if session.files[id as usize].mappings.fetch_add(1, Ordering::AcqRel) == 0 => {
             resized(id, identity.size);
@@ -115,7 +121,7 @@ fn register(session: &'static Session, fd: c_int, identity: &Identity, path: &[u
 
 /// The id of a file that nobody has mapped, and in whose place a PM file is going to be put: what it holds is needed for a
 /// crash before that, and is gone after it. `None`: there is none.
-fn register_replaced((directory, path): (c_int, *const c_char)) -> Option<u32> {
+fn register_replaced((directory, path): (c_int, *const c_char)) -> Option<(u32, Identity)> {
     let session = log::session()?;
     let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     // SAFETY: the program's NUL-terminated path.
@@ -131,7 +137,7 @@ fn register_replaced((directory, path): (c_int, *const c_char)) -> Option<u32> {
             announce_content(id, fd, &identity);
         }
         crate::spin::release(&session.files_lock);
-        id
+        Some((id?, identity))
     });
     // SAFETY: a descriptor of ours. The process has no locks on a file that it has not opened.
     let _ = unsafe { sys::syscall(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]) };
@@ -250,7 +256,46 @@ pub fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
         )
     };
     let path = &buffer[..n.ok()? as usize];
-    Some(path.strip_suffix(b" (deleted)").unwrap_or(path))
+    Some(path.strip_suffix(DELETED).unwrap_or(path))
+}
+
+/// What the kernel puts behind the path of a descriptor whose name is gone.
+const DELETED: &[u8] = b" (deleted)";
+
+/// The path of a file that is about to be mapped. The name by which it was opened may be gone while it has another one: it was
+/// made without a name (`O_TMPFILE`) or under a temporary one, and linked.
+fn path_of_file<'a>(fd: c_int, identity: &Identity, buffer: &'a mut [u8; 4096]) -> Option<&'a [u8]> {
+    let mut len = path_of_fd(fd, buffer)?.len();
+    if identity.links > 0 && buffer[len..].starts_with(DELETED) {
+        len = other_name(identity, len, buffer).unwrap_or(len);
+    }
+    Some(&buffer[..len])
+}
+
+/// Puts a name that the file has in the place of the last part of a path; the length of the path then. `None`: no name in that
+/// directory is its.
+fn other_name(identity: &Identity, len: usize, path: &mut [u8; 4096]) -> Option<usize> {
+    let start = path[..len].iter().rposition(|&b| b == b'/')? + 1;
+    let mut directory = [0u8; 4096];
+    directory[..start].copy_from_slice(&path[..start]);
+    let directory = std::ffi::CStr::from_bytes_until_nul(&directory).ok()?;
+    let mut candidate = *path;
+    let mut found = None;
+    sys::for_each_entry(directory, |_, inode, name| {
+        let end = start + name.len();
+        if found.is_some() || inode != identity.ino || end >= candidate.len() {
+            return;
+        }
+        candidate[start..end].copy_from_slice(name);
+        candidate[end..].fill(0);
+        // The number alone is not enough: something may be mounted there.
+        let there = self::identity(libc::AT_FDCWD, candidate.as_ptr().cast(), libc::AT_SYMLINK_NOFOLLOW);
+        if there.is_some_and(|there| (there.dev, there.ino) == (identity.dev, identity.ino)) {
+            *path = candidate;
+            found = Some(end);
+        }
+    });
+    found
 }
 
 /// Whether the file at this path, which the process has open, begins so. Read through the process's own descriptor.
@@ -294,7 +339,7 @@ fn pm_file(fd: c_int, protection: c_int, flags: c_int) -> Option<u32> {
     }
     let identity = identity_of_fd(fd)?;
     let mut buffer = [0u8; 4096];
-    let path = path_of_fd(fd, &mut buffer)?;
+    let path = path_of_file(fd, &identity, &mut buffer)?;
     let device_dax = identity.mode & libc::S_IFMT == libc::S_IFCHR && path.starts_with(b"/dev/dax");
     if identity.mode & libc::S_IFMT != libc::S_IFREG && !device_dax {
         return None;
@@ -868,32 +913,73 @@ fn resolved(directory: c_int, path: *const c_char, buffer: &mut [u8; 4096]) -> O
 }
 
 /// A rename of a PM file, or of another file over it (which unlinks it).
-fn renaming(paths: [(c_int, *const c_char); 2], call: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
+fn renaming(
+    paths: [(c_int, *const c_char); 2],
+    exchange: bool,
+    call: impl FnOnce() -> Result<u64, i32>,
+) -> Result<u64, i32> {
     sys::without_signals(|| {
         let [moved, mut replaced] =
-            paths.map(|(d, p)| identity(d, p, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i)));
-        if moved.is_some() && replaced.is_none() {
+            paths.map(|(d, p)| identity(d, p, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i).map(|id| (id, i))));
+        if moved.is_some() && replaced.is_none() && !exchange {
             replaced = register_replaced(paths[1]);
         }
         let result = call()?;
-        let stack = if moved.or(replaced).is_some() {
+        let stack = if moved.is_some() || replaced.is_some() {
             log::stack_here()
         } else {
             0
         };
-        // The new name first. That it replaces a file follows: there is no moment without either.
-        if let Some(file) = moved {
-            let (directory, path) = paths[1];
+        let renamed = |file: u32, (directory, path): (c_int, *const c_char)| {
             let mut buffer = [0; 4096];
             // SAFETY: the program's NUL-terminated path.
             let given = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
             log::rename(stack, file, resolved(directory, path, &mut buffer).unwrap_or(given));
-        }
-        if let Some(file) = replaced {
-            log::rename(stack, file, b"");
+        };
+        match (moved, replaced) {
+            // Two names of one file: nothing happens.
+            (Some((moved, _)), Some((replaced, _))) if moved == replaced => {}
+            (Some(_), Some(_)) if exchange => log::incomplete(
+                INCOMPLETE_UNSUPPORTED,
+                b"two PM files exchanged their names (RENAME_EXCHANGE): both keep the old ones in the trace",
+            ),
+            (None, Some((replaced, _))) if exchange => renamed(replaced, paths[0]),
+            (moved, replaced) => {
+                // The new name first. That it replaces a file follows: there is no moment without either.
+                if let Some((file, _)) = moved {
+                    renamed(file, paths[1]);
+                }
+                if let Some((file, identity)) = replaced {
+                    unlinked(stack, file, &identity, paths[1]);
+                }
+            }
         }
         Ok(result)
     })
+}
+
+/// A PM file has lost a name, its only one or one of several.
+fn unlinked(stack: u64, file: u32, before: &Identity, (directory, path): (c_int, *const c_char)) {
+    if before.links <= 1 {
+        log::rename(stack, file, b"");
+        return;
+    }
+    let (mut buffer, mut left) = ([0; 4096], [0; 4096]);
+    // SAFETY: the program's NUL-terminated path.
+    let given = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
+    let name_left = selection::absolute(directory, given, &mut buffer).and_then(|path| {
+        left[..path.len()].copy_from_slice(path);
+        let len = other_name(before, path.len(), &mut left)?;
+        left[len..].fill(0);
+        Some(left.as_ptr().cast())
+    });
+    match name_left.and_then(|name| resolved(libc::AT_FDCWD, name, &mut buffer)) {
+        Some(name) => log::rename(stack, file, name),
+        None => log::incomplete(
+            INCOMPLETE_UNSUPPORTED,
+            b"a PM file lost one of its names (hard links) and has another one in a directory that is not known",
+        ),
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -917,12 +1003,41 @@ unsafe extern "C" fn renameat2(from: c_int, old: *const c_char, to: c_int, new: 
             [from as u64, old as u64, to as u64, new as u64, flags as u64, 0],
         )
     };
-    sys::to_libc(renaming([(from, old), (to, new)], call)) as c_int
+    let exchange = flags & libc::RENAME_EXCHANGE != 0;
+    sys::to_libc(renaming([(from, old), (to, new)], exchange, call)) as c_int
+}
+
+/// A PM file that was made without a name gets one; another name of a file that has one is not followed.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_int) -> c_int {
+    let linking = sys::without_signals(|| {
+        let follow = match flags & libc::AT_SYMLINK_FOLLOW {
+            0 => libc::AT_SYMLINK_NOFOLLOW,
+            _ => 0,
+        };
+        let unnamed = identity(from, old, follow | flags & libc::AT_EMPTY_PATH).filter(|found| found.links == 0);
+        let file = unnamed.and_then(|identity| known(&identity));
+        // SAFETY: the program's own call.
+        let result = unsafe {
+            sys::syscall(
+                libc::SYS_linkat,
+                [from as u64, old as u64, to as u64, new as u64, flags as u64, 0],
+            )
+        }?;
+        let mut buffer = [0; 4096];
+        if let Some(file) = file
+            && let Some(path) = resolved(to, new, &mut buffer)
+        {
+            log::rename(log::stack_here(), file, path);
+        }
+        Ok(result)
+    });
+    sys::to_libc(linking) as c_int
 }
 
 fn unlinking(directory: c_int, path: *const c_char, flags: c_int) -> Result<u64, i32> {
     sys::without_signals(|| {
-        let file = identity(directory, path, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i));
+        let file = identity(directory, path, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i).map(|id| (id, i)));
         // SAFETY: the program's own call.
         let result = unsafe {
             sys::syscall(
@@ -930,8 +1045,8 @@ fn unlinking(directory: c_int, path: *const c_char, flags: c_int) -> Result<u64,
                 [directory as u64, path as u64, flags as u64, 0, 0, 0],
             )
         }?;
-        if let Some(file) = file {
-            log::rename(log::stack_here(), file, b"");
+        if let Some((file, identity)) = file {
+            unlinked(log::stack_here(), file, &identity, (directory, path));
         }
         Ok(result)
     })
@@ -945,6 +1060,16 @@ unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
     sys::to_libc(unlinking(directory, path, flags)) as c_int
+}
+
+/// libc's own calls its `unlink`, not ours.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn remove(path: *const c_char) -> c_int {
+    let removed = match unlinking(libc::AT_FDCWD, path, 0) {
+        Err(libc::EISDIR) => unlinking(libc::AT_FDCWD, path, libc::AT_REMOVEDIR),
+        other => other,
+    };
+    sys::to_libc(removed) as c_int
 }
 
 /// The call that the program makes by its number, if it is one of those above.
@@ -976,6 +1101,13 @@ pub unsafe fn by_number(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> Option<i64
             libc::SYS_renameat2 => {
                 renameat2(a as c_int, b as *const c_char, c as c_int, d as *const c_char, e as u32) as i64
             }
+            libc::SYS_linkat => linkat(
+                a as c_int,
+                b as *const c_char,
+                c as c_int,
+                d as *const c_char,
+                e as c_int,
+            ) as i64,
             libc::SYS_unlink => unlink(a as *const c_char) as i64,
             libc::SYS_unlinkat => unlinkat(a as c_int, b as *const c_char, c as c_int) as i64,
             libc::SYS_fallocate => fallocate(a as c_int, b as c_int, c as off_t, d as off_t) as i64,

@@ -35,6 +35,7 @@ pub const WANTED: &[i64] = &[
     libc::SYS_rename,
     libc::SYS_renameat,
     libc::SYS_renameat2,
+    libc::SYS_linkat,
     libc::SYS_unlink,
     libc::SYS_unlinkat,
     libc::SYS_write,
@@ -177,7 +178,7 @@ fn file_call(number: i64, uc: &ucontext_t) -> Option<Result<u64, i32>> {
         libc::SYS_truncate | libc::SYS_unlink => &[0],
         libc::SYS_unlinkat => &[1],
         libc::SYS_rename => &[0, 1],
-        libc::SYS_renameat | libc::SYS_renameat2 => &[1, 3],
+        libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => &[1, 3],
         _ => &[],
     };
     // The kernel says what is wrong with a path that cannot be read.

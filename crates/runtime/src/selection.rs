@@ -8,7 +8,7 @@ use crate::files::{self, Identity};
 use crate::real::{Next, Resolve};
 use crate::{log, sys};
 use crashproof_wire::{Session, record::*};
-use libc::{c_char, c_int};
+use libc::{c_char, c_int, c_uint};
 use std::sync::atomic::Ordering;
 
 /// What becomes of a file that the program maps.
@@ -71,11 +71,12 @@ fn no_data(session: &Session, fd: c_int, identity: &Identity, path: &[u8]) -> Op
         return Some(LEFT_OUT_MEMFD);
     }
     if session.shared_memory.iter().any(|slot| files::is_file(slot, identity)) {
-        return Some(LEFT_OUT_SHARED_MEMORY);
-    }
-    // glibc makes the file under a name of its own and then links it to `sem.NAME`; it holds a `sem_t` and nothing else.
-    if path.starts_with(b"/dev/shm/sem.") && identity.size as usize == size_of::<libc::sem_t>() {
-        return Some(LEFT_OUT_SEMAPHORE);
+        let semaphore = path.starts_with(SEMAPHORE);
+        return Some(if semaphore {
+            LEFT_OUT_SEMAPHORE
+        } else {
+            LEFT_OUT_SHARED_MEMORY
+        });
     }
     if let Some(reason) = by_name(path, Some(fd)) {
         return Some(reason);
@@ -198,7 +199,7 @@ pub unsafe fn open_failed(directory: c_int, path: *const c_char, errno: c_int) {
 }
 
 /// The path with its directory before it.
-fn absolute<'a>(directory: c_int, path: &'a [u8], buffer: &'a mut [u8; 4096]) -> Option<&'a [u8]> {
+pub fn absolute<'a>(directory: c_int, path: &'a [u8], buffer: &'a mut [u8; 4096]) -> Option<&'a [u8]> {
     if path.first() == Some(&b'/') {
         return (path.len() < 4096).then_some(path);
     }
@@ -220,11 +221,16 @@ fn absolute<'a>(directory: c_int, path: &'a [u8], buffer: &'a mut [u8; 4096]) ->
 
 type ShmOpen = unsafe extern "C-unwind" fn(*const c_char, c_int, libc::mode_t) -> c_int;
 
+type SemOpen = unsafe extern "C-unwind" fn(*const c_char, c_int, libc::mode_t, c_uint) -> *mut libc::sem_t;
+
 // SAFETY: the type that libc gives this function.
 static NEXT_SHM_OPEN: Next<ShmOpen> = unsafe { Next::new(c"shm_open") };
+// SAFETY: likewise. It is variadic; the arguments of a variadic function that are integers are passed as those of others are.
+static NEXT_SEM_OPEN: Next<SemOpen> = unsafe { Next::new(c"sem_open") };
 
 pub fn resolve() {
     NEXT_SHM_OPEN.resolve();
+    NEXT_SEM_OPEN.resolve();
 }
 
 /// What it opens is memory that processes share, and lasts no longer than the machine runs. libc makes it in /dev/shm, where a
@@ -241,6 +247,41 @@ unsafe extern "C-unwind" fn shm_open(name: *const c_char, flags: c_int, mode: li
         });
     }
     fd
+}
+
+/// How the path of a named semaphore begins.
+const SEMAPHORE: &[u8] = b"/dev/shm/sem.";
+
+/// libc maps the semaphore itself, unseen. A file of that name that the program opens by its path is data, unless it is one that this
+/// call made.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sem_open(
+    name: *const c_char,
+    flags: c_int,
+    mode: libc::mode_t,
+    value: c_uint,
+) -> *mut libc::sem_t {
+    // SAFETY: the program's own call. What it did not pass, libc does not look at.
+    let semaphore = unsafe { NEXT_SEM_OPEN.get()(name, flags, mode, value) };
+    if let Some(session) = log::session()
+        && !semaphore.is_null()
+    {
+        // SAFETY: libc has read the name.
+        let name = unsafe { std::ffi::CStr::from_ptr(name) }.to_bytes();
+        let name = &name[name.iter().take_while(|&&b| b == b'/').count()..];
+        let mut path = [0u8; 512];
+        if let Some(end) = path.get_mut(SEMAPHORE.len()..SEMAPHORE.len() + name.len()) {
+            end.copy_from_slice(name);
+            path[..SEMAPHORE.len()].copy_from_slice(SEMAPHORE);
+            sys::without_signals(|| {
+                if let Some(identity) = files::identity(libc::AT_FDCWD, path.as_ptr().cast(), 0) {
+                    remember(session, &identity);
+                }
+                log::left_out(LEFT_OUT_SEMAPHORE, 0, &path[..SEMAPHORE.len() + name.len()]);
+            });
+        }
+    }
+    semaphore
 }
 
 /// All processes are to know it. When there is no room, the oldest is forgotten.

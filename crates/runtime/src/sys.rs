@@ -101,10 +101,19 @@ pub fn threads() -> u64 {
 
 /// Shows every descriptor that the process has open.
 pub fn for_each_descriptor(mut show: impl FnMut(i32)) {
-    let path = c"/proc/self/fd".as_ptr() as u64;
+    for_each_entry(c"/proc/self/fd", |directory, _, name| {
+        let number = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+        if let Some(fd) = number.filter(|&fd: &i32| fd as u64 != directory) {
+            show(fd);
+        }
+    });
+}
+
+/// Shows every entry of a directory: the descriptor by which it is read, the inode and the name.
+pub fn for_each_entry(path: &std::ffi::CStr, mut show: impl FnMut(u64, u64, &[u8])) {
     let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
     // SAFETY: a NUL-terminated path.
-    let Ok(directory) = (unsafe { syscall(libc::SYS_open, [path, flags, 0, 0, 0, 0]) }) else {
+    let Ok(directory) = (unsafe { syscall(libc::SYS_open, [path.as_ptr() as u64, flags, 0, 0, 0, 0]) }) else {
         return;
     };
     /// Before the name: inode, offset, length of the entry, type.
@@ -119,11 +128,9 @@ pub fn for_each_descriptor(mut show: impl FnMut(i32)) {
         let mut entries = &buffer[..n as usize];
         while entries.len() > NAME {
             let len = u16::from_le_bytes([entries[16], entries[17]]) as usize;
+            let inode = entries.first_chunk().map_or(0, |&bytes| u64::from_le_bytes(bytes));
             let name = entries[NAME..].split(|&b| b == 0).next().unwrap_or_default();
-            let number = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
-            if let Some(fd) = number.filter(|&fd: &i32| fd as u64 != directory) {
-                show(fd);
-            }
+            show(directory, inode, name);
             entries = &entries[len.clamp(NAME, entries.len())..];
         }
     }

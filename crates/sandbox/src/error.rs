@@ -16,7 +16,7 @@ pub enum SandboxError {
         path.display()
     )]
     NoSupervisor { path: PathBuf },
-    #[error("{0}")]
+    #[error("{}", build_failure(.0))]
     Build(#[from] BuildError),
     #[error("the sandbox ended by itself while {doing}; did the machine run out of memory (see `dmesg`)?")]
     Ended { doing: &'static str },
@@ -54,6 +54,18 @@ fn too_many_files(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => format!("; {MORE_FILES}"),
         _ => String::new(),
+    }
+}
+
+/// What could not be built. If files are short, it is not the place that has to change.
+fn build_failure(error: &BuildError) -> String {
+    let text = error.to_string();
+    match error.errno() {
+        Some(libc::EMFILE | libc::ENFILE) => {
+            let cause = text.split_once("; ").map_or(&*text, |(cause, _)| cause);
+            format!("{cause}; {MORE_FILES}")
+        }
+        _ => text,
     }
 }
 
@@ -112,6 +124,27 @@ pub enum BuildError {
         "the worker sent what the supervisor does not understand: {what}; crashproof's files are of different versions, install it again"
     )]
     Protocol { what: String },
+}
+
+impl BuildError {
+    /// What the kernel said.
+    fn errno(&self) -> Option<i32> {
+        match self {
+            BuildError::UserNamespace { errno }
+            | BuildError::UserMap { errno, .. }
+            | BuildError::Fork { errno }
+            | BuildError::Mounts { errno }
+            | BuildError::Mount { errno, .. }
+            | BuildError::Proc { errno }
+            | BuildError::Loopback { errno }
+            | BuildError::PmFile { errno, .. }
+            | BuildError::Control { errno, .. }
+            | BuildError::Cwd { errno, .. }
+            | BuildError::Start { errno, .. }
+            | BuildError::Process { errno } => Some(*errno),
+            BuildError::Protocol { .. } => None,
+        }
+    }
 }
 
 /// An error number of the kernel's, in words.

@@ -277,6 +277,10 @@ fn receive_some(stream: &UnixStream, buffer: &mut [u8], descriptors: &mut Vec<Ow
             }
             header = libc::CMSG_NXTHDR(&message, header);
         }
+        // There was no number left for one that the other side sent.
+        if message.msg_flags & libc::MSG_CTRUNC != 0 {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
         Ok(received as usize)
     }
 }

@@ -88,6 +88,7 @@ impl Session {
         match session.channel.receive() {
             Ok((Reply::Built, descriptors)) => Ok((session, descriptors)),
             Ok((Reply::Failed(error), _)) => Err(error.into()),
+            Err(error) if error.raw_os_error() == Some(libc::EMFILE) => Err(SandboxError::Socket(error)),
             _ => Err(no_supervisor()),
         }
     }

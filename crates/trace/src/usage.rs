@@ -18,6 +18,8 @@ pub struct FileUse {
     pub unlinked: bool,
     /// It had no name when it was first stored to.
     pub unlinked_first: bool,
+    /// It was made without a name.
+    unnamed: bool,
 }
 
 /// The use of all files, from the events that it is shown in order.
@@ -27,7 +29,7 @@ pub struct FileUses {
     /// Of files that were renamed.
     names: FxHashMap<FileId, String>,
     /// Who gave a file a new name last, and which.
-    last_rename: Option<(ThreadId, String)>,
+    last_rename: Option<(ThreadId, FileId, String)>,
 }
 
 impl FileUses {
@@ -54,18 +56,24 @@ impl FileUses {
             None => tables.file(file).map(|file| file.path.as_str()),
         };
         // The new name of a file comes first, that it replaces another one comes second.
-        let replaced = self
-            .last_rename
-            .as_ref()
-            .is_some_and(|(thread, new)| *thread == event.thread && Some(new.as_str()) == name);
-        self.last_rename = path.map(|path| (event.thread, path.to_owned()));
+        let replaced = self.last_rename.as_ref().is_some_and(|(thread, moved, new)| {
+            *thread == event.thread && *moved != file && Some(new.as_str()) == name
+        });
+        self.last_rename = path.map(|path| (event.thread, file, path.to_owned()));
         if let Some(path) = path {
             self.names.insert(file, path.to_owned());
         }
         let file = self.file(file);
+        file.unnamed |= path.is_none() && !file.mapped && !replaced;
         file.unlinked = path.is_none() && !replaced;
         // A file that gets a name after all is data.
         file.unlinked_first &= file.unlinked;
+    }
+
+    /// The name that a file has which was made without one.
+    pub fn late_name(&self, file: FileId) -> Option<&str> {
+        let was_unnamed = self.files.get(file.index()).is_some_and(|file| file.unnamed);
+        self.names.get(&file).map(String::as_str).filter(|_| was_unnamed)
     }
 
     pub fn of(&self, file: FileId) -> FileUse {

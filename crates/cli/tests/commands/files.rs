@@ -135,3 +135,96 @@ fn opens_that_failed_are_named() {
     assert_eq!(left_out(&report), [("pool".to_owned(), "open-failed".to_owned())]);
     assert_eq!(report["left_out"][0]["errno"], 2);
 }
+
+/// Makes a named semaphore, and stores to a file in /dev/shm that it opens by its path: as large as a semaphore, and named like one.
+const SEMAPHORE: &str = r#"
+#include <fcntl.h>
+#include <semaphore.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    sem_t *semaphore = sem_open(argv[1], O_CREAT | O_EXCL, 0600, 1);
+    if (semaphore == SEM_FAILED || sem_wait(semaphore) != 0 || sem_post(semaphore) != 0 || sem_unlink(argv[1]) != 0)
+        return 2;
+    if (argc == 2)
+        return 0;
+    int fd = open(argv[2], O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0 || ftruncate(fd, sizeof(sem_t)) != 0)
+        return 3;
+    volatile long *data = mmap(0, sizeof(sem_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    data[0] = 7;
+    return 0;
+}
+"#;
+
+#[test]
+fn a_semaphore_is_not_data_and_a_file_like_one_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("semaphore.c");
+    std::fs::write(&source, SEMAPHORE).unwrap();
+    let program = folder.path().join("semaphore");
+    compile("gcc", &["-g", source.to_str().unwrap(), "-pthread"], &program);
+    let name = format!("crashproof-test-{}", std::process::id());
+    let data = format!("/dev/shm/sem.{name}-data");
+    let slashed = format!("/{name}");
+    let report = check(&[], &["./semaphore", &slashed, &data], folder.path(), "");
+    std::fs::remove_file(&data).unwrap();
+    assert_eq!(errors(&report).len(), 1, "{report:#}");
+    assert_eq!(report["files"][0]["path"], data.as_str(), "{report:#}");
+    let semaphore = [(format!("sem.{name}"), "semaphore".to_owned())];
+    assert_eq!(left_out(&report), semaphore);
+    // libc maps it unseen: no option brings it back.
+    assert_eq!(report["left_out"][0]["option"], Value::Null);
+    let report = check(&[], &["./semaphore", &slashed], folder.path(), "");
+    assert_eq!((errors(&report).len(), left_out(&report)), (0, semaphore.to_vec()));
+    assert_eq!(report["inconclusive"][0]["reason"], "no-stores");
+}
+
+/// A program that looks for many names before it makes one, as databases do.
+#[test]
+fn many_opens_that_failed_are_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("opens.c");
+    let code = "#include <fcntl.h>\n#include <stdio.h>\n\
+                int main(void) { char name[32]; for (int i = 0; i < 200; i++) {\n\
+                snprintf(name, sizeof name, \"missing/%d\", i); if (open(name, O_RDWR) >= 0) return 1; }\n\
+                return open(\"/\", O_RDWR) >= 0; }\n";
+    std::fs::write(&source, code).unwrap();
+    compile("gcc", &[source.to_str().unwrap()], &folder.path().join("opens"));
+    let report = check(&[], &["./opens"], folder.path(), "");
+    assert_eq!(left_out(&report).len(), 201);
+    let mut command = crashproof();
+    let output = support::run(command.args(["check", "--", "./opens"]).current_dir(folder.path()), 2);
+    let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    let many = "(cannot be opened for writing: No such file or directory: 0, 1, 2, ...; --json lists them)";
+    assert!(said.contains(&format!("left out: 200 files {many}")), "{said}");
+    assert!(
+        said.contains("left out: / (cannot be opened for writing: Is a directory)"),
+        "{said}"
+    );
+    assert!(!said.contains("missing/3"), "{said}");
+}
+
+/// What an earlier version called `missing-flush` is in its report, and is known.
+#[test]
+fn a_store_without_a_snapshot_is_known_by_its_former_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = format!(
+        "{}/../../corpus/tx/not-snapshotted-not-flushed.c",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    compile("gcc", &["-g", &source, "-lpmemobj"], &folder.path().join("program"));
+    let mut report = check(&[], &["./program", "pool"], folder.path(), "");
+    let findings = report["findings"].as_array_mut().unwrap();
+    assert!(!findings.is_empty());
+    for finding in findings {
+        assert_eq!(finding["kind"], "tx-store-not-snapshotted");
+        finding["kind"] = "missing-flush".into();
+        finding["message"] = "store of 8 bytes at offset 0x3c0550 of pool is never flushed".into();
+    }
+    std::fs::write(folder.path().join("old.json"), report.to_string()).unwrap();
+    std::fs::remove_file(folder.path().join("pool")).unwrap();
+    let mut command = crashproof();
+    command.args(["check", "--baseline", "old.json", "--", "./program", "pool"]);
+    support::run(command.current_dir(folder.path()), 0);
+}

@@ -486,6 +486,7 @@ impl Laboratory {
             EventKind::Resize { file, size } => changes.push((file.index(), What::Resize { size })),
             EventKind::Rename { file, path } => {
                 let path = path.map(str::to_owned);
+                self.files[file.index()].mapped = true;
                 changes.push((file.index(), What::Place { path, made: false }));
             }
             EventKind::Output { data, .. } => {

@@ -7,6 +7,7 @@ use super::data::{self, Mark, Page, Role, Run};
 use super::excerpts::Excerpts;
 use super::tables::{Tables, name};
 use crate::crash::{Told, marks, placeless};
+use crate::files::LeftOutLine;
 use crate::picture::{self, TimelineKind};
 use crate::terminal::signal_name;
 use crate::{Address, Crash, CrashStore, DurableByKind, Finding, Kind, Report, Suite, innermost_position};
@@ -113,10 +114,9 @@ impl Builder {
                 .iter()
                 .map(|file| file_line(&file.path, file.in_words()))
                 .collect(),
-            left_out: report
-                .left_out
+            left_out: LeftOutLine::of(report.left_out.iter())
                 .iter()
-                .map(|file| file_line(&file.path, file.in_words()))
+                .map(|line| file_line(&line.subject(str::to_owned), line.in_words()))
                 .collect(),
             stats: report.stats.clone(),
             compared: false,

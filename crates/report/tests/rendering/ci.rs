@@ -38,6 +38,7 @@ fn junit_validates_against_the_schema() {
     let mut known = every_kind();
     known.known = vec![0, 2];
     known.stats = Some(stats());
+    known.left_out = vec![FileLeftOut::new("a<b>.lock".into(), LeftOutReason::LockFile, None)];
     let failed = Suite {
         name: "crash b".to_owned(),
         report: Err("the recovery fails\non the files as they were".to_owned()),
@@ -81,6 +82,28 @@ fn lines_for_editors() {
     ]);
     report.known = vec![3];
     insta::assert_snapshot!(render_gnu(&report, sources().path()));
+}
+
+#[test]
+fn files_are_named_for_editors_and_ci() {
+    let report = Report {
+        files: vec![FileLookedAt {
+            path: "/db/data.mdb".into(),
+            stores: 7,
+            ..FileLookedAt::default()
+        }],
+        left_out: vec![FileLeftOut::new("/db/lock.mdb".into(), LeftOutReason::LockFile, None)],
+        ..report(vec![missing_flush()])
+    };
+    let gnu = render_gnu(&report, sources().path());
+    let notes = "\ncrashproof: note: persistent memory: data.mdb (7 stores)\n\
+                 crashproof: note: left out: lock.mdb (a lock file; --pm lock.mdb)\n";
+    assert!(gnu.ends_with(notes), "{gnu}");
+    let xml = to_junit(&[suite("check", report)], Severity::Error, sources().path());
+    validate(&xml);
+    let output = "<system-out>persistent memory: data.mdb (7 stores)\n\
+                  left out: lock.mdb (a lock file; --pm lock.mdb)</system-out>\n  </testsuite>";
+    assert!(xml.contains(output), "{xml}");
 }
 
 /// The findings of `after` that are new, and how many of `before` are gone.

@@ -195,6 +195,8 @@ static void calls(void) {
     CALL(rename(path, other));
     CALL(rename(other, path));
     CALL(unlink("/no/such/file"));
+    CALL(remove("/no/such/file"));
+    CALL(linkat(AT_FDCWD, "/no/such/file", AT_FDCWD, "/no/such/name", 0));
     CALL(syscall(SYS_pwrite64, fd, "x", 1, 100));
     CALL(syscall(SYS_pwrite64, -1, "x", 1, 100));
     CALL(sigprocmask(SIG_BLOCK, &set, NULL));

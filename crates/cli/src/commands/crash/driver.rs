@@ -299,7 +299,7 @@ impl Driver {
             dependences,
             remedy: Some(super::trace::NO_ROOM),
         };
-        let recorded = record::record(command, trace, &arguments.recording, manner)?;
+        let recorded = super::trace::whole(record::record(command, trace, &arguments.recording, manner)?)?;
         if recorded.end.interrupted || recorded.end.terminated {
             interrupt::request();
             return stopped();

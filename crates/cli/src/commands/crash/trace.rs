@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crashproof_record::Recorded;
 use crashproof_report::{FileLeftOut, FileLookedAt, Program, TraceSummary};
 use crashproof_trace::{EventKind, FileUses, Item, PmFile, TraceReader, replace};
 
@@ -18,6 +19,8 @@ use crate::interrupt;
 pub enum TraceError {
     #[error("interrupted while {program} was recorded: nothing was crashed")]
     Interrupted { program: String },
+    #[error("{source}; {NO_ROOM}")]
+    Unwritten { source: crashproof_trace::WriteError },
     #[error("cannot put the trace into {}: {source}", path.display())]
     Place { path: PathBuf, source: io::Error },
 }
@@ -60,13 +63,30 @@ pub fn obtain(
     Ok(())
 }
 
+/// A recording whose trace was written to its end. A part of a run is not crashed: what the rest did is not known, and what
+/// is at the trace's place may be of an earlier run.
+pub fn whole(recorded: Recorded) -> Result<Recorded, TraceError> {
+    match recorded.write_failure {
+        Some(source) => Err(TraceError::Unwritten { source }),
+        None => Ok(Recorded {
+            write_failure: None,
+            ..recorded
+        }),
+    }
+}
+
 fn record(arguments: &CrashArguments, output: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let manner = Manner {
         kept: true,
         remedy: Some(NO_ROOM),
         ..Manner::default()
     };
-    let recorded = record::record(&arguments.command, output, &arguments.recording, manner)?;
+    let recorded = whole(record::record(
+        &arguments.command,
+        output,
+        &arguments.recording,
+        manner,
+    )?)?;
     // A program that was asked to end and did so in order may be crashed all the same.
     let stopped = recorded.end.terminated && recorded.end.status != Some(0);
     if recorded.end.interrupted || stopped {
