@@ -47,6 +47,17 @@ impl Registers {
         registers
     }
 
+    /// Those of the calling function, good for as long as it has not returned.
+    #[inline(always)]
+    pub fn here() -> Registers {
+        let (rip, rsp, rbp): (u64, u64, u64);
+        // SAFETY: reads three registers.
+        unsafe {
+            std::arch::asm!("lea {0}, [rip]", "mov {1}, rsp", "mov {2}, rbp", out(reg) rip, out(reg) rsp, out(reg) rbp);
+        }
+        Registers::new(rip, rsp, rbp)
+    }
+
     /// The context that the kernel gave to a signal handler.
     pub fn from_context(context: &libc::ucontext_t) -> Registers {
         use libc::*;

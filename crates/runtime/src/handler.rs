@@ -78,7 +78,10 @@ fn in_hook(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
 /// Whether the program stands behind a breakpoint of ours, where no instruction begins.
 pub fn at_breakpoint(uc: &ucontext_t) -> bool {
     let address = rip(uc).wrapping_sub(1);
-    !watch::active() && (code_map::is_loader_breakpoint(address) || code_map::site(address).is_some())
+    !watch::active()
+        && (code_map::is_loader_breakpoint(address)
+            || code_map::site(address).is_some()
+            || raw::noted(address).is_some())
 }
 
 /// SIGTRAP. True: it was one of our breakpoints.
@@ -95,7 +98,11 @@ pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
         return true;
     }
     let Some(site) = code_map::site(address) else {
-        return false;
+        let Some((number, target)) = raw::noted(address) else {
+            return false;
+        };
+        raw::note(number, target, uc);
+        return true;
     };
     uc.uc_mcontext.gregs[libc::REG_RIP as usize] = address as i64;
     if site.kind == SiteKind::SystemCall {
@@ -420,7 +427,7 @@ fn is_pm(plan: &Plan, uc: &mut ucontext_t) -> bool {
 
 /// Does what follows, as long as it can be done here and another event is near.
 fn run_ahead(session: &'static Session, uc: &mut ucontext_t) {
-    if !threads::on_own_stack() {
+    if !threads::is_on_own_stack() {
         // What the program would push now would go over this very handler's frames.
         return;
     }

@@ -338,12 +338,8 @@ pub fn stack_here() -> u64 {
     if let Some(stack) = raw::stack() {
         return stack;
     }
-    let (rip, rsp, rbp): (u64, u64, u64);
-    // SAFETY: reads three registers.
-    unsafe {
-        std::arch::asm!("lea {0}, [rip]", "mov {1}, rsp", "mov {2}, rbp", out(reg) rip, out(reg) rsp, out(reg) rbp);
-    }
-    let frames = logger().unwind(&Registers::new(rip, rsp, rbp));
+    let registers = threads::left_at().unwrap_or_else(Registers::here);
+    let frames = logger().unwind(&registers);
     // They start with a return address, and a stack starts with an instruction: the call that returns there.
     let mut own = [0u64; MAX_FRAMES];
     let own = &mut own[..frames.len()];

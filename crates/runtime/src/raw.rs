@@ -4,7 +4,10 @@
 //! The functions of libc that map files, end the process and set signal handlers are interposed; a `syscall` instruction of
 //! the program's is not. So each that may make one of these calls has a breakpoint ([`WANTED`]), and the handler does what the
 //! interposed function does. Every other call goes on in a copy of the instruction, on the program's stack and with its mask,
-//! so that it blocks, is interrupted and restarted, and makes threads and processes as it would have.
+//! so that it blocks, is interrupted and restarted, and makes threads and processes as it would have. Of a write that the trace
+//! needs, the copy has a breakpoint behind it. So no call needs more of the program's stack than it would have: it may be a
+//! goroutine's, with nothing to spare and the heap below it. Only a call that reads into several buffers in PM runs as a handler of the
+//! program's would.
 //!
 //! A seccomp filter could trap them too, but it stays in force after an exec: it would kill a program without the runtime.
 //!
@@ -58,31 +61,48 @@ pub const WANTED: &[i64] = &[
 ];
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// A copy: the call, and a jump through the word behind it.
+const BREAKPOINT: u8 = 0xcc;
+/// A copy: the call, what follows it, and the address where the program goes on.
 const COPY: usize = 16;
+const TARGET: usize = 8;
+/// A jump through the word at [`TARGET`].
 const JUMP: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
+/// The calls whose copy has a breakpoint behind it. A site has one copy for each, after the one with the jump.
+const NOTED: [i64; 5] = [
+    libc::SYS_write,
+    libc::SYS_pwrite64,
+    libc::SYS_writev,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+];
+const COPIES: usize = 1 + NOTED.len();
 
 /// Where copies are: address and size of each block.
 static BLOCKS: [(AtomicU64, AtomicU64); 64] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; 64];
 static BLOCK_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes a copy of each of these instructions that goes on behind it. False: that is not possible.
+/// Makes copies of each of these instructions that go on behind it. False: that is not possible.
 pub fn make_copies<'a>(sites: impl ExactSizeIterator<Item = &'a mut Site>) -> bool {
-    let size = ((sites.len() * COPY) as u64).next_multiple_of(4096);
+    let size = ((sites.len() * COPIES * COPY) as u64).next_multiple_of(4096);
     let index = BLOCK_COUNT.load(Ordering::Relaxed);
     let (Some(block), Some(memory)) = (BLOCKS.get(index), sys::map_anonymous(size)) else {
         return false;
     };
     for (i, site) in sites.enumerate() {
         let target = site.address as u64 + SYSCALL.len() as u64;
-        // SAFETY: within the block, which nobody else knows yet.
-        unsafe {
-            let copy = memory.add(i * COPY);
-            copy.cast::<[u8; 2]>().write(SYSCALL);
-            copy.add(2).cast::<[u8; 6]>().write(JUMP);
-            copy.add(8).cast::<u64>().write(target);
-            site.copy = copy as usize;
+        for kind in 0..COPIES {
+            // SAFETY: within the block, which nobody else knows yet.
+            unsafe {
+                let copy = memory.add((i * COPIES + kind) * COPY);
+                copy.cast::<[u8; 2]>().write(SYSCALL);
+                match kind {
+                    0 => copy.add(SYSCALL.len()).cast::<[u8; 6]>().write(JUMP),
+                    _ => copy.add(SYSCALL.len()).write(BREAKPOINT),
+                }
+                copy.add(TARGET).cast::<u64>().write(target);
+            }
         }
+        site.copy = memory as usize + i * COPIES * COPY;
     }
     let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     // SAFETY: our own block.
@@ -95,18 +115,29 @@ pub fn make_copies<'a>(sites: impl ExactSizeIterator<Item = &'a mut Site>) -> bo
     true
 }
 
+/// Which of its site's copies this is, and where the program goes on, if `address` is behind the system call of a copy.
+fn behind_copy(address: u64) -> Option<(usize, u64)> {
+    let blocks = &BLOCKS[..BLOCK_COUNT.load(Ordering::Acquire)];
+    let copy = address.checked_sub(SYSCALL.len() as u64)?;
+    let offset = blocks.iter().find_map(|(start, size)| {
+        let offset = copy.checked_sub(start.load(Ordering::Relaxed))?;
+        (offset < size.load(Ordering::Relaxed)).then_some(offset as usize)
+    })?;
+    // SAFETY: a copy in a block.
+    offset
+        .is_multiple_of(COPY)
+        .then(|| unsafe { (offset / COPY % COPIES, *((copy + TARGET as u64) as *const u64)) })
+}
+
 /// Where the program stands, if `rip` is behind the system call of a copy.
 pub fn origin(rip: u64) -> Option<u64> {
-    let blocks = &BLOCKS[..BLOCK_COUNT.load(Ordering::Acquire)];
-    let behind = SYSCALL.len() as u64;
-    let inside = blocks.iter().find_map(|(start, size)| {
-        let offset = rip.checked_sub(start.load(Ordering::Relaxed) + behind)?;
-        (offset < size.load(Ordering::Relaxed)).then_some(offset)
-    })?;
-    // SAFETY: a copy, whose last word is the target.
-    inside
-        .is_multiple_of(COPY as u64)
-        .then(|| unsafe { *((rip - behind + 8) as *const u64) })
+    behind_copy(rip).map(|(_, target)| target)
+}
+
+/// The call that was made, and where the program goes on, if the address is that of a breakpoint behind a copy.
+pub fn noted(address: u64) -> Option<(i64, u64)> {
+    let (kind, target) = behind_copy(address)?;
+    Some((*NOTED.get(kind.checked_sub(1)?)?, target))
 }
 
 /// The arguments of a system call.
@@ -140,12 +171,6 @@ pub fn trap(site: &Site, info: &siginfo_t, uc: &mut ucontext_t) {
         libc::SYS_rt_sigaction => sigaction(arguments(uc)),
         libc::SYS_rt_sigprocmask => Some(sigprocmask(uc)),
         libc::SYS_sigaltstack => Some(sigaltstack(uc)),
-        libc::SYS_write | libc::SYS_pwrite64 | libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
-            if write(info, uc) {
-                return;
-            }
-            None
-        }
         _ if syscalls::INDIRECT.contains(&number) => {
             if syscalls::is_into_pm(number, arguments(uc)) && enter(info, uc, emulate_read) {
                 return;
@@ -156,8 +181,18 @@ pub fn trap(site: &Site, info: &siginfo_t, uc: &mut ucontext_t) {
     };
     match result {
         Some(result) => answer(uc, result),
-        None => uc.uc_mcontext.gregs[libc::REG_RIP as usize] = site.copy as i64,
+        None => {
+            let kind = NOTED.iter().position(|&noted| noted == number && is_needed(uc));
+            let copy = site.copy + kind.map_or(0, |kind| 1 + kind) * COPY;
+            uc.uc_mcontext.gregs[libc::REG_RIP as usize] = copy as i64;
+        }
     }
+}
+
+/// Whether the trace needs the data of this write.
+fn is_needed(uc: &ucontext_t) -> bool {
+    let [fd, ..] = arguments(uc);
+    fd == 1 || fd == 2 || syscalls::is_recorded(fd as c_int)
 }
 
 /// The registers after the call: its result, and what the instruction leaves in rcx and r11.
@@ -278,14 +313,34 @@ pub fn wants_alternate_stack() -> bool {
     stack.ss_flags & libc::SS_DISABLE == 0 && stack.ss_size >= ENOUGH
 }
 
-/// A write whose data the trace needs. False: to be made by the kernel.
-fn write(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
-    let [fd, ..] = arguments(uc);
-    let output = fd == 1 || fd == 2;
-    if !output && !syscalls::is_recorded(fd as c_int) {
-        return false;
+/// The kernel has made a call that the trace needs; the program goes on at `target`.
+pub fn note(number: i64, target: u64, uc: &mut ucontext_t) {
+    let registers = &mut uc.uc_mcontext.gregs;
+    registers[libc::REG_RIP as usize] = target as i64;
+    registers[libc::REG_RCX as usize] = target as i64;
+    let written = registers[libc::REG_RAX as usize];
+    if written <= 0 {
+        return;
     }
-    enter(info, uc, emulate_write)
+    let [fd, buffer, len, offset, ..] = arguments(uc);
+    let whole = iovec {
+        iov_base: buffer as *mut c_void,
+        iov_len: len as usize,
+    };
+    let parts = if [libc::SYS_writev, libc::SYS_pwritev, libc::SYS_pwritev2].contains(&number) {
+        // SAFETY: the kernel has just read this array.
+        unsafe { std::slice::from_raw_parts(buffer as *const iovec, len as usize) }
+    } else {
+        std::slice::from_ref(&whole)
+    };
+    let at_position =
+        [libc::SYS_write, libc::SYS_writev].contains(&number) || (number == libc::SYS_pwritev2 && offset == u64::MAX);
+    let at = (!at_position).then_some(offset as off_t);
+    let _errno = sys::KeptErrno::new();
+    let state = threads::current();
+    state.raw_call = &raw const *uc;
+    syscalls::wrote_raw(fd as c_int, parts, written as u64, at);
+    state.raw_call = std::ptr::null();
 }
 
 /// Lets the program go on in `emulate`, as in a handler of its own: the call may block, be interrupted and be left. False: its stack has no room.
@@ -304,38 +359,6 @@ extern "C-unwind" fn emulate_read(_: c_int, _: *const siginfo_t, uc: *mut uconte
     // SAFETY: the program's own call.
     let result = unsafe { as_the_kernel(|| Some(syscalls::indirect(number, arguments, || log::stack_of_syscall(uc)))) };
     answer(uc, result.unwrap_or(Err(libc::EFAULT)));
-}
-
-/// Runs like a handler of the program's.
-extern "C-unwind" fn emulate_write(_: c_int, _: *const siginfo_t, uc: *mut ucontext_t) {
-    // SAFETY: the frame that `enter_handler` laid.
-    let uc = unsafe { &mut *uc };
-    let number = uc.uc_mcontext.gregs[libc::REG_RAX as usize];
-    let arguments = arguments(uc);
-    // SAFETY: the program's own call.
-    let result = unsafe { sys::syscall(number, arguments) };
-    let [fd, buffer, len, offset, ..] = arguments;
-    if let Ok(written @ 1..) = result {
-        let whole = iovec {
-            iov_base: buffer as *mut c_void,
-            iov_len: len as usize,
-        };
-        let gathered = [libc::SYS_writev, libc::SYS_pwritev, libc::SYS_pwritev2].contains(&number);
-        let parts = if gathered {
-            // SAFETY: the kernel has just read this array.
-            unsafe { std::slice::from_raw_parts(buffer as *const iovec, len as usize) }
-        } else {
-            std::slice::from_ref(&whole)
-        };
-        let position = number == libc::SYS_pwritev2 && offset == u64::MAX;
-        let at = (![libc::SYS_write, libc::SYS_writev].contains(&number) && !position).then_some(offset as off_t);
-        sys::without_signals(|| {
-            threads::current().raw_call = uc;
-            syscalls::wrote_raw(fd as c_int, parts, written, at);
-            threads::current().raw_call = std::ptr::null();
-        });
-    }
-    answer(uc, result);
 }
 
 /// The stack of the system call that is being made for the program, if one is.

@@ -686,8 +686,13 @@ pub fn enter_handler(
         }
         bottom = low;
     }
-    if top.wrapping_sub(&raw const *uc as u64) < KERNEL_FRAME {
-        // The thread has no stack of ours (yet): the kernel's frame is where the program's belongs, so it serves for both.
+    let on_same_stack = if threads::is_on_own_stack() {
+        threads::is_own_stack(top)
+    } else {
+        top.wrapping_sub(&raw const *uc as u64) < KERNEL_FRAME
+    };
+    if on_same_stack {
+        // The kernel's frame is where the program's belongs, so it serves for both: the thread has no stack of ours (yet), or code on it has faulted.
         sys::set_mask(mask);
         // SAFETY: a handler of the program's or of ours, called as the kernel would have.
         unsafe { std::mem::transmute::<usize, Handler>(entry)(signal, info, uc) };
@@ -1396,9 +1401,10 @@ fn change_disposition(signal: c_int, new: Option<Disposition>) -> Result<Disposi
             if !installed() || shares_memory || !n.is_function() {
                 None
             } else if n.flags & libc::SA_ONSTACK != 0 {
-                Some(relay as *const () as usize)
+                // It is on our stack, which must be free again before any code of the program's runs.
+                Some((relay as *const () as usize, !OURS))
             } else {
-                Some(intercept as *const () as usize)
+                Some((intercept as *const () as usize, n.mask & !OURS))
             }
         };
         let action = new.map(|n| match n.handler {
@@ -1406,15 +1412,18 @@ fn change_disposition(signal: c_int, new: Option<Disposition>) -> Result<Disposi
                 mask: n.mask & !OURS,
                 ..default_action(signal)
             },
-            _ => KernelAction {
-                handler: wrapper(&n).unwrap_or(n.handler),
-                flags: match wrapper(&n) {
-                    Some(_) => n.flags & !libc::SA_RESETHAND | libc::SA_SIGINFO,
-                    None => n.flags,
-                } as u32 as u64,
-                restorer: RESTORER.load(Ordering::Relaxed) as usize,
-                mask: n.mask & !OURS,
-            },
+            _ => {
+                let (handler, flags, mask) = match wrapper(&n) {
+                    Some((ours, mask)) => (ours, n.flags & !libc::SA_RESETHAND | libc::SA_SIGINFO, mask),
+                    None => (n.handler, n.flags, n.mask & !OURS),
+                };
+                KernelAction {
+                    handler,
+                    flags: flags as u32 as u64,
+                    restorer: RESTORER.load(Ordering::Relaxed) as usize,
+                    mask,
+                }
+            }
         });
         if let (Some(new), false) = (new, shares_memory) {
             *entry = new;

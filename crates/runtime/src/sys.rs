@@ -372,7 +372,7 @@ impl Drop for KeptErrno {
 }
 
 /// Runs `f`, code of ours, with no asynchronous signal delivered to this thread, so that the program's handlers cannot interrupt it,
-/// and with the program's `errno` kept. The four signals that the runtime itself needs stay deliverable.
+/// with the program's `errno` kept, and on our own stack. The four signals that the runtime itself needs stay deliverable.
 pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(u64);
 
@@ -386,7 +386,7 @@ pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     let _restore = Restore(set_mask(!OURS));
     // Put back before the mask is: a handler that comes then may set it.
     let _errno = KeptErrno::new();
-    f()
+    crate::threads::on_own_stack(f)
 }
 
 /// The signals that the runtime needs at any time, as a kernel mask.

@@ -2,18 +2,20 @@
 //!
 //! The state hangs off one word of static thread-local storage, so that a handler reaches it without libc: no allocation,
 //! no lazy set-up of thread-local blocks. A thread made by `pthread_create` or `thrd_create` gets its state and a stack for
-//! our handlers before its start routine runs, so that a PM store works on the smallest stack. Any other thread (a raw
-//! `clone`, a helper of libc's) gets a state at its first event, and its handlers run on its own stack. Those of libc's that
-//! run a function of the program's (`SIGEV_THREAD`) do so with all signals blocked, so ours are unblocked there first.
+//! our handlers before its start routine runs, so that a PM store works on the smallest stack. Other work of ours is done there
+//! too ([`on_own_stack`]). Any other thread (a raw `clone`, a helper of libc's) gets a state at its first event, and its handlers
+//! run on its own stack. Those of libc's that run a function of the program's (`SIGEV_THREAD`) do so with all signals blocked,
+//! so ours are unblocked there first.
 //!
 //! The memory of a thread that has ended is used again, but only once the kernel no longer knows the thread: up to its very
 //! last instruction it may still fault.
 
+use crate::code_map::Registers;
 use crate::hooks::InHook;
 use crate::real::{Next, Resolve};
 use crate::{signals, spin::Spin, sys, syscalls, watch};
 use libc::{c_int, c_void};
-use std::arch::{asm, global_asm};
+use std::arch::{asm, global_asm, naked_asm};
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -47,6 +49,8 @@ pub struct ThreadState {
     pub probing: bool,
     /// Where the program stands, while a system call of its own is made for it; else null. See [`crate::raw`].
     pub raw_call: *const libc::ucontext_t,
+    /// Where the program's stack was left for our own; see [`on_own_stack`].
+    left_at: Option<Registers>,
     /// See [`crate::registered::try_again`].
     pub restored: u32,
     /// The program's stack of a thread made by `pthread_create` or `thrd_create`: its lowest address, if the program gave
@@ -177,6 +181,7 @@ unsafe fn initialise(state: *mut ThreadState) -> *mut ThreadState {
             sent: [None; 4],
             probing: false,
             raw_call: std::ptr::null(),
+            left_at: None,
             restored: 0,
             stack_low: 0,
             control_block: 0,
@@ -344,11 +349,90 @@ fn enter(state: *mut ThreadState) {
     reclaim_stack();
 }
 
+impl ThreadState {
+    fn owns(&self, address: u64) -> bool {
+        !self.stack.is_null() && address.wrapping_sub(self.stack as u64) < STACK
+    }
+}
+
+/// Whether the address is on our own stack of this thread.
+pub fn is_own_stack(address: u64) -> bool {
+    current().owns(address)
+}
+
 /// Whether the caller, a handler, runs on our own stack. If not, what lies below the interrupted stack pointer is in use.
-pub fn on_own_stack() -> bool {
-    let state = current();
-    let here = &raw const state as u64;
-    !state.stack.is_null() && here.wrapping_sub(state.stack as u64) < STACK
+pub fn is_on_own_stack() -> bool {
+    let here = 0u8;
+    is_own_stack(&raw const here as u64)
+}
+
+/// Runs `f`, code of ours, on our own stack: it needs more than the program may have left on its own (a goroutine's, a handler's
+/// alternate stack, a thread with the least stack that there is). Signals other than ours are blocked, so that nothing else needs our
+/// stack meanwhile. A thread without one, and a task that shares the state of another (vfork, a raw clone), stays where it is.
+pub fn on_own_stack<R>(f: impl FnOnce() -> R) -> R {
+    struct Call<F, R> {
+        f: Option<F>,
+        result: Option<R>,
+    }
+
+    extern "C" fn make<F: FnOnce() -> R, R>(call: *mut c_void) {
+        // SAFETY: the one below, which waits for us.
+        let call = unsafe { &mut *call.cast::<Call<F, R>>() };
+        call.result = call.f.take().map(|f| f());
+    }
+
+    fn with<F: FnOnce() -> R, R>(call: &mut Call<F, R>) {
+        let here = 0u8;
+        // SAFETY: the slot is this thread's, null or with a state that lives until the thread is gone.
+        let state = unsafe { (*slot()).as_mut() }.filter(|state| {
+            !state.stack.is_null() && !state.owns(&raw const here as u64) && state.os_id == sys::gettid()
+        });
+        let Some(state) = state else {
+            make::<F, R>((&raw mut *call).cast());
+            return;
+        };
+        let top = state.stack as u64 + STACK;
+        state.left_at = Some(Registers::here());
+        // SAFETY: our stack is free, since we are on another: whatever of ours runs on it has signals blocked or puts them off, and has
+        // left it before code of the program's runs.
+        unsafe { call_on(top, make::<F, R>, (&raw mut *call).cast()) };
+        state.left_at = None;
+    }
+
+    let mut call = Call {
+        f: Some(f),
+        result: None,
+    };
+    with(&mut call);
+    match call.result {
+        Some(result) => result,
+        None => sys::fail(b"code of the runtime has not run"),
+    }
+}
+
+/// Where the program's stack was left, for whoever runs on ours by [`on_own_stack`].
+pub fn left_at() -> Option<Registers> {
+    current().left_at
+}
+
+/// Calls `function(argument)` with the stack pointer at `top`.
+#[unsafe(naked)]
+unsafe extern "C" fn call_on(top: u64, function: extern "C" fn(*mut c_void), argument: *mut c_void) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
 }
 
 /// Makes our stack the kernel's alternate stack of this thread, if it has one and it is not; returns what was there.

@@ -107,6 +107,26 @@ fn threads_store_on_small_stacks_and_end_in_every_way() {
     assert_eq!(behaves("threads").incomplete, Vec::<String>::new());
 }
 
+/// What the runtime does for a thread takes more stack than the thread may have left.
+#[test]
+fn stacks_with_nothing_to_spare_do_not_overflow() {
+    let recorded = behaves("small_stacks");
+    assert_eq!(recorded.incomplete, Vec::<String>::new());
+    let output = recorded
+        .output
+        .iter()
+        .filter(|(fd, _)| *fd == 1)
+        .flat_map(|(_, data)| data);
+    let output = output.copied().collect::<Vec<u8>>();
+    assert!(String::from_utf8_lossy(&output).contains("by write\nby writev\n"));
+}
+
+/// As Go does it, with its registers.
+#[test]
+fn code_whose_handlers_make_it_call_functions_keeps_its_registers() {
+    assert_eq!(behaves("preempted").incomplete, Vec::<String>::new());
+}
+
 #[test]
 fn system_calls_write_to_pm() {
     let recorded = behaves("syscalls");

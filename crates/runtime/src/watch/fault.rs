@@ -146,7 +146,7 @@ fn abandon_step(recovery: &Recovery, uc: &mut ucontext_t) -> bool {
 
 /// Does the instruction here. False: it is left to the program, which stands where it stood.
 fn perform(code: &[u8], uc: &mut ucontext_t) -> bool {
-    if uc.uc_mcontext.gregs[libc::REG_EFL as usize] & TRAP_FLAG != 0 || !threads::on_own_stack() {
+    if uc.uc_mcontext.gregs[libc::REG_EFL as usize] & TRAP_FLAG != 0 || !threads::is_on_own_stack() {
         return false;
     }
     // SAFETY: what the kernel passed to the handler of this thread.

@@ -63,6 +63,38 @@ static void alternate_stack(void) {
     CHECK(sigaltstack(&stack, NULL) == -1 && errno == ENOMEM);
 }
 
+static char order[8];
+
+static void in_order(int signal) {
+    char here[64];
+    memset(here, signal, sizeof here);
+    store();
+    strcat(order, signal == SIGUSR1 ? "1" : signal == SIGUSR2 ? "2" : "h");
+    store();
+    for (size_t i = 0; i < sizeof here; i++) CHECK(here[i] == signal);
+}
+
+// Signals that become deliverable in one moment: each handler interrupts the one before it, at its first instruction.
+static void several_at_once(int flags) {
+    static char alternate[65536];
+    stack_t stack = {.ss_sp = alternate, .ss_size = sizeof alternate};
+    CHECK(sigaltstack(&stack, NULL) == 0);
+    struct sigaction action = {.sa_handler = in_order, .sa_flags = flags};
+    int signals[] = {SIGHUP, SIGUSR1, SIGUSR2};
+    sigset_t all, old;
+    sigfillset(&all);
+    for (int i = 0; i < 3; i++) sigaction(signals[i], &action, NULL);
+    for (int round = 0; round < 20; round++) {
+        order[0] = 0;
+        sigprocmask(SIG_BLOCK, &all, &old);
+        for (int i = 0; i < 3; i++) raise(signals[i]);
+        sigprocmask(SIG_SETMASK, &old, NULL);
+        CHECK(strlen(order) == 3);
+        if (round == 0) puts(order);
+    }
+    for (int i = 0; i < 3; i++) signal(signals[i], SIG_DFL);
+}
+
 int main(void) {
     map_pm();
     struct sigaction action = {.sa_handler = handler}, known;
@@ -76,6 +108,9 @@ int main(void) {
     CHECK(sigaction(SIGKILL, &action, NULL) == -1 && errno == EINVAL);
     waiting();
     alternate_stack();
+    several_at_once(0);
+    several_at_once(SA_ONSTACK);
+    several_at_once(SA_ONSTACK | SA_NODEFER);
     puts("done");
     return 0;
 }
