@@ -172,7 +172,7 @@ pub fn trap(site: &Site, info: &siginfo_t, uc: &mut ucontext_t) {
         libc::SYS_rt_sigprocmask => Some(sigprocmask(uc)),
         libc::SYS_sigaltstack => Some(sigaltstack(uc)),
         _ if syscalls::INDIRECT.contains(&number) => {
-            if syscalls::is_into_pm(number, arguments(uc)) && enter(info, uc, emulate_read) {
+            if syscalls::is_into_pm(number, arguments(uc)[1], arguments(uc)[2]) && enter(info, uc, emulate_read) {
                 return;
             }
             None

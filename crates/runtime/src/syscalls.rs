@@ -17,6 +17,7 @@ use crate::{files, log, pm, raw, registered, signals, spin::Spin, sys, threads, 
 use crashproof_wire::{Session, record::*};
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, off_t, siginfo_t, size_t, ssize_t, ucontext_t};
 use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 // --- Which calls write where ------------------------------------------------------------------------------------------
@@ -1017,10 +1018,6 @@ unsafe fn parts<'a>(parts: *const iovec, count: usize) -> &'a [iovec] {
     unsafe { std::slice::from_raw_parts(parts, count) }
 }
 
-fn any_in_pm(parts: &[iovec]) -> bool {
-    parts.iter().any(|part| in_pm(part.iov_base, part.iov_len))
-}
-
 /// A scattered read whose parts lie in PM: `read` is called with bounce buffers, and what it read is stored.
 fn scattered(given: &[iovec], read: impl FnOnce(*const iovec) -> ssize_t, stack: impl FnOnce() -> u64) -> ssize_t {
     let room = Bounce::room(size_of_val(given)) + given.iter().map(|p| Bounce::room(p.iov_len)).sum::<u64>();
@@ -1084,10 +1081,10 @@ fn store_parts(given: &[iovec], own: &[iovec], total: usize, stack: u64) -> Resu
 unsafe extern "C-unwind" fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program's call.
     unsafe {
-        let given = parts(buffers, count as usize);
-        if !any_in_pm(given) {
+        if !is_into_pm(libc::SYS_readv, buffers as u64, count as u64) {
             return NEXT_READV.get()(fd, buffers, count);
         }
+        let given = parts(buffers, count as usize);
         scattered(given, |buffers| NEXT_READV.get()(fd, buffers, count), log::stack_here)
     }
 }
@@ -1096,12 +1093,11 @@ unsafe extern "C-unwind" fn readv(fd: c_int, buffers: *const iovec, count: c_int
 unsafe extern "C-unwind" fn preadv(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t {
     // SAFETY: the program's call.
     unsafe {
-        let given = parts(buffers, count as usize);
-        if !any_in_pm(given) {
+        if !is_into_pm(libc::SYS_preadv, buffers as u64, count as u64) {
             return NEXT_PREADV.get()(fd, buffers, count, offset);
         }
         scattered(
-            given,
+            parts(buffers, count as usize),
             |buffers| NEXT_PREADV.get()(fd, buffers, count, offset),
             log::stack_here,
         )
@@ -1124,12 +1120,11 @@ unsafe extern "C-unwind" fn preadv2(
 ) -> ssize_t {
     // SAFETY: the program's call.
     unsafe {
-        let given = parts(buffers, n as usize);
-        if !any_in_pm(given) {
+        if !is_into_pm(libc::SYS_preadv2, buffers as u64, n as u64) {
             return NEXT_PREADV2.get()(fd, buffers, n, offset, flags);
         }
         scattered(
-            given,
+            parts(buffers, n as usize),
             |buffers| NEXT_PREADV2.get()(fd, buffers, n, offset, flags),
             log::stack_here,
         )
@@ -1166,9 +1161,8 @@ unsafe extern "C" fn process_vm_readv(
             return sys::to_libc(result) as ssize_t;
         }
         let read = |local| NEXT_PROCESS_VM_READV.get()(process, local, local_count, remote, remote_count, flags);
-        let given = parts(local, local_count as usize);
-        if any_in_pm(given) {
-            scattered(given, read, log::stack_here)
+        if is_into_pm(libc::SYS_process_vm_readv, local as u64, local_count) {
+            scattered(parts(local, local_count as usize), read, log::stack_here)
         } else {
             read(local)
         }
@@ -1208,15 +1202,6 @@ struct Redirected {
 }
 
 impl Redirected {
-    unsafe fn touches_pm(message: &msghdr) -> bool {
-        // SAFETY: the program's message.
-        let buffers = unsafe { parts(message.msg_iov, message.msg_iovlen) };
-        any_in_pm(buffers)
-            || in_pm((&raw const *message).cast_mut().cast(), size_of::<msghdr>())
-            || in_pm(message.msg_name, message.msg_namelen as usize)
-            || in_pm(message.msg_control, message.msg_controllen)
-    }
-
     unsafe fn room(message: &msghdr) -> u64 {
         // SAFETY: the program's message.
         let buffers = unsafe { parts(message.msg_iov, message.msg_iovlen) };
@@ -1303,7 +1288,7 @@ unsafe fn received(
 unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the program's call.
     unsafe {
-        if message.is_null() || !Redirected::touches_pm(&*message) {
+        if !is_into_pm(libc::SYS_recvmsg, message as u64, 1) {
             return NEXT_RECVMSG.get()(fd, message, flags);
         }
         received(
@@ -1374,10 +1359,10 @@ unsafe extern "C-unwind" fn recvmmsg(
 ) -> c_int {
     // SAFETY: the program's call.
     unsafe {
-        let given = messages(list, count);
-        if !given.iter().any(|m| Redirected::touches_pm(&m.msg_hdr)) {
+        if !is_into_pm(libc::SYS_recvmmsg, list as u64, count as u64) {
             return NEXT_RECVMMSG.get()(fd, list, count, flags, timeout);
         }
+        let given = messages(list, count);
         let count = given.len() as libc::c_uint;
         let receive = |list| NEXT_RECVMMSG.get()(fd, list, count, flags, timeout);
         received_many(given, receive, log::stack_here)
@@ -1394,8 +1379,12 @@ pub const INDIRECT: [i64; 6] = [
     libc::SYS_recvmmsg,
 ];
 
-/// Whether one of [`INDIRECT`] writes to PM. What it points to may not be there: then it does not, and the kernel says what is wrong.
-pub fn is_into_pm(number: i64, [_, at, count, ..]: [u64; 6]) -> bool {
+/// Whether one of [`INDIRECT`], with this array or message, writes to PM. What it points to may not be there: then it does not, and
+/// the kernel says what is wrong.
+pub fn is_into_pm(number: i64, at: u64, count: u64) -> bool {
+    if pm::first_after(0).is_none() && !registered::any() {
+        return false;
+    }
     let into_pm = match number {
         libc::SYS_recvmsg => message_into_pm::<msghdr>(at, |message| message),
         libc::SYS_recvmmsg => {
@@ -1428,10 +1417,24 @@ fn parts_into_pm(at: u64, count: u64) -> Option<bool> {
     if count > libc::UIO_MAXIOV as u64 {
         return None;
     }
-    any_readable(count, |i| {
-        let part = raw::read::<iovec>(at.checked_add(i * size_of::<iovec>() as u64)?).ok()??;
-        Some(in_pm(part.iov_base, part.iov_len))
-    })
+    const AT_ONCE: usize = 16;
+    let mut into_pm = false;
+    for first in (0..count).step_by(AT_ONCE) {
+        let mut read = [MaybeUninit::<iovec>::zeroed(); AT_ONCE];
+        let read = &mut read[..((count - first) as usize).min(AT_ONCE)];
+        // SAFETY: plain bytes, all of them initialised.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(read.as_mut_ptr().cast::<u8>(), size_of_val(read)) };
+        let there = sys::read_memory(at.checked_add(first * size_of::<iovec>() as u64)?, bytes);
+        if !there {
+            return None;
+        }
+        into_pm |= read.iter().any(|part| {
+            // SAFETY: zeros, or what the program has there: any bytes are an `iovec`.
+            let part = unsafe { part.assume_init() };
+            in_pm(part.iov_base, part.iov_len)
+        });
+    }
+    Some(into_pm)
 }
 
 /// Makes one of [`INDIRECT`] that [`is_into_pm`], as libc's function for it does.
@@ -1807,7 +1810,7 @@ unsafe extern "C-unwind" fn syscall(number: i64, a: u64, b: u64, c: u64, d: u64,
     // SAFETY: the program's call.
     unsafe {
         match number {
-            number if INDIRECT.contains(&number) && is_into_pm(number, [a, b, c, d, e, f]) => {
+            number if INDIRECT.contains(&number) && is_into_pm(number, b, c) => {
                 indirect(number, [a, b, c, d, e, f], log::stack_here)
             }
             libc::SYS_write => write(a as c_int, b as *const c_void, c as size_t) as i64,

@@ -1,5 +1,5 @@
 // System calls with buffers in PM that find them by an array or a message, made by instructions of the program's own, as Go makes them; and by
-// libc's syscall(). Blocking ones, interrupted ones, and some that fail.
+// libc's syscall() and its functions. Blocking ones, interrupted ones, and some that fail.
 #include "pm.h"
 #include <stdint.h>
 #include <sys/socket.h>
@@ -21,6 +21,25 @@ static long raw(long number, long a, long b, long c, long d, long e, long f) {
 
 static long by_libc(long number, long a, long b, long c, long d, long e, long f) {
     long result = syscall(number, a, b, c, d, e, f);
+    return result == -1 ? -errno : result;
+}
+
+static long by_function(long number, long a, long b, long c, long d, long e, long f) {
+    const struct iovec *parts = (const struct iovec *)b;
+    long result = -1;
+    switch (number) {
+    case SYS_read: result = read(a, (void *)b, c); break;
+    case SYS_pread64: result = pread(a, (void *)b, c, d); break;
+    case SYS_readv: result = readv(a, parts, c); break;
+    case SYS_preadv: result = preadv(a, parts, c, d); break;
+    case SYS_preadv2: result = preadv2(a, parts, c, d, f); break;
+    case SYS_pwritev: result = pwritev(a, parts, c, d); break;
+    case SYS_process_vm_readv: result = process_vm_readv(a, parts, c, (const struct iovec *)d, e, f); break;
+    case SYS_recvmsg: result = recvmsg(a, (struct msghdr *)b, c); break;
+    case SYS_recvmmsg: result = recvmmsg(a, (struct mmsghdr *)b, c, d, (struct timespec *)e); break;
+    case SYS_recvfrom: result = recvfrom(a, (void *)b, c, d, NULL, NULL); break;
+    default: CHECK(!"a call that has a function");
+    }
     return result == -1 ? -errno : result;
 }
 
@@ -108,6 +127,7 @@ static void messages(call make, volatile char *at) {
     print("recvfrom", make(SYS_recvfrom, pair[0], (long)(at + 384), 16, 0, 0, 0), at + 384);
     print("nothing there", make(SYS_recvmsg, pair[0], (long)&message, MSG_DONTWAIT, 0, 0, 0), NULL);
     print("no message", make(SYS_recvmsg, pair[0], 8, 0, 0, 0, 0), NULL);
+    print("no messages", make(SYS_recvmmsg, pair[0], 8, 2, MSG_DONTWAIT, 0, 0), NULL);
     close(pair[0]);
     close(pair[1]);
 }
@@ -142,8 +162,8 @@ static void interrupted(call make, volatile char *at) {
 
 int main(void) {
     map_pm();
-    call ways[] = {raw, by_libc};
-    for (int way = 0; way < 2; way++) {
+    call ways[] = {raw, by_libc, by_function};
+    for (int way = 0; way < 3; way++) {
         volatile char *at = pm + way * 8192;
         errno = 77;
         files(ways[way], at);
