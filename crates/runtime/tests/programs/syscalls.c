@@ -207,7 +207,7 @@ static void locks(void) {
 // Mapped, grown, synced and unmapped by number: seen like the functions.
 static void by_number(void) {
     int fd = open(getenv("PM_FILE"), O_RDWR);
-    char *there = (char *)syscall(SYS_mmap, NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    char *there = (char *)syscall(SYS_mmap, NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0L);
     CHECK(there != MAP_FAILED);
     there[4096] = 42;
     CHECK(pm[4096] == 42 && syscall(SYS_msync, there, 8192, MS_SYNC) == 0);
