@@ -118,12 +118,14 @@ impl Images {
     pub fn write(&mut self, raw: u32, offset: u64, data: &[u8]) {
         if let Some(file) = self.file(raw) {
             file.used = true;
+            file.stored = true;
             file.with_image(|image| image.write(offset, data));
         }
     }
 
     pub fn resize(&mut self, raw: u32, size: u64) {
         if let Some(file) = self.file(raw) {
+            file.stored = true;
             file.with_image(|image| image.resize(size));
         }
     }

@@ -366,6 +366,7 @@ struct Exports {
 /// One of the functions here, as the loader sees it.
 struct Export {
     library: usize,
+    name: &'static [u8],
     address: usize,
     /// Where its value lies in our symbol table.
     symbol: usize,
@@ -384,6 +385,7 @@ impl Exports {
             let value = unsafe { *(symbol as *const usize) };
             Some(Export {
                 library,
+                name,
                 address: own.bias.wrapping_add(value),
                 symbol,
                 value,
@@ -433,6 +435,19 @@ pub fn show() {
     }
 }
 
+/// Where another module has a function of that name, as a program does that has PMDK within a library of its own; 0: nowhere.
+fn defined_elsewhere(function: &Export, modules: &[Arc<Module>]) -> usize {
+    let definition = |module: &Arc<Module>| {
+        // SAFETY: the loader has the module mapped; the value of a symbol is a word of it.
+        unsafe {
+            let mut exports = module.exports();
+            let (_, value) = exports.find(|&(name, value)| name == function.name && value != function.symbol)?;
+            Some(module.bias.wrapping_add(*(value as *const usize)))
+        }
+    };
+    modules.iter().find_map(definition).unwrap_or(0)
+}
+
 /// The loader has loaded these modules, of which some were known before.
 pub fn settle(modules: &[Arc<Module>], known: &[Arc<Module>]) {
     if EXPORTS.get().is_none()
@@ -443,9 +458,15 @@ pub fn settle(modules: &[Arc<Module>], known: &[Arc<Module>]) {
     let Some(exports) = EXPORTS.get() else { return };
     let loaded = LIBRARIES.map(|(file, _)| modules.iter().any(|module| module.has_name_in(&[file])));
     exports.show(loaded);
-    let is_hidden = |word: usize| {
+    let files = LIBRARIES.map(|(file, _)| file);
+    let is_gone = |module: &Arc<Module>| !modules.iter().any(|other| Arc::ptr_eq(other, module));
+    if known.iter().any(|module| module.has_name_in(&files) && is_gone(module)) {
+        let found = REAL.iter().chain(&FRAMED_REAL).chain(&FRAMED_END);
+        found.for_each(|address| address.store(0, Ordering::Relaxed));
+    }
+    let hidden = |word: usize| {
         let mut functions = exports.functions.iter();
-        functions.any(|function| function.address == word && !loaded[function.library])
+        functions.find(|function| function.address == word && !loaded[function.library])
     };
     let mut words = Vec::new();
     for module in modules
@@ -455,11 +476,13 @@ pub fn settle(modules: &[Arc<Module>], known: &[Arc<Module>]) {
         // SAFETY: the loader has the module mapped, and what it fills is readable.
         words.extend(unsafe {
             let references = module.weak_references();
-            references.filter(|&word| is_hidden((word as *const usize).read_volatile()))
+            references.filter_map(|word| {
+                let function = hidden((word as *const usize).read_volatile())?;
+                Some((word, defined_elsewhere(function, modules)))
+            })
         });
     }
     words.sort_unstable();
-    let words: Vec<_> = words.into_iter().map(|word| (word, 0)).collect();
     if !words.is_empty()
         && let Ok(mappings) = patch::mappings()
     {

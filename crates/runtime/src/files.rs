@@ -5,7 +5,7 @@
 //! the raw system call, and logs what came of it.
 
 use crate::selection::{self, Selection};
-use crate::{code_map, log, pm, registered, sanitizers, sys, syscalls, watch};
+use crate::{code_map, log, pm, raw, registered, sanitizers, sys, syscalls, watch};
 use crashproof_wire::{FileSlot, Session, record::*};
 use libc::{c_char, c_int, c_void, off_t, size_t};
 use pm::{PAGE, Region};
@@ -761,16 +761,16 @@ fn resizing(identify: impl Fn() -> Option<Identity>, call: impl FnOnce() -> Resu
     })
 }
 
-/// A file was opened with `O_TRUNC`.
+/// A file was opened with `O_TRUNC`, which `O_PATH` makes void.
 pub fn truncated(fd: c_int) {
     sys::without_signals(|| {
-        if let Some((file, _)) = known_fd(fd) {
-            resized(file, 0);
+        if let Some((file, identity)) = known_fd(fd) {
+            resized(file, identity.size);
         }
     });
 }
 
-/// An `open` that the program makes by an instruction of its own and that truncates a PM file; `None`: it does not.
+/// An `open` that the program makes by number, or by an instruction of its own, and that truncates a PM file; `None`: it does not.
 ///
 /// # Safety
 /// The program's call, with its arguments.
@@ -779,7 +779,9 @@ pub unsafe fn truncating(number: i64, arguments: [u64; 6]) -> Option<Result<u64,
     let (directory, path, flags) = match number {
         libc::SYS_open => (libc::AT_FDCWD, a, b as c_int),
         libc::SYS_creat => (libc::AT_FDCWD, a, libc::O_TRUNC),
-        _ => (a as c_int, b, c as c_int),
+        libc::SYS_openat => (a as c_int, b, c as c_int),
+        libc::SYS_openat2 => (a as c_int, b, raw::read::<u64>(c).ok()?? as c_int),
+        _ => return None,
     };
     if flags & libc::O_TRUNC == 0 || !sys::read_memory(path, &mut [0]) {
         return None;

@@ -31,6 +31,7 @@ pub const WANTED: &[i64] = &[
     libc::SYS_fdatasync,
     libc::SYS_open,
     libc::SYS_openat,
+    libc::SYS_openat2,
     libc::SYS_creat,
     libc::SYS_truncate,
     libc::SYS_ftruncate,
@@ -167,7 +168,9 @@ pub fn trap(site: &Site, info: &siginfo_t, uc: &mut ucontext_t) {
             None
         }
         // SAFETY: the program's own call.
-        libc::SYS_open | libc::SYS_openat | libc::SYS_creat => unsafe { files::truncating(number, arguments(uc)) },
+        libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat => unsafe {
+            files::truncating(number, arguments(uc))
+        },
         libc::SYS_rt_sigaction => sigaction(arguments(uc)),
         libc::SYS_rt_sigprocmask => Some(sigprocmask(uc)),
         libc::SYS_sigaltstack => Some(sigaltstack(uc)),

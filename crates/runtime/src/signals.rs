@@ -442,7 +442,8 @@ fn deliver_sent(uc: &mut ucontext_t) {
 /// Whether code of ours has set this mask. Only we block the signals of libc, too (which it may unblock when it starts a thread), and
 /// where the program has the shadow signal blocked, it stands for something.
 fn is_ours_alone(mask: u64) -> bool {
-    mask | LIBC_INTERNAL | UNBLOCKABLE == !OURS && (mask & LIBC_INTERNAL != 0 || threads::current().blocked == 0)
+    mask | LIBC_INTERNAL | UNBLOCKABLE == !OURS
+        && (mask & LIBC_INTERNAL != 0 || *threads::current().blocked_here() == 0)
 }
 
 /// The program has set this mask, and the shadow signal does not come under it.

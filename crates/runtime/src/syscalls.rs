@@ -1020,7 +1020,11 @@ unsafe fn parts<'a>(parts: *const iovec, count: usize) -> &'a [iovec] {
 
 /// A scattered read whose parts lie in PM: `read` is called with bounce buffers, and what it read is stored.
 fn scattered(given: &[iovec], read: impl FnOnce(*const iovec) -> ssize_t, stack: impl FnOnce() -> u64) -> ssize_t {
-    let room = Bounce::room(size_of_val(given)) + given.iter().map(|p| Bounce::room(p.iov_len)).sum::<u64>();
+    let writable = |part: &iovec| match in_pm(part.iov_base, part.iov_len) {
+        true => Bounce::room(writable_len(part.iov_base as u64, part.iov_len as u64) as usize),
+        false => 0,
+    };
+    let room = Bounce::room(size_of_val(given)) + given.iter().map(writable).sum::<u64>();
     let Ok(mut bounce) = Bounce::new(room) else {
         return sys::to_libc(Err(libc::ENOMEM)) as ssize_t;
     };
@@ -1045,7 +1049,14 @@ fn redirect<'a>(given: &[iovec], bounce: &mut Bounce, cut: bool) -> &'a [iovec] 
                 len = writable_len(base as u64, len as u64) as usize;
                 over = len < part.iov_len;
             }
-            base = bounce.buffer(len) as *mut c_void;
+            base = match len {
+                // Nothing is there, either: the kernel says what is wrong, or ends before it.
+                0 => {
+                    len = part.iov_len;
+                    std::ptr::dangling_mut()
+                }
+                _ => bounce.buffer(len) as *mut c_void,
+            };
         }
         // SAFETY: `at` has room for as many parts as were given.
         unsafe {
@@ -1433,6 +1444,13 @@ fn parts_into_pm(at: u64, count: u64) -> Option<bool> {
             let part = unsafe { part.assume_init() };
             in_pm(part.iov_base, part.iov_len)
         });
+        // SAFETY: as above.
+        if read
+            .iter()
+            .any(|part| unsafe { part.assume_init() }.iov_len > isize::MAX as usize)
+        {
+            return None;
+        }
     }
     Some(into_pm)
 }
@@ -1816,15 +1834,22 @@ unsafe extern "C-unwind" fn syscall(number: i64, a: u64, b: u64, c: u64, d: u64,
             libc::SYS_write => write(a as c_int, b as *const c_void, c as size_t) as i64,
             libc::SYS_pwrite64 => pwrite(a as c_int, b as *const c_void, c as size_t, d as off_t) as i64,
             libc::SYS_writev => writev(a as c_int, b as *const iovec, c as c_int) as i64,
+            libc::SYS_pwritev => pwritev(a as c_int, b as *const iovec, c as c_int, d as off_t) as i64,
+            libc::SYS_pwritev2 => pwritev2(a as c_int, b as *const iovec, c as c_int, d as off_t, f as c_int) as i64,
             libc::SYS_rt_sigprocmask if d == 8 => signals::raw_sigprocmask(a as c_int, b as *const u64, c as *mut u64),
             libc::SYS_rt_sigaction if d == 8 => {
                 signals::raw_sigaction(a as c_int, b as *const c_void, c as *mut c_void)
             }
             libc::SYS_sigaltstack => signals::sigaltstack(a as *const libc::stack_t, b as *mut libc::stack_t) as i64,
-            _ => match files::by_number(number, [a, b, c, d, e, f]) {
-                Some(result) => result,
-                None => NEXT_SYSCALL.get()(number, a, b, c, d, e, f),
-            },
+            _ => {
+                if let Some(result) = files::truncating(number, [a, b, c, d, e, f]) {
+                    return sys::to_libc(result);
+                }
+                match files::by_number(number, [a, b, c, d, e, f]) {
+                    Some(result) => result,
+                    None => NEXT_SYSCALL.get()(number, a, b, c, d, e, f),
+                }
+            }
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct ThreadState {
     /// blocked. See [`signals`].
     pub blocked: u64,
     /// What the thread itself has there, while a vfork child, which shares this state, has changed it.
-    lent: Option<u64>,
+    lent: Option<(u64, u32)>,
     /// The alternate stack that the program asked for; the kernel knows ours only.
     pub alternate: libc::stack_t,
     /// Of our own, for the handlers; null if the thread was not made by `pthread_create`.
@@ -88,8 +88,8 @@ impl Sent {
 impl ThreadState {
     /// What [`ThreadState::blocked`] is for this task: a vfork child has its own, its parent has what it had before.
     pub fn blocked_here(&mut self) -> &mut u64 {
-        if let Some(parents) = self.lent
-            && sys::gettid() == self.os_id
+        if let Some((parents, borrower)) = self.lent
+            && sys::gettid() != borrower
         {
             self.blocked = parents;
             self.lent = None;
@@ -101,7 +101,7 @@ impl ThreadState {
         let known = *self.blocked_here();
         if known != blocked {
             if self.lent.is_none() && crate::signals::in_vfork_child() {
-                self.lent = Some(known);
+                self.lent = Some((known, sys::gettid()));
             }
             self.blocked = blocked;
         }
@@ -509,7 +509,7 @@ fn create(
     unsafe {
         (*state).routine = routine;
         (*state).argument = argument;
-        (*state).blocked = current().blocked;
+        (*state).blocked = *current().blocked_here();
         (*state).stack_low = stack_low;
     }
     let mask = signals::block_for_start();

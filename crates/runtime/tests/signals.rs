@@ -180,6 +180,11 @@ fn what_is_blocked_ignored_and_pending_survives_an_exec() {
     assert_eq!(behaves("executed").incomplete, Vec::<String>::new());
 }
 
+#[test]
+fn a_vfork_child_keeps_its_mask_to_itself() {
+    assert_eq!(behaves("vforked").incomplete, Vec::<String>::new());
+}
+
 /// `errno`, `dlerror`, masks, registers, floating-point state: all as natively.
 #[test]
 fn what_belongs_to_a_thread_stays_its_own() {

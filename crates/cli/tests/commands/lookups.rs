@@ -41,6 +41,20 @@ fn functions_of_pmdk_are_those_of_the_library_that_is_there() {
 }
 
 #[test]
+fn a_function_of_that_name_in_another_library_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let [program, library] = ["program", "libown.so"].map(|name| folder.path().join(name));
+    let code = source("lookups/own.c");
+    compile("gcc", &["-g", "-shared", "-fPIC", "-DLIBRARY", &code], &library);
+    let library = library.display().to_string();
+    compile("gcc", &["-g", &code, "-Wl,--no-as-needed", &library], &program);
+    let native = run(&mut Command::new(&program), 0);
+    assert_eq!(text(&native.stdout), "own, none\n");
+    let recorded = run(crashproof().args(["check", "--allow-no-stores", "--"]).arg(&program), 0);
+    assert_eq!(text(&recorded.stdout), text(&native.stdout));
+}
+
+#[test]
 fn calls_of_a_library_that_is_loaded_later_are_recognised() {
     let folder = tempfile::tempdir().unwrap();
     let [program, plugin, pool] = ["program", "plugin.so", "pool"].map(|name| folder.path().join(name));

@@ -44,13 +44,30 @@ fn an_open_that_truncates_is_recorded() {
         "raw-open",
         "raw-openat",
         "raw-creat",
+        "raw-openat2",
+        "number-openat",
+        "number-openat2",
+        "number-creat",
     ] {
         let (sizes, said) = record(&folder, how).unwrap();
         assert_eq!(sizes, ["0", "16384"], "{how}");
         assert!(!said.contains("incomplete"), "{how}: {said}");
     }
-    let (sizes, said) = record(&folder, "not").unwrap();
-    assert!(sizes.is_empty() && !said.contains("incomplete"), "{sizes:?} {said}");
+    for how in ["not", "path"] {
+        let (sizes, said) = record(&folder, how).unwrap();
+        assert!(
+            sizes.is_empty() && !said.contains("incomplete"),
+            "{how}: {sizes:?} {said}"
+        );
+    }
+}
+
+#[test]
+fn what_is_written_after_the_last_mapping_is_compared() {
+    let folder = folder();
+    let (sizes, said) = record(&folder, "stdio").unwrap();
+    assert_eq!(sizes, ["0"]);
+    assert!(said.contains("incomplete"), "{said}");
 }
 
 #[test]

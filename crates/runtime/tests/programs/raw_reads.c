@@ -73,6 +73,19 @@ static void files(call make, volatile char *at) {
     struct iovec bad[] = {{(void *)(at + 300), 4}, {(void *)8, 4}};
     lseek(fd, 0, SEEK_SET);
     print("half of it", make(SYS_readv, fd, (long)bad, 2, 0, 0, 0), at + 300);
+    // PM that is not writable, alone and behind some that is; and a length that nothing has.
+    int pool = open(getenv("PM_FILE"), O_RDWR);
+    char *closed = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pool, 0);
+    CHECK(closed != MAP_FAILED);
+    struct iovec shut[] = {{closed, 4}, {ordinary, 4}}, behind[] = {{(void *)(at + 300), 4}, {closed, 4}};
+    struct iovec endless = {(void *)at, (size_t)-1};
+    lseek(fd, 0, SEEK_SET);
+    print("not writable", make(SYS_readv, fd, (long)shut, 2, 0, 0, 0), NULL);
+    print("writable at first", make(SYS_readv, fd, (long)behind, 2, 0, 0, 0), at + 300);
+    print("not writable", make(SYS_preadv, fd, (long)shut, 2, 0, 0, 0), NULL);
+    print("endless", make(SYS_readv, fd, (long)&endless, 1, 0, 0, 0), NULL);
+    munmap(closed, 4096);
+    close(pool);
     print("pwritev", make(SYS_pwritev, fd, (long)&local, 1, 0, 0, 0), NULL);
     print("preadv", make(SYS_preadv, fd, (long)parts, 2, 0, 0, 0), at);
     close(fd);
