@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         }
         ["input", target, path] => one_input(target, Path::new(path)),
         ["seeds", target, folder] => write_seeds(target, Path::new(folder)),
-        ["commands", crashproof] => commands::compare(Path::new(crashproof)),
+        ["commands", crashproof] => commands::compare(Path::new(crashproof), usize::MAX),
         ["kills", crashproof, count] => match count.parse() {
             Ok(count) => kills::kill_recordings(Path::new(crashproof), count, &mut Random(seed)),
             Err(_) => return usage(&format!("`{count}` is not a number")),

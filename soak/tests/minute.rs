@@ -1,7 +1,9 @@
 //! The part of the long tests that `make test` has time for.
 
+use std::path::PathBuf;
+
 use crashproof_soak::random::Random;
-use crashproof_soak::{mutate, targets};
+use crashproof_soak::{commands, kills, mutate, targets};
 
 /// Inputs for each parser.
 const INPUTS: u64 = 20_000;
@@ -16,4 +18,32 @@ fn malformed_inputs_are_refused_or_read() {
             (target.run)(&mutate::mutate(&seeds, &mut random));
         }
     }
+}
+
+/// Command lines that are compared here: those about exit statuses and signals, which come first.
+const LINES: usize = 34;
+const KILLS: u32 = 4;
+
+/// The program beside this test.
+fn crashproof() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("crashproof");
+    assert!(
+        program.is_file(),
+        "{} is missing: run the tests with `make test`",
+        program.display()
+    );
+    program
+}
+
+#[test]
+fn command_lines_do_the_same_under_the_recorder() {
+    let wrong = commands::compare(&crashproof(), LINES).unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn killed_recordings_leave_nothing_behind() {
+    let wrong = kills::kill_recordings(&crashproof(), KILLS, &mut Random(20_261_118)).unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -153,6 +153,11 @@ impl Findings {
         }
     }
 
+    /// Drops the findings of a kind that cannot be known after all.
+    pub fn forget(&mut self, kind: Kind) {
+        self.entries.retain(|&(of, ..), _| of != kind);
+    }
+
     /// What was found in one file is the same as what was found in another, with the same kind and stack; but what is in the
     /// files of `apart` stays by itself.
     pub fn join(&mut self, apart: impl Fn(FileId) -> bool) {

@@ -27,8 +27,8 @@ mod transactions;
 pub use config::{Analysis, Config, ConfigError, Ignore, RepairCommands, Rule, Selector};
 pub use crashproof_model::Model;
 
-use crashproof_report::{Program, Report, TraceSummary};
-use crashproof_trace::{FileUses, Item, ReadError, TraceReader};
+use crashproof_report::{Kind, Program, Report, TraceSummary};
+use crashproof_trace::{FileUses, Item, LeftOutReason, ReadError, TraceReader};
 
 #[derive(Clone, Debug, Default)]
 pub struct CheckOptions {
@@ -73,6 +73,10 @@ pub fn check(
     let by_evidence = reader.header().options.pm.is_empty();
     let deleted = |file| by_evidence && uses.of(file).unlinked;
     let mut outcome = pass.finish(reader.tables(), deleted);
+    // A fence may have waited for flushes of memory that is not in the trace.
+    if (reader.left_out().iter()).any(|left_out| left_out.reason == LeftOutReason::NotSelected) {
+        outcome.findings.forget(Kind::RedundantFence);
+    }
     let by_stack = outcome.traffic.take();
     let traffic =
         by_stack.map(|by_stack| by_stack.by_function(&outcome.findings, &mut outcome.stacks, reader.tables()));

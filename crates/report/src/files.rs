@@ -98,8 +98,14 @@ impl FileLookedAt {
     }
 }
 
+/// How the names of memory begin that the program registered as persistent.
+const REGISTERED: &str = "registered memory";
+
 /// The option that makes a file PM whatever is known of it.
 fn select(path: &str) -> String {
+    if path.starts_with(REGISTERED) {
+        return format!("--pm '{REGISTERED}*'");
+    }
     let name = name(path);
     let plain = |c: char| c.is_alphanumeric() || "_-.:+,@%=#".contains(c);
     if name.chars().all(plain) {

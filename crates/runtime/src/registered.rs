@@ -379,7 +379,17 @@ fn add_regions(session: &'static Session, memory: &Memory, first: u64, last: u64
     } else {
         (private_file(session, first, last), 0)
     };
-    let Some((file, fresh)) = added else { return };
+    let Some((file, fresh)) = added else {
+        // libpmemobj registers a word of its own for a moment, to see whether pmemcheck is there.
+        if session.options.pattern_count > 0 && last - first > size_of::<u64>() as u64 {
+            log::left_out(
+                LEFT_OUT_NOT_SELECTED,
+                0,
+                crashproof_wire::REGISTERED_MEMORY.trim_end().as_bytes(),
+            );
+        }
+        return;
+    };
     let mut from = first;
     while let Some(pages) = PAGES.find(from).filter(|_| from < last) {
         let to = pages.end.min(last);

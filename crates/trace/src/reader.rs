@@ -17,9 +17,19 @@ use crate::tables::{Process, Tables};
 const MAX_INCOMPLETE: usize = 4096;
 const MAX_LEFT_OUT: usize = 4096;
 
+/// What helps if a trace cannot be opened.
+fn open_hint(path: &Path, error: &io::Error) -> String {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    match error.raw_os_error() {
+        Some(EMFILE | ENFILE) => "raise the limit of open files (`ulimit -n`)".to_owned(),
+        _ => format!("record one with `crashproof record -o {} -- PROGRAM`", path.display()),
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("cannot open the trace {}: {source}; record one with `crashproof record -o {} -- PROGRAM`", path.display(), path.display())]
+    #[error("cannot open the trace {}: {source}; {}", path.display(), open_hint(path, source))]
     Open { path: PathBuf, source: io::Error },
     #[error("cannot read the trace {} at byte {offset}: {source}", path.display())]
     Read {

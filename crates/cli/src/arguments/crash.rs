@@ -162,7 +162,7 @@ pub struct CrashArguments {
     #[arg(long, value_name = "TIME", help_heading = LIMITS)]
     pub timeout: Option<Time>,
 
-    /// Memory of one recovery: of each process, and of all together [default: 2G]
+    /// Memory of a process; all together may take this and --disk [default: 2G]
     #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
     pub memory: Option<Size>,
 

@@ -96,6 +96,22 @@ fn the_index_of_sqlite_is_not_data() {
     assert_eq!(left_out(&report), [("a.db-shm".to_owned(), "sqlite-index".to_owned())]);
 }
 
+/// A fence may wait for what was flushed in a file that is left out.
+#[test]
+fn no_fence_is_redundant_that_a_file_left_out_may_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = crate::support::source("files/two.c");
+    compile("gcc", &["-g", "-O1", "-mclwb", &source], &folder.path().join("two"));
+    let both = check(&[], &["./two", "a", "b"], folder.path(), "");
+    assert_eq!(both["findings"], Value::Array(Vec::new()), "{both:#}");
+    let one = check(&["--pm", "a"], &["./two", "a", "b"], folder.path(), "");
+    assert_eq!(one["findings"], Value::Array(Vec::new()), "{one:#}");
+    assert_eq!(left_out(&one), [("b".to_owned(), "not-selected".to_owned())]);
+    // One that nothing needs is found if all is seen.
+    let redundant = check(&[], &["./two", "a", "b", "redundant"], folder.path(), "");
+    assert_eq!(redundant["findings"][0]["kind"], "redundant-fence", "{redundant:#}");
+}
+
 #[test]
 fn every_report_names_the_files() {
     let folder = tempfile::tempdir().unwrap();

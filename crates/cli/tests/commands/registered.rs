@@ -80,6 +80,23 @@ fn a_crash_test_leaves_it_out_and_says_so() {
     assert!(!said_of_file.contains("left out (stores"), "{said_of_file}");
 }
 
+/// With `--pm` it is left out, and the report says so. What the program flushes there is not seen, so that no fence is called redundant.
+#[test]
+fn a_pattern_leaves_it_out_and_the_report_says_so() {
+    let folder = folder();
+    let checked = said(&folder, &["check", "--pm", "pool"], "file register store", 0);
+    assert!(
+        checked.contains("left out: registered memory (does not match --pm; --pm 'registered memory*')"),
+        "{checked}"
+    );
+    let all = ["check", "--pm", "pool", "--pm", "registered memory*"];
+    let checked = said(&folder, &all, "file register store", 0);
+    assert!(
+        checked.contains("registered memory") && !checked.contains("left out"),
+        "{checked}"
+    );
+}
+
 /// What libpmemobj registers is given back at once, so a kill leaves nothing to compare but the pool.
 #[test]
 fn a_killed_program_of_libpmemobj_has_a_complete_trace() {
