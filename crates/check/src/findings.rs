@@ -60,8 +60,9 @@ pub enum Detail {
     Operation,
     /// What has to persist first is stored only later.
     Backwards,
-    /// The bytes were stored again and again, across fences, and nothing ever persisted their line.
-    Rewritten,
+    /// The bytes were stored again and again, across fences, and nothing ever persisted their line; or they look like a lock that was
+    /// used once.
+    PerhapsVolatile,
     /// It is a lock that somebody holds.
     HeldLock,
     /// Volatile by its use as a lock.

@@ -215,13 +215,13 @@ fn put_into_words(
         related,
         stack: frames,
         notes,
-        help: (raw.detail == Detail::Rewritten).then(|| REWRITTEN_HELP.to_owned()),
+        help: (raw.detail == Detail::PerhapsVolatile).then(|| PERHAPS_VOLATILE_HELP.to_owned()),
         crash: None,
         order: Vec::new(),
     }
 }
 
-const REWRITTEN_HELP: &str = "if it has to survive a power failure, flush it after each change (`_mm_clwb`, `pmem_flush`) and fence \
+const PERHAPS_VOLATILE_HELP: &str = "if it has to survive a power failure, flush it after each change (`_mm_clwb`, `pmem_flush`) and fence \
     (`_mm_sfence`, `pmem_drain`); if it is volatile by design (a lock, a cache, statistics), say so: `CRASHPROOF_TRANSIENT(ptr, len)` of \
     crashproof.h, or `[[ignore]]` in crashproof.toml; or keep it in ordinary memory";
 

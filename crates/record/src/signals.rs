@@ -1,7 +1,7 @@
 //! The recorder's signals while the program runs.
 //!
 //! Ctrl-C and Ctrl-\ reach the program through the process group; the recorder only remembers them, for it has to finish
-//! the trace. SIGTERM and SIGHUP reach the recorder alone and are passed on. SIGXFSZ (a trace larger than `ulimit -f`)
+//! the trace. SIGTERM and SIGHUP, and SIGINT and SIGQUIT that a process sends, reach the recorder alone and are passed on. SIGXFSZ (a trace larger than `ulimit -f`)
 //! becomes the error of a write. Handlers, not `SIG_IGN`: a handler is reset by exec, so the program starts with the
 //! dispositions that it would have had without us.
 
@@ -14,13 +14,23 @@ static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// A signal that came before the program was there.
 static PENDING: AtomicI32 = AtomicI32::new(0);
 
-extern "C" fn disregard(_signal: i32) {}
+type Handler = unsafe extern "C" fn(i32, *const libc::siginfo_t, *mut libc::c_void);
 
-extern "C" fn remember(_signal: i32) {
+unsafe extern "C" fn disregard(_: i32, _: *const libc::siginfo_t, _: *mut libc::c_void) {}
+
+unsafe extern "C" fn interrupt(signal: i32, info: *const libc::siginfo_t, _: *mut libc::c_void) {
     INTERRUPTED.store(true, Ordering::Relaxed);
+    // SAFETY: the kernel gives what it knows of the signal. Of one that the terminal sends the code is positive.
+    if unsafe { (*info).si_code } <= 0 {
+        pass_on(signal);
+    }
 }
 
-extern "C" fn pass_on(signal: i32) {
+unsafe extern "C" fn terminate(signal: i32, _: *const libc::siginfo_t, _: *mut libc::c_void) {
+    pass_on(signal);
+}
+
+fn pass_on(signal: i32) {
     TERMINATED.store(true, Ordering::Relaxed);
     match PROGRAM.load(Ordering::Acquire) {
         0 => PENDING.store(signal, Ordering::Release),
@@ -43,11 +53,11 @@ impl Signals {
         PROGRAM.store(0, Ordering::Release);
         PENDING.store(0, Ordering::Release);
         let mut previous = Vec::new();
-        let handlers: [(i32, extern "C" fn(i32)); 5] = [
-            (libc::SIGINT, remember),
-            (libc::SIGQUIT, remember),
-            (libc::SIGTERM, pass_on),
-            (libc::SIGHUP, pass_on),
+        let handlers: [(i32, Handler); 5] = [
+            (libc::SIGINT, interrupt),
+            (libc::SIGQUIT, interrupt),
+            (libc::SIGTERM, terminate),
+            (libc::SIGHUP, terminate),
             (libc::SIGXFSZ, disregard),
         ];
         for (signal, handler) in handlers {
@@ -61,7 +71,7 @@ impl Signals {
                 }
                 let mut new: libc::sigaction = std::mem::zeroed();
                 new.sa_sigaction = handler as *const () as usize;
-                new.sa_flags = libc::SA_RESTART;
+                new.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
                 libc::sigaction(signal, &new, std::ptr::null_mut());
                 previous.push((signal, old));
             }

@@ -49,7 +49,8 @@ impl Oracle for Missing {
             _ if lost.store.nontemporal => Detail::Nontemporal,
             (Kind::TxStoreNotSnapshotted, _) => Detail::NeverFlushed,
             (_, Use::HeldLock) => Detail::HeldLock,
-            (Kind::MissingFlush, _) if rewritten => Detail::Rewritten,
+            (Kind::MissingFlush, Use::Perhaps) => Detail::PerhapsVolatile,
+            (Kind::MissingFlush, _) if rewritten => Detail::PerhapsVolatile,
             _ => Detail::None,
         };
         let others = match kind {

@@ -46,6 +46,21 @@ fn a_word_that_is_taken_and_put_back_is_a_lock() {
     assert!(findings.iter().all(|f| f.kind != Kind::MissingFlush));
 }
 
+/// Used once it may be one, or data: an error that names both possibilities.
+#[test]
+fn a_word_that_was_taken_once_may_be_a_lock() {
+    let mut b = TraceBuilder::new();
+    b.value(T0, LOCK, 0, 1, EXCHANGE).value(T0, UNLOCK, 0, 0, PLAIN);
+    let findings = b.findings();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].kind, Kind::MissingFlush);
+    let help = findings[0].help.as_deref().unwrap_or_default();
+    assert!(
+        help.contains("flush") && help.contains("CRASHPROOF_TRANSIENT"),
+        "{help}"
+    );
+}
+
 #[test]
 fn threads_that_wait_for_it_change_its_value() {
     let mut b = TraceBuilder::new();

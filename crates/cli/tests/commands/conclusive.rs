@@ -148,7 +148,7 @@ fn tests_of_a_project_have_the_keys() {
 #[test]
 fn what_the_user_ends_has_not_failed() {
     let folder = folder();
-    for (command, signal, status) in [("check", "TERM", 0), ("check", "HUP", 0)] {
+    for (command, signal, status) in [("check", "TERM", 0), ("check", "HUP", 0), ("check", "INT", 0)] {
         let mut child = crashproof()
             .current_dir(folder.path())
             .args([command, "--json", "r.json", "--", "./silent", "pool", "forever"])
