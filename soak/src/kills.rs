@@ -61,10 +61,13 @@ pub fn kill_recordings(crashproof: &Path, times: u32, random: &mut Random) -> Re
         std::thread::sleep(Duration::from_millis(random.below(1500) as u64));
         let _ = child.kill();
         let _ = child.wait();
-        // The program ends by itself two seconds after its start; whatever removes the session may need the next start.
+        // The program ends by itself two seconds after its start; the next recording removes what is left then.
         let deadline = Instant::now() + Duration::from_secs(6);
         while Instant::now() < deadline && sessions().difference(&before).next().is_some() {
             std::thread::sleep(Duration::from_millis(100));
+            let mut next = Command::new(crashproof);
+            next.args(["record", "-o", "/dev/null", "--", "true"]);
+            let _ = next.stdout(Stdio::null()).stderr(Stdio::null()).status();
         }
         if let Some(left) = sessions().difference(&before).next() {
             wrong.push(format!("kill {number} left {left} in /dev/shm"));
