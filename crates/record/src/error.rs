@@ -52,7 +52,7 @@ pub enum RecordError {
     BadPattern { pattern: String },
     #[error("the --pm patterns are longer than {limit} bytes together; use fewer, more general ones")]
     PatternsTooLong { limit: usize },
-    #[error("{source}; {remedy}")]
+    #[error("{source}; {}", trace_remedy(source, remedy))]
     Trace { source: WriteError, remedy: &'static str },
     /// The program ran, and without the runtime: nothing was recorded.
     #[error(
@@ -61,6 +61,19 @@ pub enum RecordError {
         command.display()
     )]
     NoRuntime { command: OsString, end: ProgramEnd },
+}
+
+/// What helps if the trace cannot be written; `room`: if there is no room for it.
+fn trace_remedy(error: &WriteError, room: &'static str) -> &'static str {
+    let WriteError::Create { source, .. } = error else {
+        return room;
+    };
+    match source.kind() {
+        io::ErrorKind::NotFound => "make its folder first, or choose another place",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "choose a place that you may write to",
+        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => "name a file",
+        _ => room,
+    }
 }
 
 impl RecordError {
@@ -74,5 +87,26 @@ impl RecordError {
             Some(libc::ENOEXEC) => RecordError::NotAProgram { command },
             _ => RecordError::Spawn { command, source },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_cannot_be_made_gets_the_remedy_for_its_cause() {
+        let message = |errno| {
+            let source = WriteError::Create {
+                path: "x/trace".into(),
+                source: io::Error::from_raw_os_error(errno),
+            };
+            let remedy = "free some space";
+            RecordError::Trace { source, remedy }.to_string()
+        };
+        assert!(message(libc::ENOENT).ends_with("; make its folder first, or choose another place"));
+        assert!(message(libc::EROFS).ends_with("; choose a place that you may write to"));
+        assert!(message(libc::EISDIR).ends_with("; name a file"));
+        assert!(message(libc::ENOSPC).ends_with("; free some space"));
     }
 }
