@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crashproof_report::{Report, Stats};
+use crashproof_finding::{Report, Stats};
 
 use crate::drivers::{OPERATIONS, build, drivers, generate};
 use crate::listing;

@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::time::Instant;
 
+use crashproof_finding::{DurableBy, DurableByKind, Finding, Frame, Kind, Severity};
 use crashproof_program::Program;
 use crashproof_program::pointers::{Callees, ObjectId, PointsTo};
 use crashproof_repair::ir::{self, Value};
 use crashproof_repair::observed::Observed;
 use crashproof_repair::plan::{Edit, PlanOptions, plan};
-use crashproof_report::{DurableBy, DurableByKind, Finding, Frame, Kind, Severity};
 use inkwell::context::Context;
 use std::collections::{BTreeSet, HashMap};
 

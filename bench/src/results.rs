@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use crashproof_report::Finding;
+use crashproof_finding::Finding;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crashproof_report::{Report, Stats};
+use crashproof_finding::{Report, Stats};
 
 use crate::measure::{Measured, once};
 use crate::structure::Structure;

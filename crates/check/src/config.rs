@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use crashproof_report::{Finding, Frame, Kind};
+use crashproof_finding::{Finding, Frame, Kind};
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};

@@ -1,6 +1,6 @@
 //! Which files a report is about: those of the trace, with how much was done to them, and those that were left out.
 
-use crashproof_report::{FileLeftOut, FileLookedAt, LeftOutReason};
+use crashproof_finding::{FileLeftOut, FileLookedAt, LeftOutReason};
 use crashproof_trace::{FileId, FileUses, TraceReader};
 use rustc_hash::FxHashMap;
 

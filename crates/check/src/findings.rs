@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crashproof_report::{DurableByKind, Kind};
+use crashproof_finding::{DurableByKind, Kind};
 use crashproof_trace::{FileId, PmAddress, StackId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry::{Occupied, Vacant};

@@ -27,7 +27,7 @@ mod transactions;
 pub use config::{Analysis, Config, ConfigError, Ignore, RepairCommands, Rule, Selector};
 pub use crashproof_model::Model;
 
-use crashproof_report::{Kind, Program, Report, TraceSummary};
+use crashproof_finding::{Kind, Program, Report, TraceSummary};
 use crashproof_trace::{FileUses, Item, LeftOutReason, ReadError, TraceReader};
 
 #[derive(Clone, Debug, Default)]

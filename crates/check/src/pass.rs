@@ -4,8 +4,8 @@
 //! Memory stays bounded whatever the trace's length: the model holds only lines that are not persistent, findings are
 //! one per kind and stack.
 
+use crashproof_finding::DurableByKind;
 use crashproof_model::{Keep, LINE, LineAddress, Memory, Model, Store, Unpersisted, pieces};
-use crashproof_report::DurableByKind;
 use crashproof_trace::{
     Event, EventKind, FileId, FlushKind, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables, ThreadId,
 };

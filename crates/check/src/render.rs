@@ -1,9 +1,9 @@
 //! Findings put into words: symbolised, filtered, sorted.
 
-use crashproof_model::Model;
-use crashproof_report::{
+use crashproof_finding::{
     Address, DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity, innermost_position,
 };
+use crashproof_model::Model;
 use crashproof_trace::{FileId, FileUses, Header, ProgramEnd, StackId, Tables};
 use rustc_hash::FxHashMap;
 

@@ -4,8 +4,8 @@
 //! An event is its function's that has source: what libpmem or memcpy does is the caller's. The numbers are of all events of
 //! the trace, and add up to its counts. A flush or fence is redundant if the oracles say so, before anything is ignored.
 
-use crashproof_report::picture::{Caller, Traffic};
-use crashproof_report::{Frame, Kind};
+use crashproof_finding::picture::{Caller, Traffic};
+use crashproof_finding::{Frame, Kind};
 use crashproof_stacks::{Stacks, standing};
 use crashproof_trace::{Event, EventKind, StackId, Tables};
 use rustc_hash::FxHashMap;

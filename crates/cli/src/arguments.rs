@@ -139,9 +139,9 @@ pub struct RunAllowances {
     pub allow_no_stores: bool,
 }
 
-impl From<RunAllowances> for crashproof_report::Allowed {
+impl From<RunAllowances> for crashproof_finding::Allowed {
     fn from(allowances: RunAllowances) -> Self {
-        crashproof_report::Allowed {
+        crashproof_finding::Allowed {
             failure: allowances.allow_failure,
             no_stores: allowances.allow_no_stores,
         }

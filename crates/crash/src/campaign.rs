@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crashproof_finding::{Finding, Stats};
 use crashproof_infer::Conditions;
 use crashproof_model::Model;
-use crashproof_report::{Finding, Stats};
 use crashproof_sandbox::Run;
 use crashproof_wire::recovery::Mapping;
 use rustc_hash::FxHashSet;

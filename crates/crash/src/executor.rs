@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crashproof_report::Finding;
+use crashproof_finding::Finding;
 use crashproof_sandbox::Run;
 
 use crate::error::CrashError;

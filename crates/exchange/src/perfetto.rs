@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use crashproof_finding::innermost_position;
 use crashproof_model::{LINE, pieces};
-use crashproof_report::innermost_position;
 use crashproof_stacks::Stacks;
 use crashproof_trace::{
     Event, EventKind, FenceKind, FlushKind, Item, PmAddress, StackId, Tables, ThreadId, TraceReader,

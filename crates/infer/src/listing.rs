@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crashproof_report::{Address, Frame};
+use crashproof_finding::{Address, Frame};
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;

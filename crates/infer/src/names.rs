@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crashproof_report::{Address, Frame, innermost_position};
+use crashproof_finding::{Address, Frame, innermost_position};
 use crashproof_stacks::Stacks;
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;

@@ -1,6 +1,6 @@
 //! A condition as a sentence.
 
-use crashproof_report::Frame;
+use crashproof_finding::Frame;
 
 use crate::conditions::Rule;
 use crate::listing::{Because, Side};

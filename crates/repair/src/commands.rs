@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use crashproof_report::Report;
+use crashproof_finding::Report;
 
 use crate::interrupt;
 use crate::workspace::{Copy, InTree, Workspace};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crashproof_finding::Finding;
 use crashproof_program::Program;
-use crashproof_report::Finding;
 
 use crate::observed::Observed;
 use crate::plan::{self, Edit, Plan, PlanOptions};

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crashproof_finding::{Finding, Frame, Report};
 use crashproof_program::Program;
-use crashproof_report::{Finding, Frame, Report};
 use crashproof_trace::{ReadError, TraceReader};
 use inkwell::context::Context;
 

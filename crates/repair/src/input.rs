@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crashproof_check::{Config, ConfigError};
-use crashproof_report::Finding;
+use crashproof_finding::Finding;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -290,7 +290,7 @@ fn complete(mut finding: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crashproof_report::{Kind, Severity};
+    use crashproof_finding::{Kind, Severity};
 
     fn findings(text: &str) -> Result<Vec<Finding>, String> {
         let file = tempfile::NamedTempFile::new().unwrap();

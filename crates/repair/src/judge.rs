@@ -1,6 +1,6 @@
 //! From what was verified to what became of each finding.
 
-use crashproof_report::Finding;
+use crashproof_finding::Finding;
 
 use crate::flow::Repair;
 use crate::ladder::Verified;

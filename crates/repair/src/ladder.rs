@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crashproof_report::Finding;
+use crashproof_finding::Finding;
 
 use crate::design::{Design, Designer};
 use crate::outcome::{Attempt, Verification};

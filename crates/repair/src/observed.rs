@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crashproof_report::Frame;
+use crashproof_finding::Frame;
 use crashproof_stacks::Stacks;
 use crashproof_trace::{EventKind, FileId, Item, PmAddress, ReadError, StackId, ThreadId, TraceReader};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crashproof_report::{Finding, Kind, Severity};
+use crashproof_finding::{Finding, Kind, Severity};
 use serde::Serialize;
 
 use crate::plan::{Candidate, Edit, PersistentFunction, SafeBy};

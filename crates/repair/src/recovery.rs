@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use crashproof_report::Report;
+use crashproof_finding::Report;
 use crashproof_trace::{EventKind, Item, TraceReader};
 
 use crate::arguments::RepairArguments;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crashproof_report::Finding;
+use crashproof_finding::Finding;
 use inkwell::context::Context;
 
 use crate::commands::{CommandError, Compiler, Run, Site};

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crashproof_report::{Finding, Patch, Program, Report, Run, TraceSummary, to_json, to_sarif};
+use crashproof_finding::{Finding, Patch, Program, Report, TraceSummary};
+use crashproof_render::{Run, to_json, to_sarif};
 
 use crate::outcome::{Outcome, State};
 use crate::workspace::Copy;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use crashproof_finding::{DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity};
 use crashproof_program::Program;
-use crashproof_report::{DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity};
 use inkwell::context::Context;
 use inkwell::module::Module;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crashproof_report::Finding;
+use crashproof_finding::Finding;
 
 use crate::commands::{CommandError, Compiler, Run, Site, UserCommands};
 use crate::lines::LineMap;

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crashproof_report::{Finding, Kind, Report, Severity};
+use crashproof_finding::{Finding, Kind, Report, Severity};
 use serde::Serialize;
 
 use crate::commands::Output;

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crashproof_finding::{Finding, Kind};
 use crashproof_program::Program;
 use crashproof_repair::bitcode;
 use crashproof_repair::observed::Observed;
 use crashproof_repair::plan::explain::explain;
 use crashproof_repair::plan::{PlanOptions, plan};
-use crashproof_report::{Finding, Kind};
 use crashproof_trace::TraceReader;
 use inkwell::context::Context;
 

@@ -2,7 +2,7 @@
 //!
 //! Everything is found out on first use and kept per stack: a trace has millions of events and thousands of stacks.
 
-use crashproof_report as report;
+use crashproof_finding as report;
 use crashproof_trace::symbols::{SourceFrame, Symbolizer};
 use crashproof_trace::{Frame, Module, ModuleId, StackId, Tables};
 use rustc_hash::FxHashMap;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use crashproof_crash::{CampaignOptions, CrashError, Executor, ExecutorError, Explainer, Failure, StrategyKind};
-use crashproof_report::Finding;
+use crashproof_finding::Finding;
 use crashproof_sandbox::{Ended, Run};
 
 /// What of a campaign one input is worth.

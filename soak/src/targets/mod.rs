@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 use crashproof_check::{CheckOptions, Config};
 use crashproof_crash::{CampaignOptions, behaviour_list};
 use crashproof_exchange::{perfetto, pmemcheck, pmtest};
+use crashproof_finding::Baseline;
 use crashproof_infer::{Conditions, Listing};
 use crashproof_litmus::Litmus;
-use crashproof_report::Baseline;
 use crashproof_sites::{ModuleSites, Typing, read_bitcode};
 use crashproof_trace::symbols::Symbolizer;
 use crashproof_trace::{

@@ -283,7 +283,7 @@ pub fn baselines() -> Vec<Vec<u8>> {
     let mut reports = Vec::new();
     read(&traces()[2], |reader| {
         let report = crashproof_check::check(reader, &CheckOptions::default(), |_, _| {});
-        reports.extend(report.ok().and_then(|report| crashproof_report::to_json(&report).ok()));
+        reports.extend(report.ok().and_then(|report| crashproof_render::to_json(&report).ok()));
         true
     });
     reports.into_iter().map(String::into_bytes).collect()

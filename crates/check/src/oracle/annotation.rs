@@ -5,8 +5,8 @@
 //! and checked at the next store to the second range, so that no history of what was persistent when has to be kept; stores within
 //! one cache line are in order by themselves.
 
+use crashproof_finding::Kind;
 use crashproof_model::{Bytes, LINE, LineAddress, Store, pieces};
-use crashproof_report::Kind;
 use crashproof_trace::{PmAddress, StackId};
 use rustc_hash::{FxHashMap, FxHashSet};
 

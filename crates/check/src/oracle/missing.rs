@@ -6,8 +6,8 @@
 //! only another thread fences is a missing fence; what is volatile by the evidence of its use, such as a lock, gets a class of
 //! its own. That nothing ever persists it is no such evidence: a count that is never flushed is the classic mistake.
 
+use crashproof_finding::{DurableByKind, Kind};
 use crashproof_model::{LINE, Unpersisted};
-use crashproof_report::{DurableByKind, Kind};
 use crashproof_trace::{FileId, PmAddress, StackId};
 use rustc_hash::FxHashMap;
 

@@ -6,8 +6,8 @@
 //!
 //! Agamotto §4.2 calls the first two universal and the rest custom oracles; docs/oracles.md has the exact definitions.
 
+use crashproof_finding::DurableByKind;
 use crashproof_model::{Flush, Memory, Model, Unpersisted};
-use crashproof_report::DurableByKind;
 use crashproof_trace::{FenceKind, PmAddress, ProcessId, StackId, StoreFlags, Tables};
 
 use crate::findings::Findings;

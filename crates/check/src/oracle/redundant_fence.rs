@@ -9,8 +9,8 @@
 //! - a fence after plain stores of its thread is reported only if none of them turns out as a missing flush whose fence
 //!   this is: then the fence is right, and the flush is what lacks. Under eADR such a fence is always right.
 
+use crashproof_finding::Kind;
 use crashproof_model::{Flush, Model};
-use crashproof_report::Kind;
 use crashproof_trace::{FenceKind, PmAddress, StackId};
 use rustc_hash::FxHashMap;
 

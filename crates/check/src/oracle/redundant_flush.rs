@@ -5,8 +5,8 @@
 //! threads share is not reported when it is clean, because the thread that flushes its store cannot know that another's
 //! flush covered it.
 
+use crashproof_finding::Kind;
 use crashproof_model::{Flush, LINE, Model};
-use crashproof_report::Kind;
 use crashproof_trace::{PmAddress, StackId};
 
 use super::{Oracle, Step, World};

@@ -1,7 +1,7 @@
 //! `rule-order` and `rule-transaction`: the rules of crashproof.toml (Agamotto §4.2.2 has them as code; docs/rules.md).
 
+use crashproof_finding::Kind;
 use crashproof_model::{LINE, LineAddress, pieces};
-use crashproof_report::Kind;
 use crashproof_trace::{FileId, StackId};
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -5,8 +5,8 @@
 //! transactionally is not declared by the developer but taken from what transactions of the run do, so only memory with
 //! such evidence is reported. docs/oracles.md has the definitions.
 
+use crashproof_finding::Kind;
 use crashproof_model::{Flush, LINE, LineAddress, pieces};
-use crashproof_report::Kind;
 use crashproof_trace::{FenceKind, PmAddress, ProcessId, StackId};
 use rustc_hash::FxHashMap;
 

@@ -1,6 +1,6 @@
 //! What a program says of itself, and the rules of its author.
 
-use crashproof_report::Kind;
+use crashproof_finding::Kind;
 use crashproof_trace::*;
 
 use super::*;

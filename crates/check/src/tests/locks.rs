@@ -1,6 +1,6 @@
 //! Locks and other volatile data are told from data by the way they are used.
 
-use crashproof_report::{Kind, Severity};
+use crashproof_finding::{Kind, Severity};
 use crashproof_trace::*;
 
 use super::*;

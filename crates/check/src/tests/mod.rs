@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crashproof_report::{Finding, Kind, Report};
+use crashproof_finding::{Finding, Kind, Report};
 use crashproof_trace::*;
 
 use crate::{CheckOptions, Config, Model, check};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crashproof_report::Kind;
+use crashproof_finding::Kind;
 use crashproof_trace::FlushKind;
 use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
 //! The universal oracles: missing, redundant, transient.
 
-use crashproof_report::{DurableByKind, Kind, Severity};
+use crashproof_finding::{DurableByKind, Kind, Severity};
 use crashproof_trace::*;
 
 use super::*;

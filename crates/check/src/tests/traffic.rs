@@ -2,7 +2,7 @@
 //! places apart here is a library's name.
 
 use super::*;
-use crashproof_report::picture::Traffic;
+use crashproof_finding::picture::Traffic;
 
 fn numbers(traffic: &Traffic) -> [u64; 6] {
     [

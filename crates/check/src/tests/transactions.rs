@@ -1,6 +1,6 @@
 //! PMDK transactions.
 
-use crashproof_report::{DurableByKind, Kind};
+use crashproof_finding::{DurableByKind, Kind};
 use crashproof_trace::*;
 
 use super::*;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use crashproof_report::Severity;
+use crashproof_finding::Severity;
 
 /// The heading in `--help`.
 pub const RESULTS: &str = "Results";

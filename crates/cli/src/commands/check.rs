@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crashproof_check::CheckOptions;
-use crashproof_report::Report;
+use crashproof_finding::Report;
 use crashproof_trace::TraceReader;
 
 use super::Result;

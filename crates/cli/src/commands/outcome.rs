@@ -3,11 +3,9 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crashproof_report::html::{HtmlOptions, to_html};
-use crashproof_report::{
-    Baseline, BaselineError, Kind, Report, Run, Severity, Suite, TerminalOptions, Verdict, render_gnu, render_terminal,
-    to_json, to_junit, to_sarif,
-};
+use crashproof_finding::{Baseline, BaselineError, Kind, Report, Severity, Verdict};
+use crashproof_render::html::{HtmlOptions, to_html};
+use crashproof_render::{Run, Suite, TerminalOptions, render_gnu, render_terminal, to_json, to_junit, to_sarif};
 use crashproof_trace::replace;
 
 use crate::arguments::{Format, ResultOptions};

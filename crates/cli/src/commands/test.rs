@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
 use crashproof_check::Config;
-use crashproof_report::{Report, Suite, to_json};
+use crashproof_finding::Report;
+use crashproof_render::{Suite, to_json};
 use serde::Serialize;
 use serde_json::Value;
 

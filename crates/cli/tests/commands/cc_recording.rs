@@ -119,14 +119,14 @@ int main(int count, char **words) {
         check.args(["check", "--json", "report", "--", "./a"]).args(arguments);
         support::run(in_folder(&mut check, folder.path()), status);
         let report = std::fs::read_to_string(folder.path().join("report")).expect("a report");
-        serde_json::from_str::<crashproof_report::Report>(&report).expect("a report")
+        serde_json::from_str::<crashproof_finding::Report>(&report).expect("a report")
     };
     check(&["fenced"], 0);
     let report = check(&[], 1);
     let missing = report
         .findings
         .iter()
-        .filter(|f| f.kind == crashproof_report::Kind::MissingFence);
+        .filter(|f| f.kind == crashproof_finding::Kind::MissingFence);
     assert_eq!(missing.map(|f| f.count).sum::<u64>(), 10);
 }
 
@@ -200,7 +200,7 @@ define void @element_wise(ptr %pm, ptr %from) {
         let recorded = support::run(in_folder(&mut check, folder.path()), status);
         assert_eq!(support::text(&alone.stdout), support::text(&recorded.stdout));
         let report = std::fs::read_to_string(folder.path().join("report")).expect("a report");
-        let report: crashproof_report::Report = serde_json::from_str(&report).expect("a report");
+        let report: crashproof_finding::Report = serde_json::from_str(&report).expect("a report");
         assert!(!support::text(&recorded.stderr).contains("incomplete"));
         let functions: std::collections::BTreeSet<&str> = report
             .findings

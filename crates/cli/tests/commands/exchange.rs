@@ -5,7 +5,7 @@ use crate::support;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crashproof_report::{Kind, Report};
+use crashproof_finding::{Kind, Report};
 use support::{compile, crashproof, run};
 
 /// Kind and place of what is found; of flushes the log has no places.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crashproof_report::{Finding, Kind, Severity};
+use crashproof_finding::{Finding, Kind, Severity};
 
 use crate::annotation::{Expectation, Need, kind_name};
 use crate::case::Case;

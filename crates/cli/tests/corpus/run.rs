@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crashproof_report::Report;
+use crashproof_finding::Report;
 
 use crate::build::Built;
 use crate::case::Case;

@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crashproof_report::Kind;
+use crashproof_finding::Kind;
 
 #[derive(Clone, Debug)]
 pub struct Case {

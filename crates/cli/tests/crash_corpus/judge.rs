@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
-use crashproof_report::{Crash, Finding, Frame, Kind};
+use crashproof_finding::{Crash, Finding, Frame, Kind};
 
 use crate::case::{Case, Expectation, Need};
 use crate::crash::Crashed;
@@ -155,7 +155,8 @@ fn examine(case: &Case, finding: &Finding, complaints: &mut String) {
         finding.order.is_empty() != ordered,
         "an order where there is none, or none",
     );
-    let frames = |stores: &[crashproof_report::CrashStore]| -> Vec<_> { stores.iter().map(|s| s.frame.line).collect() };
+    let frames =
+        |stores: &[crashproof_finding::CrashStore]| -> Vec<_> { stores.iter().map(|s| s.frame.line).collect() };
     let (missing, persisted) = (frames(&crash.missing), frames(&crash.persisted));
     for order in &finding.order {
         let both = missing.contains(&order.before.line) && persisted.contains(&order.after.line);

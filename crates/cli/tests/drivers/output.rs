@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crashproof_report::Report;
+use crashproof_finding::Report;
 
 use crate::driver::Place;
 use crate::support;

@@ -95,7 +95,7 @@ fn is_complete(cases: &[Case], expected: &BTreeMap<String, Expected>) -> Result<
         return Err(format!("there is no program {name}"));
     }
     let of_order = |case: &&Case| {
-        let order = |finding: &case::Expectation<_>| finding.what == crashproof_report::Kind::CrashOrder;
+        let order = |finding: &case::Expectation<_>| finding.what == crashproof_finding::Kind::CrashOrder;
         case.findings.iter().any(order) && expected.get(&case.name).is_some_and(Expected::is_repaired)
     };
     let repaired = cases.iter().filter(of_order).count();

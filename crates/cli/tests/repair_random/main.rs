@@ -12,7 +12,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crashproof_report::{Finding, Report, Severity};
+use crashproof_finding::{Finding, Report, Severity};
 
 use generator::{Program, Random};
 use printer::Removed;

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crashproof_report::Report;
+use crashproof_finding::Report;
 
 use crate::structure::{Expectation, Structure};
 use crate::support;

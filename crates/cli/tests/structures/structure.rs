@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crashproof_report::{CrashStore, Finding, Kind, Report};
+use crashproof_finding::{CrashStore, Finding, Kind, Report};
 
 #[derive(Clone, Debug)]
 pub struct Structure {

@@ -20,7 +20,7 @@
 
 use std::collections::BTreeSet;
 
-use crashproof_report::Kind;
+use crashproof_finding::Kind;
 use rustc_hash::FxHashMap;
 
 use super::ExplainError;

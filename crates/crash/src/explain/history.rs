@@ -14,9 +14,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crashproof_finding::OutputDifference;
 use crashproof_infer::Conditions;
 use crashproof_model::{LINE, WORD, pieces};
-use crashproof_report::OutputDifference;
 use crashproof_sandbox::Run;
 use crashproof_trace::{EventKind, Item, ReadError, StackId, Tables, ThreadId, TraceReader};
 use crashproof_wire::recovery::Mapping;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crashproof_report::{Finding, Kind};
+use crashproof_finding::{Finding, Kind};
 
 use super::cause::Subject;
 use super::clusters::Doing;

@@ -25,8 +25,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crashproof_report::picture::TimelineKind;
-use crashproof_report::{Finding, Kind, ViolatedCondition};
+use crashproof_finding::picture::TimelineKind;
+use crashproof_finding::{Finding, Kind, ViolatedCondition};
 use crashproof_sandbox::Run;
 use crashproof_trace::ReadError;
 use rustc_hash::FxHashMap;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use crashproof_finding::{Kind, ViolatedCondition};
 use crashproof_infer::{Conditions, Names};
-use crashproof_report::{Kind, ViolatedCondition};
 
 use super::cause::Cause;
 use super::history::{Index, Laboratory};

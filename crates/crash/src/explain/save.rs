@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crashproof_report::{Finding, Replay};
+use crashproof_finding::{Finding, Replay};
 use crashproof_wire::recovery::Mapping;
 use serde::{Deserialize, Serialize};
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crashproof_finding::{Finding, Kind};
 use crashproof_model::{Keep, LINE, Line, Model, WORD, crash_states, pieces};
-use crashproof_report::{Finding, Kind};
 use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::*;
 use proptest::prelude::*;
@@ -364,7 +364,7 @@ fn options(save: Option<PathBuf>) -> CampaignOptions {
     }
 }
 
-fn places(stores: &[crashproof_report::CrashStore]) -> Vec<u64> {
+fn places(stores: &[crashproof_finding::CrashStore]) -> Vec<u64> {
     stores.iter().map(|store| store.frame.address).collect()
 }
 

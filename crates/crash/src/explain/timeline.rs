@@ -8,11 +8,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::path::Path;
 
-use crashproof_model::{Bytes, Keep, LINE, Line, LineAddress, Store, Tag, WORD, pieces};
-use crashproof_report::picture::{
+use crashproof_finding::picture::{
     LineState, StoreOutcome, Stored, Timeline, TimelineEvent, TimelineKind, TimelineLine,
 };
-use crashproof_report::{FileOperation, Frame};
+use crashproof_finding::{FileOperation, Frame};
+use crashproof_model::{Bytes, Keep, LINE, Line, LineAddress, Store, Tag, WORD, pieces};
 use crashproof_stacks::file_name;
 use crashproof_trace::{Event, EventKind, FileId, FlushKind, Item, PmAddress, ReadError, StackId, Tables, TraceReader};
 use rustc_hash::{FxHashMap, FxHashSet};

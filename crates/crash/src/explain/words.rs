@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 
-use crashproof_report::{
+use crashproof_finding::{
     Address, Crash, CrashStore, FileOperation, Finding, Frame, Kind, Order, OutputDifference, RecoveryOutcome,
     ViolatedCondition,
 };

@@ -1,6 +1,6 @@
 //! The outputs of a failing state, for its finding.
 
-use crashproof_report::{ExpectedOutput, OutputDifference};
+use crashproof_finding::{ExpectedOutput, OutputDifference};
 
 use super::OutputOracle;
 use crate::error::CrashError;

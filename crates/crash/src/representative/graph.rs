@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crashproof_report::Frame;
-use crashproof_report::picture::{Graph, GraphNode};
+use crashproof_finding::Frame;
+use crashproof_finding::picture::{Graph, GraphNode};
 use crashproof_trace::{Item, StackId, TraceReader};
 use rustc_hash::FxHashMap;
 

@@ -27,7 +27,7 @@ mod view;
 
 use std::path::Path;
 
-use crashproof_report as report;
+use crashproof_finding as report;
 use rustc_hash::FxHashMap;
 
 use crate::campaign::CampaignOptions;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crashproof_report as report;
+use crashproof_finding as report;
 use crashproof_stacks::Stacks;
 use crashproof_trace::{StackId, TraceReader};
 use rustc_hash::FxHashMap;

@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crashproof_report::{Behaviours, Finding, Stats};
+use crashproof_finding::{Behaviours, Finding, Stats};
 
 use crate::campaign::{CampaignOptions, Outcome, Progress};
 use crate::cursor::{Cursor, Stops};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use crashproof_report::FirstFailure;
+use crashproof_finding::FirstFailure;
 use crashproof_trace::StackId;
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
-use crashproof_report::FirstFailure;
+use crashproof_finding::FirstFailure;
 use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::StackId;
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::{EARLY_PASSES, PassEnd, Step, Strategy, Work, early_parts, early_work};
 use crate::error::CrashError;
 use crate::state::{CrashPoint, PointHead};
-use crashproof_report as report;
+use crashproof_finding as report;
 
 pub(crate) struct Auto {
     strategies: Vec<Box<dyn Strategy>>,

@@ -33,7 +33,7 @@ use crate::cursor::Stops;
 use crate::error::CrashError;
 use crate::state::{CrashPoint, PointHead, State};
 use crate::survey::Surveyed;
-use crashproof_report as report;
+use crashproof_finding as report;
 
 /// What a worker has claimed.
 pub(crate) enum Work<'p> {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use crashproof_report as report;
+use crashproof_finding as report;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{PassEnd, Strategy, Walk, Work};

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use crashproof_crash::{
     CampaignOptions, CrashError, Executor, ExecutorError, Explainer, Failure, Outcome, Progress, StrategyKind,
 };
+use crashproof_finding::Finding;
 use crashproof_model::Model;
-use crashproof_report::Finding;
 use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::{
     EventKind, FenceKind, FlushKind, Frame, Header, Item, Module, PmAddress, PmFile, ProcessId, ProgramEnd, StoreFlags,

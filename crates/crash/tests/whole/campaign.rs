@@ -319,7 +319,7 @@ impl crashproof_crash::Explainer for Late {
 
     fn leave(&mut self, _: Failure) {}
 
-    fn finish(&mut self) -> Vec<crashproof_report::Finding> {
+    fn finish(&mut self) -> Vec<crashproof_finding::Finding> {
         Vec::new()
     }
 }

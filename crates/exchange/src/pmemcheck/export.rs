@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::io::Write;
 
+use crashproof_finding::Frame;
 use crashproof_model::LINE;
-use crashproof_report::Frame;
 use crashproof_stacks::Stacks;
 use crashproof_trace::{EventKind, FlushKind, Item, PmAddress, StackId, Tables, ThreadId, TraceReader};
 

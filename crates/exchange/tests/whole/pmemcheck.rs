@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crashproof_check::{CheckOptions, check};
 use crashproof_exchange::pmemcheck::{ImportError, ImportOptions, export, import};
-use crashproof_report::{Kind, Report};
+use crashproof_finding::{Kind, Report};
 use crashproof_trace::*;
 use tempfile::TempDir;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crashproof_check::{CheckOptions, check};
 use crashproof_exchange::pmtest::{ImportError, Imported, import};
-use crashproof_report::{Kind, Report};
+use crashproof_finding::{Kind, Report};
 use crashproof_trace::*;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -52,7 +52,7 @@ fn a_real_log_gives_what_pmtest_says_and_more() {
         ]
     );
     let report = report(LEDGER);
-    let file = |finding: &crashproof_report::Finding| finding.file.clone();
+    let file = |finding: &crashproof_finding::Finding| finding.file.clone();
     assert!(
         report
             .findings

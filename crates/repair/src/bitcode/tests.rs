@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crashproof_report::DurableByKind::{Exit, Fence};
-use crashproof_report::Finding;
+use crashproof_finding::DurableByKind::{Exit, Fence};
+use crashproof_finding::Finding;
 use inkwell::context::Context;
 use inkwell::values::AnyValue;
 

@@ -12,7 +12,7 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crashproof_report::Frame;
+use crashproof_finding::Frame;
 use inkwell::module::Module;
 use llvm_sys::LLVMOpcode;
 use rustc_hash::{FxHashMap, FxHashSet};

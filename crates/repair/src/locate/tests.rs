@@ -1,4 +1,4 @@
-use crashproof_report::Frame;
+use crashproof_finding::Frame;
 use inkwell::context::Context;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! What would help where no order does, for a person to do.
 
-use crashproof_report::{CrashStore, Finding, Kind};
+use crashproof_finding::{CrashStore, Finding, Kind};
 
 /// Bytes that become persistent at once.
 const WORD: u64 = 8;

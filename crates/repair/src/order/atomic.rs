@@ -7,7 +7,7 @@
 //! Everything else is for a person; see [`super::advice`].
 
 use clang::{Entity, EntityKind, TypeKind};
-use crashproof_report::{CrashStore, Finding};
+use crashproof_finding::{CrashStore, Finding};
 use crashproof_stacks::file_name;
 
 use super::list::List;

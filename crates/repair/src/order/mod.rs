@@ -29,8 +29,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clang::Index;
+use crashproof_finding::{CrashStore, Finding, Frame, Kind};
 use crashproof_program::Program;
-use crashproof_report::{CrashStore, Finding, Frame, Kind};
 use crashproof_trace::StackId;
 use inkwell::module::Module;
 

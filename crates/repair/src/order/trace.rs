@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crashproof_finding::Frame;
 use crashproof_litmus::StoreKind;
-use crashproof_report::Frame;
 use crashproof_stacks::Stacks;
 use crashproof_trace::{EventKind, FenceKind, FileId, FlushKind, Item, ReadError, StackId, TraceReader};
 use rustc_hash::FxHashMap;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crashproof_report::Finding;
+use crashproof_finding::Finding;
 
 use super::{Candidate, Edit, Fix, Place, Plan, SafeBy};
 

@@ -22,8 +22,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crashproof_finding::Finding;
 use crashproof_program::Program;
-use crashproof_report::Finding;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 

@@ -8,7 +8,7 @@
 //! A missing fence goes after the flush, in the function that holds both store and flush: in a loop over lines within a function
 //! `flush_range` it would be executed for each line, and for everything that anyone flushes.
 
-use crashproof_report::{DurableBy, DurableByKind, Finding, Frame, Kind};
+use crashproof_finding::{DurableBy, DurableByKind, Finding, Frame, Kind};
 
 use super::fences::Paths;
 use super::{Left, Planner};

@@ -17,8 +17,8 @@
 use std::collections::BTreeMap;
 
 use crashproof_compiler::instrument::assembly::{self, Operation};
+use crashproof_finding::{Finding, Kind};
 use crashproof_program::pointers::{ObjectKind, PointsTo};
-use crashproof_report::{Finding, Kind};
 use crashproof_wire::record::{FENCE_SFENCE, FLUSH_CLFLUSH};
 use llvm_sys::LLVMOpcode;
 

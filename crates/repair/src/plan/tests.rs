@@ -1,7 +1,7 @@
 //! Each phase on compiled snippets, the paper's listings first.
 
-use crashproof_report::DurableByKind::{Exit, Fence, Unmap};
-use crashproof_report::{Finding, Kind};
+use crashproof_finding::DurableByKind::{Exit, Fence, Unmap};
+use crashproof_finding::{Finding, Kind};
 use inkwell::context::Context;
 
 use super::*;

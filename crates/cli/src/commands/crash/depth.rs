@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crashproof_crash::{CampaignOptions, Executor, Outcome, Recovered, Survey, Verdict};
-use crashproof_report::Finding;
+use crashproof_finding::Finding;
 use crashproof_sandbox::Command;
 use crashproof_trace::{EventKind, Item, PmAddress, TraceReader};
 
@@ -220,7 +220,7 @@ fn byte_at(initial: &BTreeMap<PmAddress, Vec<u8>>, place: PmAddress) -> u8 {
 fn merge(outcome: &mut Outcome, more: Outcome) {
     let lines = |finding: &Finding| {
         let crash = finding.crash.clone()?;
-        let line = |store: &crashproof_report::CrashStore| (store.frame.file.clone(), store.frame.line);
+        let line = |store: &crashproof_finding::CrashStore| (store.frame.file.clone(), store.frame.line);
         let persisted: Vec<_> = crash.persisted.iter().map(line).collect();
         let missing: Vec<_> = crash.missing.iter().map(line).collect();
         Some((finding.kind, crash.depth, persisted, missing))

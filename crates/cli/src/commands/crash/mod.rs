@@ -22,8 +22,8 @@ use crashproof_check::{Analysis, CheckOptions};
 use crashproof_crash::explain::{Investigator, Words};
 use crashproof_crash::oracle::OutputOracle;
 use crashproof_crash::{Baseline, CampaignOptions, Executor, Outcome, StrategyKind, Survey, Verdict};
-use crashproof_report::Report;
-use crashproof_report::picture::Traffic;
+use crashproof_finding::Report;
+use crashproof_finding::picture::Traffic;
 use crashproof_sandbox::{Ended, How, Run, SandboxError, Track, Worker};
 use crashproof_trace::TraceReader;
 

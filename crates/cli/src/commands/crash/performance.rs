@@ -6,7 +6,7 @@ use std::path::Path;
 use crashproof_check::{CheckOptions, check};
 use crashproof_crash::oracle::transient::{Loss, lose};
 use crashproof_crash::{CampaignOptions, Executor};
-use crashproof_report::{Finding, Kind};
+use crashproof_finding::{Finding, Kind};
 use crashproof_trace::TraceReader;
 
 const UNNEEDED: [Kind; 4] = [

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crashproof_check::Config;
 use crashproof_crash::{CampaignOptions, StrategyKind};
+use crashproof_finding::{Inconclusive, InconclusiveReason};
 use crashproof_infer::Conditions;
-use crashproof_report::{Inconclusive, InconclusiveReason};
 use crashproof_sandbox::{Command, Limits};
 
 use super::driver::Driver;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crashproof_crash::Progress;
-use crashproof_report::picture::Sample;
+use crashproof_finding::picture::Sample;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::terminal;

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crashproof_finding::{FileLeftOut, FileLookedAt, Program, TraceSummary};
 use crashproof_record::Recorded;
-use crashproof_report::{FileLeftOut, FileLookedAt, Program, TraceSummary};
 use crashproof_trace::{EventKind, FileUses, Item, PmFile, TraceReader, replace};
 
 use super::driver::Driver;

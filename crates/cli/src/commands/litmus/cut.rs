@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crashproof_check::CheckOptions;
-use crashproof_report::{Finding, Kind};
+use crashproof_finding::{Finding, Kind};
 use crashproof_trace::symbols::Symbolizer;
 use crashproof_trace::{Event, EventKind, FenceKind, FileId, FlushKind, Item, PmAddress, StackId, Tables, TraceReader};
 

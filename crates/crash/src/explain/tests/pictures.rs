@@ -1,12 +1,12 @@
 //! The pictures of findings, against what one would draw by hand.
 
-use crashproof_report::picture::{Graph, LineState, StoreOutcome, Timeline, TimelineEvent, TimelineKind};
+use crashproof_finding::picture::{Graph, LineState, StoreOutcome, Timeline, TimelineEvent, TimelineKind};
 
 use super::*;
 
 impl Case {
     /// The crash of the first finding, with its pictures.
-    fn drawn(&self) -> crashproof_report::Crash {
+    fn drawn(&self) -> crashproof_finding::Crash {
         let mut investigator = self.investigator().with_pictures(&self.trace(), &options(None));
         for failure in &self.failures() {
             investigator.explain(failure).unwrap();

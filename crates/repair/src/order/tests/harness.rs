@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crashproof_finding::{Address, Crash, CrashStore, Finding, Frame, Kind, Order, RecoveryOutcome, Severity};
 use crashproof_litmus::StoreKind;
-use crashproof_report::{Address, Crash, CrashStore, Finding, Frame, Kind, Order, RecoveryOutcome, Severity};
 use inkwell::context::Context;
 use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::Module;

@@ -1,0 +1,189 @@
+//! Reading a call stack: which frame stands for it, which frames nobody wants to see, and how one is written.
+
+use crate::Frame;
+
+/// Frames of the C library below `main` or below a thread's function; they are the same in every stack.
+const START_FRAMES: [&str; 8] = [
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "_start",
+    "start_thread",
+    "clone",
+    "clone3",
+    "__clone3",
+];
+
+impl Frame {
+    /// Whether the debug info knows the source position.
+    pub fn has_position(&self) -> bool {
+        self.file.is_some() && self.line.is_some_and(|line| line > 0)
+    }
+
+    /// Whether the code is from a header of the system: the compiler's intrinsics (`_mm_clwb`), the C++ library, the
+    /// checked string functions. It was inlined; the place to show is its caller.
+    pub fn in_system_header(&self) -> bool {
+        self.file.as_deref().is_some_and(|file| {
+            let toolchain = ["/lib/gcc/", "/lib/clang/", "/lib/llvm-"]
+                .iter()
+                .any(|place| file.contains(place));
+            file.starts_with("/usr/include/")
+                || file.contains("/include/c++/")
+                || (toolchain && file.contains("/include/"))
+        })
+    }
+
+    /// Whether the code is of a library that every program has (memcpy, pthread_mutex_lock). It may have debug info, but
+    /// the place to show is its caller.
+    pub fn in_language_runtime(&self) -> bool {
+        const NAMES: [&str; 8] = [
+            "libc.so",
+            "libc-",
+            "ld-linux",
+            "ld-musl",
+            "libpthread",
+            "libm.so",
+            "libgcc_s",
+            "libstdc++",
+        ];
+        self.module_name()
+            .is_some_and(|name| NAMES.iter().any(|runtime| name.starts_with(runtime)))
+    }
+
+    fn in_libc(&self) -> bool {
+        self.module_name().is_some_and(|name| name.starts_with("libc.so"))
+    }
+
+    /// The last component of the module's path.
+    pub fn module_name(&self) -> Option<&str> {
+        self.module
+            .as_deref()
+            .map(|path| path.rsplit('/').next().unwrap_or(path))
+    }
+}
+
+/// The frame that stands for a stack: the innermost one with a source position that the program's author wrote.
+pub fn innermost_position(stack: &[Frame]) -> Option<&Frame> {
+    stack
+        .iter()
+        .find(|frame| frame.has_position() && !frame.in_system_header() && !frame.in_language_runtime())
+        .or_else(|| {
+            stack
+                .iter()
+                .find(|frame| frame.has_position() && !frame.in_language_runtime())
+        })
+}
+
+/// The stack without the C library's frames at its outer end.
+pub fn trimmed(stack: &[Frame]) -> &[Frame] {
+    let is_start = |frame: &Frame| {
+        // Without debug info for libc there is no name either: an unnamed libc frame at the end is one of these.
+        match &frame.function {
+            Some(function) => START_FRAMES.contains(&function.split('@').next().unwrap_or(function)),
+            None => frame.in_libc(),
+        }
+    };
+    let kept = stack
+        .iter()
+        .rposition(|frame| !is_start(frame))
+        .map_or(0, |last| last + 1);
+    &stack[..kept]
+}
+
+/// One frame as a line of text: function, position, and the module where there is no position.
+pub fn describe(frame: &Frame, display: impl Fn(&str) -> String) -> String {
+    let function = match &frame.function {
+        Some(function) => function.clone(),
+        // Of a log that has neither functions nor addresses.
+        None if frame.address == 0 => "?".to_owned(),
+        None => format!("0x{:x}", frame.address),
+    };
+    let place = match (&frame.file, frame.line) {
+        // Where in `strncpy` it happened interests nobody, and its source is not here.
+        _ if frame.in_libc() && frame.function.is_some() => " in libc".to_owned(),
+        (Some(file), Some(line)) => format!(" at {}:{line}", display(file)),
+        (Some(file), None) => format!(" at {}", display(file)),
+        _ => match frame.module_name() {
+            Some(module) if frame.function.is_some() => format!(" in {module}+0x{:x}", frame.address),
+            Some(module) => format!(" in {module}"),
+            None => String::new(),
+        },
+    };
+    let inlined = if frame.inlined { " (inlined)" } else { "" };
+    format!("{function}{place}{inlined}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(function: &str, file: &str) -> Frame {
+        Frame {
+            function: Some(function.to_owned()),
+            file: (!file.is_empty()).then(|| file.to_owned()),
+            line: (!file.is_empty()).then_some(3),
+            ..Frame::default()
+        }
+    }
+
+    #[test]
+    fn start_frames_go_away_main_stays() {
+        let libc = Frame {
+            module: Some("/lib/x86_64-linux-gnu/libc.so.6".into()),
+            ..Frame::default()
+        };
+        let stack = [
+            frame("main", "a.c"),
+            libc.clone(),
+            frame("__libc_start_main@@GLIBC_2.34", ""),
+            frame("_start", ""),
+        ];
+        assert_eq!(trimmed(&stack).len(), 1);
+        assert_eq!(trimmed(&[libc]).len(), 0);
+        assert_eq!(trimmed(&[]).len(), 0);
+    }
+
+    #[test]
+    fn compiler_headers_do_not_stand_for_a_stack() {
+        let header = frame("_mm_clwb", "/usr/lib/gcc/x86_64-linux-gnu/12/include/clwbintrin.h");
+        let clang = frame("_mm_sfence", "/usr/lib/llvm-19/lib/clang/19/include/xmmintrin.h");
+        let user = frame("persist", "pm.h");
+        assert_eq!(innermost_position(&[header.clone(), clang, user.clone()]), Some(&user));
+        assert_eq!(innermost_position(std::slice::from_ref(&header)), Some(&header));
+        assert_eq!(innermost_position(&[frame("f", "")]), None);
+    }
+
+    #[test]
+    fn frames_as_text() {
+        let same = |file: &str| file.to_owned();
+        assert_eq!(describe(&frame("f", "a.c"), same), "f at a.c:3");
+        let library = Frame {
+            function: Some("pmem_memcpy".into()),
+            module: Some("/usr/lib/libpmem.so.1".into()),
+            address: 0x1f0,
+            ..Frame::default()
+        };
+        assert_eq!(describe(&library, same), "pmem_memcpy in libpmem.so.1+0x1f0");
+        assert_eq!(
+            describe(
+                &Frame {
+                    function: None,
+                    ..library
+                },
+                same
+            ),
+            "0x1f0 in libpmem.so.1"
+        );
+        assert_eq!(
+            describe(
+                &Frame {
+                    address: 16,
+                    inlined: true,
+                    ..Frame::default()
+                },
+                same
+            ),
+            "0x10 (inlined)"
+        );
+    }
+}
