@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+pub use crashproof_base::StoreId;
 use crashproof_finding::Finding;
 use crashproof_sandbox::Run;
 
@@ -42,15 +43,6 @@ pub enum ExecutorError {
     /// The sandbox is broken, not the recovery.
     #[error("{0}")]
     Broken(Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// A piece of a store of the trace: what persists at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StoreId {
-    /// Of the store's event.
-    pub seq: u64,
-    /// Which piece of it.
-    pub piece: u16,
 }
 
 /// What a run says of its state.

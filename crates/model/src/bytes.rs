@@ -1,9 +1,6 @@
 //! Bytes of a cache line as a bit set, and how a store falls into lines and words.
 
-/// Bytes in a cache line.
-pub const LINE: u64 = 64;
-/// Bytes that hardware promises to persist together; a wider store may tear.
-pub const WORD: u64 = 8;
+use crashproof_base::LINE;
 
 /// A set of bytes of one line: bit n is byte n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -18,10 +18,11 @@ mod packed;
 #[cfg(test)]
 mod reference;
 
-pub use bytes::{Bytes, LINE, Piece, WORD, pieces};
+pub use bytes::{Bytes, Piece, pieces};
 pub use crash::{CrashState, CrashStates, crash_states};
+pub use crashproof_base::{LINE, LineAddress, WORD};
 pub use line::{Flush, Keep, Line, Store, Tag, Thread};
-pub use memory::{LineAddress, Memory, Unpersisted};
+pub use memory::{Memory, Unpersisted};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Model {

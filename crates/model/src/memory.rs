@@ -10,18 +10,12 @@
 //!   with its page: a program that stores all over a large file touches one line of a page, and the next page.
 //! - Lines are found through tables of a page each, with a small direct-mapped cache before the hash map.
 
+use crashproof_base::{LINE, LineAddress};
 use rustc_hash::FxHashMap;
 
 use crate::line::{Flush, Keep, Line, Store, Tag, Thread};
 use crate::packed::{Packed, PackedPage, States};
-use crate::{Bytes, LINE, Model, pieces};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LineAddress {
-    pub file: u32,
-    /// Number of the line in the file.
-    pub line: u64,
-}
+use crate::{Bytes, Model, pieces};
 
 /// A store that was not persistent when its line was [drained](Memory::drain).
 #[derive(Debug)]

@@ -3,39 +3,9 @@
 //! Ids are dense and small, so analyses index vectors by them. Addresses are (file, offset): a trace does not depend on
 //! where a file was mapped.
 
+pub use crashproof_base::{FileId, ModuleId, PmAddress, ProcessId, StackId, ThreadId};
+
 use crate::dependences::Dependences;
-
-macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(pub u32);
-
-        impl $name {
-            pub fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-    };
-}
-
-id!(/// A thread of any process of the recorded tree.
-    ThreadId);
-id!(/// A process of the recorded tree.
-    ProcessId);
-id!(/// A PM file.
-    FileId);
-id!(/// A call stack, deduplicated. `StackId(0)` is the unknown stack, without frames.
-    StackId);
-id!(/// A loaded module (executable or library) at an address, in one address space.
-    ModuleId);
-
-/// A byte in a PM file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PmAddress {
-    pub file: FileId,
-    pub offset: u64,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushKind {
