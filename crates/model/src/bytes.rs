@@ -92,6 +92,8 @@ pub fn pieces(offset: u64, len: u64, unit: u64) -> impl Iterator<Item = Piece> {
 
 #[cfg(test)]
 mod tests {
+    use crashproof_base::WORD;
+
     use super::*;
 
     #[test]
