@@ -1,24 +1,24 @@
 //! Which files a report is about: those of the trace, with how much was done to them, and those that were left out.
 
 use crashproof_finding::{FileLeftOut, FileLookedAt, LeftOutReason};
-use crashproof_trace::{FileId, FileUses, TraceReader};
+use crashproof_trace::{FileId, FileUses, Outline};
 use rustc_hash::FxHashMap;
 
 /// The files looked at and those left out, of a trace that was read to its end. `not_shown`: findings in files that the program
 /// deleted.
 pub fn files(
-    reader: &TraceReader,
+    outline: &Outline,
     uses: &FileUses,
     not_shown: &FxHashMap<FileId, u64>,
 ) -> (Vec<FileLookedAt>, Vec<FileLeftOut>) {
-    let of_trace = reader.left_out().iter().map(|left_out| {
+    let of_trace = outline.left_out.iter().map(|left_out| {
         let (reason, errno) = reason(left_out.reason);
         FileLeftOut::new(left_out.path.clone(), reason, errno)
     });
     let mut left_out: Vec<FileLeftOut> = of_trace.collect();
     let mut looked_at = Vec::new();
-    let selected = !reader.header().options.pm.is_empty();
-    for (file, id) in reader.tables().files.iter().zip((0..).map(FileId)) {
+    let selected = !outline.header.options.pm.is_empty();
+    for (file, id) in outline.tables.files.iter().zip((0..).map(FileId)) {
         let file_use = uses.of(id);
         let path = uses.late_name(id).unwrap_or(&file.path).to_owned();
         if file_use.unlinked_first && !selected {

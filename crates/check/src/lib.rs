@@ -89,7 +89,7 @@ pub fn check(
         end: reader.end(),
     };
     let rendered = render::render(outcome, deleted, &context);
-    let (files, left_out) = files::files(reader, &uses, &rendered.in_deleted);
+    let (files, left_out) = files::files(reader.outline(), &uses, &rendered.in_deleted);
     let counts = reader.counts();
     let end = reader.end().unwrap_or_default();
     let mut report = Report {

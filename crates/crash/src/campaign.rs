@@ -1,7 +1,7 @@
 //! A crash test as its caller sees it: what is in the trace ([`Survey`]), what to test ([`CampaignOptions`]), what came of
 //! it ([`Outcome`]).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use crashproof_finding::{Finding, Stats};
 use crashproof_infer::Conditions;
 use crashproof_model::Model;
 use crashproof_sandbox::Run;
+use crashproof_trace::{FileId, TraceFile};
 use crashproof_wire::recovery::Mapping;
 use rustc_hash::FxHashSet;
 
@@ -138,6 +139,8 @@ pub struct Survey {
     /// Of all points, saturating; contents that are alike are counted once per point, and so is a state of two points in a
     /// row.
     pub states: u128,
+    /// Of the point that has most.
+    pub largest: u128,
     pub warnings: Vec<String>,
 }
 
@@ -195,16 +198,31 @@ pub struct Baseline {
     pub last: (Run, Verdict),
 }
 
+/// By `FileId`.
+pub(crate) fn surveyed_files(trace: &TraceFile) -> Vec<SurveyedFile> {
+    let files = trace.tables().files.iter().zip((0..).map(FileId));
+    let surveyed = files.map(|(file, id)| SurveyedFile {
+        path: file.path.clone(),
+        size: file.size,
+        max_size: trace.max_size(id),
+        present: !file.created,
+    });
+    surveyed.collect()
+}
+
 /// Looks at the trace; nothing is run.
-pub fn survey(trace: &Path, options: &CampaignOptions) -> Result<Survey, CrashError> {
-    Ok(crate::survey::survey(trace, options)?.survey)
+pub fn survey(trace: &TraceFile, options: &CampaignOptions) -> Result<Survey, CrashError> {
+    crate::survey::survey(trace, options)
 }
 
 /// Runs the recovery on the first and the last image of the window, with everything persisted that was executed. Unless both
 /// succeed a crash test says nothing.
-pub fn baseline(trace: &Path, options: &CampaignOptions, executor: &mut dyn Executor) -> Result<Baseline, CrashError> {
-    let surveyed = crate::survey::survey(trace, options)?;
-    let mut cursor = Cursor::open(trace, &surveyed.contents, options, Stops::CrashPoints, executor)?;
+pub fn baseline(
+    trace: &TraceFile,
+    options: &CampaignOptions,
+    executor: &mut dyn Executor,
+) -> Result<Baseline, CrashError> {
+    let mut cursor = Cursor::open(trace, options, Stops::CrashPoints, executor)?;
     let mut initial = None;
     let mut last = (Run::default(), Verdict::Fails);
     while let Some(head) = cursor.next(executor)? {
@@ -226,24 +244,25 @@ pub fn baseline(trace: &Path, options: &CampaignOptions, executor: &mut dyn Exec
     })
 }
 
-/// Tests crash states of the trace: one thread for each executor, and one for the explainer, which must have an executor of
+/// Tests crash states of the trace that was surveyed: one thread for each executor, and one for the explainer, which must have an executor of
 /// its own. Ends early when `stop` is set or the budget is used up, and says so in [`Stats::cut_short`]. An error ends it, too;
 /// if anything has been tested by then, that is the outcome all the same, and it is [`Outcome::broken`].
 pub fn run(
-    trace: &Path,
+    trace: &TraceFile,
     options: &CampaignOptions,
+    survey: &Survey,
     executors: Vec<Box<dyn Executor>>,
     explainer: Box<dyn Explainer>,
     progress: &(dyn Fn(&Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<Outcome, CrashError> {
-    runner::run(trace, options, executors, explainer, progress, stop)
+    runner::run(trace, options, survey, executors, explainer, progress, stop)
 }
 
 /// Makes the image of a crash just before the event `point`, with just these of the stores that were not guaranteed persistent,
 /// and gives what the program had output.
 pub fn make_image(
-    trace: &Path,
+    trace: &TraceFile,
     options: &CampaignOptions,
     point: u64,
     persisted: &[StoreId],
@@ -254,8 +273,7 @@ pub fn make_image(
         until: None,
         ..options.clone()
     };
-    let surveyed = crate::survey::contents(trace)?;
-    let mut cursor = Cursor::open(trace, &surveyed, &whole, Stops::CrashPoints, executor)?;
+    let mut cursor = Cursor::open(trace, &whole, Stops::CrashPoints, executor)?;
     cursor.go_to(point, executor)?;
     let output = cursor.output().to_vec();
     let persisted: FxHashSet<StoreId> = persisted.iter().copied().collect();

@@ -10,29 +10,20 @@
 //! its last one; at a point only the lines that changed since the point before are looked at.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 use std::sync::Arc;
 
 use crashproof_model::{Bytes, LINE, Line, LineAddress, Model, Store, WORD, pieces};
-use crashproof_trace::{Event, EventKind, FlushKind, Item, PmAddress, StackId, StoreFlags, TraceReader};
+use crashproof_trace::{Event, EventKind, FlushKind, Item, PmAddress, StackId, StoreFlags, TraceFile, TraceReader};
 use crashproof_wire::recovery::PAGE;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::campaign::{CampaignOptions, SurveyedFile};
+use crate::campaign::{CampaignOptions, surveyed_files};
 use crate::error::CrashError;
 use crate::executor::StoreId;
 use crate::hash::{self, Content};
 use crate::image::Image;
 use crate::state::{After, CrashPoint, Pending, PointHead, PointKind, UncertainLine, write_store};
 use crate::window::{Place, Window};
-
-/// What a first look at the trace finds, and every replay of it starts from.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Contents {
-    pub files: Vec<SurveyedFile>,
-    /// No file's first content comes after this many events.
-    pub initial_until: u64,
-}
 
 /// At which places a replay stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +88,8 @@ impl Base {
     }
 }
 
-pub(crate) struct Cursor<'a> {
+pub(crate) struct Cursor {
     reader: TraceReader,
-    contents: &'a Contents,
     model: Model,
     reorder: bool,
     tear: bool,
@@ -136,18 +126,16 @@ pub(crate) struct Cursor<'a> {
     pub capped: FxHashSet<LineAddress>,
 }
 
-impl<'a> Cursor<'a> {
+impl Cursor {
     /// Begins at the start of the trace, and makes the image what it was there.
     pub fn open(
-        trace: &Path,
-        contents: &'a Contents,
+        trace: &TraceFile,
         options: &CampaignOptions,
         stops: Stops,
         image: &mut (impl Image + ?Sized),
-    ) -> Result<Cursor<'a>, CrashError> {
+    ) -> Result<Cursor, CrashError> {
         let mut cursor = Cursor {
-            reader: TraceReader::open_files(trace)?,
-            contents,
+            reader: trace.files()?,
             model: options.model,
             reorder: options.reorder_in_line,
             tear: options.tear,
@@ -174,7 +162,7 @@ impl<'a> Cursor<'a> {
             head: None,
             capped: FxHashSet::default(),
         };
-        for (index, file) in contents.files.iter().enumerate() {
+        for (index, file) in surveyed_files(trace).into_iter().enumerate() {
             image.resize(index, 0);
             image.resize(index, file.size);
             let path = file.present.then(|| file.path.clone());
@@ -182,25 +170,13 @@ impl<'a> Cursor<'a> {
             cursor.files.push(FileState {
                 size: file.size,
                 path,
-                first_path: file.path.clone(),
+                first_path: file.path,
                 mapped: false,
             });
         }
-        cursor.write_initial(trace, image)?;
+        // A file has its first content from the start, although the trace gives it when the file is first mapped.
+        trace.initial(|at, data| cursor.write_durable(at, data, image))?;
         Ok(cursor)
-    }
-
-    /// A file has its first content from the start, although the trace gives it when the file is first mapped.
-    fn write_initial(&mut self, trace: &Path, image: &mut (impl Image + ?Sized)) -> Result<(), CrashError> {
-        let mut reader = TraceReader::open_files(trace)?;
-        while reader.events() <= self.contents.initial_until
-            && let Some(item) = reader.next()?
-        {
-            if let Item::Initial { at, data } = item {
-                self.write_durable(at, data, image);
-            }
-        }
-        Ok(())
     }
 
     pub fn output(&self) -> &[u8] {

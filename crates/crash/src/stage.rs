@@ -55,7 +55,7 @@ impl<'a> Stage<'a> {
     }
 
     /// What a unit holds if its lines hold these options. The other lines are at what is guaranteed persistent, always.
-    pub fn unit(&self, unit: u64, cursor: &Cursor<'_>, option: impl Fn(usize) -> u64) -> UnitHash {
+    pub fn unit(&self, unit: u64, cursor: &Cursor, option: impl Fn(usize) -> u64) -> UnitHash {
         let (file, offset, len) = parse_unit(unit);
         let lines = self.lines_of(unit);
         let base = if len == PAGE {

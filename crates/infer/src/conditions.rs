@@ -1,9 +1,9 @@
 //! The conditions of a trace, found in one pass over it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crashproof_trace::{
-    Boundaries, Dependence, EventKind, FileId, Item, PmAddress, ReadError, StackId, Tables, ThreadId, TraceReader,
+    Dependence, EventKind, FileId, Item, PmAddress, ReadError, StackId, Tables, ThreadId, TraceFile,
 };
 use rustc_hash::FxHashMap;
 
@@ -123,10 +123,10 @@ pub struct Conditions {
 
 impl Conditions {
     /// Infers the conditions of a trace that was recorded with dependences.
-    pub fn infer(trace: &Path) -> Result<Conditions, InferError> {
-        let mut reader = TraceReader::open_files(trace)?;
+    pub fn infer(trace: &TraceFile) -> Result<Conditions, InferError> {
+        let mut reader = trace.files()?;
         let mut finder = Finder::default();
-        let mut summaries = Summaries::new(Boundaries::of(trace)?);
+        let mut summaries = Summaries::new(trace.boundaries());
         let mut depends = Vec::new();
         while let Some(item) = reader.next()? {
             let Item::Event(event) = item else { continue };
@@ -157,7 +157,9 @@ impl Conditions {
             }
         }
         if finder.accesses == 0 {
-            return Err(InferError::NoDependences { path: trace.into() });
+            return Err(InferError::NoDependences {
+                path: trace.path().into(),
+            });
         }
         let fields = Fields::read(trace)?;
         let mut conditions = finder.finish();
@@ -166,7 +168,7 @@ impl Conditions {
         conditions.lifted = Lifting::new(&conditions, &fields);
         conditions.files = reader.tables().files.iter().map(|file| file.path.clone()).collect();
         conditions.warnings.extend(fields.warnings.iter().cloned());
-        let incomplete = reader.incomplete().iter();
+        let incomplete = trace.outline().incomplete.iter();
         conditions
             .warnings
             .extend(incomplete.map(|why| format!("the trace is incomplete: {}", why.detail)));

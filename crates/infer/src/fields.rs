@@ -1,10 +1,8 @@
 //! What the stores of a trace write, by the names of types and fields, so that two recordings can be compared: the numbers that
 //! [`Typing`] gives are those of one trace.
 
-use std::path::Path;
-
 use crashproof_sites::{Store, Typing};
-use crashproof_trace::{EventKind, FileId, Item, PmAddress, ReadError, Tables, TraceReader};
+use crashproof_trace::{EventKind, FileId, Item, PmAddress, ReadError, Tables, TraceFile};
 use rustc_hash::FxHashMap;
 
 use crate::location::{Location, split};
@@ -49,7 +47,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    pub fn read(trace: &Path) -> Result<Fields, ReadError> {
+    pub fn read(trace: &TraceFile) -> Result<Fields, ReadError> {
         let mut typing = Typing::new();
         let mut any = false;
         // What a store writes may show only by later ones.
@@ -149,8 +147,8 @@ impl Fields {
 }
 
 /// All pieces of stores of the trace, with their events.
-fn each_chunk(trace: &Path, mut see: impl FnMut(&Tables, &[u64], &[Store])) -> Result<(), ReadError> {
-    let mut reader = TraceReader::open_files(trace)?;
+fn each_chunk(trace: &TraceFile, mut see: impl FnMut(&Tables, &[u64], &[Store])) -> Result<(), ReadError> {
+    let mut reader = trace.files()?;
     let (mut events, mut pieces) = (Vec::new(), Vec::new());
     while let Some((item, tables)) = reader.next_with_tables()? {
         if let Item::Event(event) = item

@@ -1,9 +1,7 @@
 //! What is known of each operation of a run beside its conditions: what it wrote, to see whether two recordings of it did the same, and
 //! which code it executed, to group what fails in it.
 
-use std::path::Path;
-
-use crashproof_trace::{Boundaries, Event, EventKind, Item, Operations, PmAddress, ReadError, ThreadId, TraceReader};
+use crashproof_trace::{Boundaries, Event, EventKind, Item, Operations, PmAddress, ReadError, ThreadId, TraceFile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::location::split;
@@ -92,9 +90,9 @@ impl Summaries {
 }
 
 /// The operations of a recorded run.
-pub fn operations(trace: &Path) -> Result<ByOperation, ReadError> {
-    let mut summaries = Summaries::new(Boundaries::of(trace)?);
-    let mut reader = TraceReader::open_files(trace)?;
+pub fn operations(trace: &TraceFile) -> Result<ByOperation, ReadError> {
+    let mut summaries = Summaries::new(trace.boundaries());
+    let mut reader = trace.files()?;
     while let Some(item) = reader.next()? {
         if let Item::Event(event) = item {
             summaries.event(&event);

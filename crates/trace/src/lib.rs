@@ -9,6 +9,7 @@
 mod dependences;
 pub mod dump;
 pub mod event;
+mod file;
 pub mod format;
 mod operations;
 mod reader;
@@ -21,9 +22,10 @@ mod writer;
 
 pub use dependences::{Dependence, Dependences};
 pub use event::*;
+pub use file::{MappedRange, OperationIndex, OperationStart, TraceFile};
 pub use format::{Header, Options};
 pub use operations::{Boundaries, Operations};
-pub use reader::{Item, ReadError, TraceReader};
+pub use reader::{Item, Outline, ReadError, TraceReader};
 pub use tables::{Process, Tables};
 pub use usage::{FileUse, FileUses};
 pub use writer::{Storage, TraceWriter, WriteError};

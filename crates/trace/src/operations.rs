@@ -8,10 +8,8 @@
 //! of the one that would follow.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use crate::event::{Event, EventKind, ThreadId};
-use crate::reader::{Item, ReadError, TraceReader};
 
 const OP_BEGIN: &str = "CRASHPROOF_OP_BEGIN";
 const OP_END: &str = "CRASHPROOF_OP_END";
@@ -27,19 +25,13 @@ pub enum Boundaries {
 }
 
 impl Boundaries {
-    /// Annotations, if one comes before the first line of output. Reads the trace up to there.
-    pub fn of(trace: &Path) -> Result<Boundaries, ReadError> {
-        let mut reader = TraceReader::open(trace)?;
-        while let Some(item) = reader.next()? {
-            let Item::Event(event) = item else { continue };
-            if lines(&event) > 0 {
-                break;
-            }
-            if annotation(&event).is_some() {
-                return Ok(Boundaries::Annotations);
-            }
+    /// What the event shows: the first line of output, or the first annotation before it, decides.
+    pub(crate) fn shown_by(event: &Event<'_>) -> Option<Boundaries> {
+        if lines(event) > 0 {
+            Some(Boundaries::Lines)
+        } else {
+            annotation(event).map(|_| Boundaries::Annotations)
         }
-        Ok(Boundaries::Lines)
     }
 }
 

@@ -5,8 +5,10 @@
 //! than the bounds in [`crate::format`] and of the tables.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::dependences::Dependences;
 use crate::event::*;
@@ -97,7 +99,6 @@ pub struct TraceReader {
     path: PathBuf,
     source: Box<dyn Read + Send>,
     len: u64,
-    header: Header,
     /// Of the format.
     version: u32,
     /// Bytes read from `source`.
@@ -111,14 +112,27 @@ pub struct TraceReader {
     block_end_seq: u64,
     context: Context,
     seq: u64,
-    counts: Counts,
-    tables: Tables,
-    incomplete: Vec<Incomplete>,
-    left_out: Vec<LeftOut>,
-    end: Option<ProgramEnd>,
+    outline: Outline,
     done: bool,
     /// Events of registered memory are shown as [`EventKind::Quiet`].
     files_only: bool,
+    /// Bytes that all readers of a [`TraceFile`](crate::TraceFile) have read.
+    bytes_read: Option<Arc<AtomicU64>>,
+}
+
+/// What a trace says beside its events: complete when all of it has been read.
+#[derive(Clone, Debug, Default)]
+pub struct Outline {
+    pub header: Header,
+    /// What events refer to by id.
+    pub tables: Tables,
+    pub counts: Counts,
+    /// Why the trace may lack something.
+    pub incomplete: Vec<Incomplete>,
+    /// The files of which the trace has no events.
+    pub left_out: Vec<LeftOut>,
+    /// How the program ended, if the trace says so.
+    pub end: Option<ProgramEnd>,
 }
 
 /// The item, or one that says nothing in the place of an item about registered memory.
@@ -145,15 +159,7 @@ fn without_memory<'a>(item: Item<'a>, tables: &Tables) -> Item<'a> {
 impl TraceReader {
     pub fn open(path: impl AsRef<Path>) -> Result<TraceReader, ReadError> {
         let path = path.as_ref();
-        let open = || -> io::Result<(File, u64)> {
-            let file = File::open(path)?;
-            let len = file.metadata()?.len();
-            Ok((file, len))
-        };
-        let (file, len) = open().map_err(|source| ReadError::Open {
-            path: path.into(),
-            source,
-        })?;
+        let (file, len) = open_file(path)?;
         TraceReader::from_source(path, Box::new(file), len)
     }
 
@@ -179,7 +185,6 @@ impl TraceReader {
             path,
             source,
             len,
-            header,
             version,
             position,
             packed: Vec::new(),
@@ -189,18 +194,38 @@ impl TraceReader {
             block_end_seq: 0,
             context: Context::default(),
             seq: 0,
-            counts: Counts::default(),
-            tables: Tables::default(),
-            incomplete: Vec::new(),
-            left_out: Vec::new(),
-            end: None,
+            outline: Outline {
+                header,
+                ..Outline::default()
+            },
             done: false,
             files_only: false,
+            bytes_read: None,
         })
     }
 
+    /// The block of the last item: the byte of the file where it begins, and where in its content the item ends.
+    pub(crate) fn place(&self) -> (u64, usize) {
+        (self.block_offset, self.at)
+    }
+
+    /// Counts what is read from now on.
+    pub(crate) fn count_bytes(mut self, bytes_read: Arc<AtomicU64>) -> TraceReader {
+        self.bytes_read = Some(bytes_read);
+        self
+    }
+
+    pub(crate) fn into_outline(self) -> Outline {
+        self.outline
+    }
+
+    /// What was said beside the events up to here.
+    pub fn outline(&self) -> &Outline {
+        &self.outline
+    }
+
     pub fn header(&self) -> &Header {
-        &self.header
+        &self.outline.header
     }
 
     /// The file, for messages.
@@ -210,12 +235,12 @@ impl TraceReader {
 
     /// What was defined up to here.
     pub fn tables(&self) -> &Tables {
-        &self.tables
+        &self.outline.tables
     }
 
     /// Counted up to here.
     pub fn counts(&self) -> Counts {
-        self.counts
+        self.outline.counts
     }
 
     /// Events up to here.
@@ -225,17 +250,17 @@ impl TraceReader {
 
     /// Why the trace may lack something; all of it only after the last item.
     pub fn incomplete(&self) -> &[Incomplete] {
-        &self.incomplete
+        &self.outline.incomplete
     }
 
     /// The files of which the trace has no events; all of them only after the last item.
     pub fn left_out(&self) -> &[LeftOut] {
-        &self.left_out
+        &self.outline.left_out
     }
 
     /// How the program ended, after the last item of a trace that says so.
     pub fn end(&self) -> Option<ProgramEnd> {
-        self.end
+        self.outline.end
     }
 
     /// Bytes read so far, of [`len`](TraceReader::len).
@@ -269,18 +294,18 @@ impl TraceReader {
         match decode_item(
             &mut input,
             &mut self.context,
-            &mut self.tables,
+            &mut self.outline.tables,
             self.seq,
-            &mut self.counts,
+            &mut self.outline.counts,
         ) {
             Ok(item) => {
                 self.at = input.at;
                 self.seq += matches!(item, Item::Event(_)) as u64;
                 let item = match self.files_only {
-                    true => without_memory(item, &self.tables),
+                    true => without_memory(item, &self.outline.tables),
                     false => item,
                 };
-                Ok(Some((item, &self.tables)))
+                Ok(Some((item, &self.outline.tables)))
             }
             Err(what) => {
                 self.done = true;
@@ -302,7 +327,7 @@ impl TraceReader {
                     if let Err(what) = self.take_definition() {
                         return Err(self.damaged(what));
                     }
-                    self.done = self.end.is_some();
+                    self.done = self.outline.end.is_some();
                     if self.done && !self.rest_is_zero()? {
                         self.block_offset = self.position;
                         return Err(self.damaged("something follows the end record"));
@@ -336,6 +361,9 @@ impl TraceReader {
             source,
         })?;
         self.position += n as u64;
+        if let Some(bytes_read) = &self.bytes_read {
+            bytes_read.fetch_add(n as u64, Ordering::Relaxed);
+        }
         Ok(n)
     }
 
@@ -391,7 +419,7 @@ impl TraceReader {
              to event {} was read",
             self.block_offset, self.seq
         );
-        self.incomplete.push(Incomplete {
+        self.outline.incomplete.push(Incomplete {
             reason: IncompleteReason::Truncated,
             detail,
         });
@@ -419,7 +447,7 @@ impl TraceReader {
             tag::MODULE => {
                 let path = input.text(format::MAX_TEXT)?.into();
                 let build_id = input.bytes(format::MAX_BUILD_ID)?.into();
-                self.tables.define_module(Module {
+                self.outline.tables.define_module(Module {
                     path,
                     build_id,
                     locked_sites: input.varint_u32()?,
@@ -431,7 +459,7 @@ impl TraceReader {
                     return Err("a stack has too many frames");
                 }
                 let mut address = 0u64;
-                self.tables.define_stack((0..count as usize).map(|_| {
+                self.outline.tables.define_stack((0..count as usize).map(|_| {
                     let module = input.varint_u32()?.checked_sub(1).map(ModuleId);
                     address = address.wrapping_add(unzigzag(input.varint()?) as u64);
                     Ok(Frame { module, address })
@@ -442,7 +470,7 @@ impl TraceReader {
                 let size = take_size(&mut input, 0)?;
                 let flags = if self.version > 1 { input.byte()? } else { 0 };
                 let created = flags & format::FILE_CREATED != 0;
-                self.tables.define_file(PmFile { path, size, created })?;
+                self.outline.tables.define_file(PmFile { path, size, created })?;
             }
             tag::INCOMPLETE => {
                 let reason = match input.byte()? {
@@ -456,8 +484,8 @@ impl TraceReader {
                     _ => return Err("an unknown reason for incompleteness"),
                 };
                 let detail = input.text(format::MAX_TEXT)?;
-                if self.incomplete.len() < MAX_INCOMPLETE {
-                    self.incomplete.push(Incomplete {
+                if self.outline.incomplete.len() < MAX_INCOMPLETE {
+                    self.outline.incomplete.push(Incomplete {
                         reason,
                         detail: detail.into(),
                     });
@@ -481,25 +509,56 @@ impl TraceReader {
                     _ => return Err("an unknown reason why a file was left out"),
                 };
                 let path = input.text(format::MAX_TEXT)?.into();
-                if self.left_out.len() < MAX_LEFT_OUT {
-                    self.left_out.push(LeftOut { path, reason });
+                if self.outline.left_out.len() < MAX_LEFT_OUT {
+                    self.outline.left_out.push(LeftOut { path, reason });
                 }
             }
             tag::END => {
                 let (end, counts) = take_end(&mut input)?;
-                if counts != self.counts {
+                if counts != self.outline.counts {
                     return Err("the end record counts other events than the trace has");
                 }
                 if !input.is_empty() || self.seq != self.block_end_seq {
                     return Err("the end record is not the last");
                 }
-                self.end = Some(end);
+                self.outline.end = Some(end);
             }
             _ => return Err("an unknown kind of record"),
         }
         self.at = input.at;
         Ok(())
     }
+}
+
+/// The file of a trace, and its length.
+pub(crate) fn open_file(path: &Path) -> Result<(File, u64), ReadError> {
+    let open = || -> io::Result<(File, u64)> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        Ok((file, len))
+    };
+    open().map_err(|source| ReadError::Open {
+        path: path.into(),
+        source,
+    })
+}
+
+/// Reads the content of one block, which begins at `offset`, and says how many bytes of the file that took.
+pub(crate) fn read_block(path: &Path, file: &mut File, offset: u64, content: &mut Vec<u8>) -> Result<u64, ReadError> {
+    let failed = |source| ReadError::Read {
+        path: path.into(),
+        offset,
+        source,
+    };
+    let bad = |what| damaged(path, offset, 0, what);
+    let mut head = [0; format::BLOCK_HEADER];
+    file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+    file.read_exact(&mut head).map_err(failed)?;
+    let header = BlockHeader::decode(&head).map_err(bad)?;
+    let mut packed = vec![0; header.packed_len as usize];
+    file.read_exact(&mut packed).map_err(failed)?;
+    format::open_block(&header, &packed, content).map_err(bad)?;
+    Ok((head.len() + packed.len()) as u64)
 }
 
 #[cold]

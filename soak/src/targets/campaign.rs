@@ -7,12 +7,16 @@ use std::sync::atomic::AtomicBool;
 use crashproof_crash::{CampaignOptions, CrashError, Executor, ExecutorError, Explainer, Failure, StrategyKind};
 use crashproof_finding::Finding;
 use crashproof_sandbox::{Ended, Run};
+use crashproof_trace::TraceFile;
 
 /// What of a campaign one input is worth.
 const MOST_STATES: u64 = 64;
 
 /// Tests states of the trace with strategies that differ in how they look at it. Whether all could be run.
 pub fn test(trace: &Path) -> bool {
+    let Ok(trace) = TraceFile::open(trace) else {
+        return false;
+    };
     [StrategyKind::Prefix, StrategyKind::Dpor, StrategyKind::Representative]
         .into_iter()
         .all(|strategy| {
@@ -22,9 +26,13 @@ pub fn test(trace: &Path) -> bool {
                 ..CampaignOptions::default()
             };
             let executors: Vec<Box<dyn Executor>> = vec![Box::<Recovery>::default()];
+            let Ok(survey) = crashproof_crash::survey(&trace, &options) else {
+                return false;
+            };
             crashproof_crash::run(
-                trace,
+                &trace,
                 &options,
+                &survey,
                 executors,
                 Box::new(Unexplained),
                 &|_| {},

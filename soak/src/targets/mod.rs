@@ -17,7 +17,7 @@ use crashproof_sites::{ModuleSites, Typing, read_bitcode};
 use crashproof_trace::symbols::Symbolizer;
 use crashproof_trace::{
     EventKind, Frame, Header, Item, Module, PmAddress, PmFile, ProcessId, ProgramEnd, ReadError, StackId, StoreFlags,
-    ThreadId, TraceReader, TraceWriter, WriteError, dump, format,
+    ThreadId, TraceFile, TraceReader, TraceWriter, WriteError, dump, format,
 };
 
 pub struct Target {
@@ -165,17 +165,19 @@ fn events(payload: &[u8]) -> bool {
 
 fn behaviours(payload: &[u8]) -> bool {
     with_file(&sealed(payload), |path| {
-        behaviour_list(path, &CampaignOptions::default()).is_ok()
+        TraceFile::open(path).is_ok_and(|trace| behaviour_list(&trace, &CampaignOptions::default()).is_ok())
     })
 }
 
 fn infer(payload: &[u8]) -> bool {
-    with_file(&sealed(payload), |path| match Conditions::infer(path) {
-        Ok(conditions) => {
-            Listing::new(&conditions);
-            true
+    with_file(&sealed(payload), |path| {
+        match TraceFile::open(path).map(|trace| Conditions::infer(&trace)) {
+            Ok(Ok(conditions)) => {
+                Listing::new(&conditions);
+                true
+            }
+            _ => false,
         }
-        Err(_) => false,
     })
 }
 

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use crashproof_crash::{Behaviour, BehaviourList, CampaignOptions, behaviour_list};
-use crashproof_trace::replace;
+use crashproof_trace::{TraceFile, replace};
 
 use super::Result;
 use crate::arguments::ExplainArguments;
@@ -35,7 +35,7 @@ pub fn run(arguments: &ExplainArguments) -> Result {
         until: arguments.until.clone(),
         ..CampaignOptions::default()
     };
-    let list = behaviour_list(&arguments.trace, &options)?;
+    let list = behaviour_list(&TraceFile::open(&arguments.trace)?, &options)?;
     for warning in &list.warnings {
         terminal::warning(warning);
     }

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use crashproof_infer::{Conditions, Listing};
+use crashproof_trace::TraceFile;
 
 use super::Result;
 use crate::arguments::InferArguments;
@@ -22,7 +23,7 @@ struct OutputError {
 }
 
 pub fn run(arguments: &InferArguments) -> Result {
-    let listing = Listing::new(&Conditions::infer(&arguments.trace)?);
+    let listing = Listing::new(&Conditions::infer(&TraceFile::open(&arguments.trace)?)?);
     for warning in &listing.warnings {
         terminal::warning(warning);
     }

@@ -21,15 +21,13 @@ mod tests;
 mod violated;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use crashproof_infer::{Conditions, FieldIndex, Fields, Level, Operation, operations};
 use crashproof_model::LINE;
+use crashproof_trace::{OperationIndex, TraceFile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::cursor::Contents;
 use crate::error::CrashError;
-use crate::explain::clusters::{begins, operation_at};
 use crate::state::{CrashPoint, State};
 use index::Index;
 pub(crate) use pairs::{Pair, Site};
@@ -118,7 +116,7 @@ pub(crate) struct Violations {
     index: Index,
     fields: Fields,
     /// Where operations begin.
-    begins: Vec<(u64, Option<u64>)>,
+    begins: OperationIndex,
     /// Operations in which only conditions of types and fields apply.
     elsewhere: FxHashSet<Option<u64>>,
     stores: Stores,
@@ -128,10 +126,9 @@ pub(crate) struct Violations {
 }
 
 impl Violations {
-    pub fn new(trace: &Path, contents: &Contents, conditions: &Conditions) -> Result<Violations, CrashError> {
+    pub fn new(trace: &TraceFile, conditions: &Conditions) -> Result<Violations, CrashError> {
         let fields = Fields::read(trace)?;
-        let begins = begins(trace)?;
-        let files: Vec<&str> = contents.files.iter().map(|file| file.path.as_str()).collect();
+        let files: Vec<&str> = trace.tables().files.iter().map(|file| file.path.as_str()).collect();
         let own = operations(trace)?;
         let nothing = Operation::default();
         let differs = |(number, operation): &(&Option<u64>, &Operation)| {
@@ -147,7 +144,7 @@ impl Violations {
             index: Index::new(conditions, &fields, &files),
             warnings: differing(&elsewhere).into_iter().collect(),
             fields,
-            begins,
+            begins: trace.operations().clone(),
             elsewhere,
         })
     }
@@ -158,7 +155,7 @@ impl Violations {
             let start = line.at.line * LINE;
             for (store_number, store) in line.line().stores().iter().enumerate() {
                 let event = store.tag.id.seq;
-                let by_address = !self.elsewhere.contains(&operation_at(&self.begins, event));
+                let by_address = !self.elsewhere.contains(&self.begins.of(event));
                 for word in 0..LINE / 8 {
                     let mask = (store.bytes.0 >> (8 * word)) as u8;
                     if mask == 0 {
@@ -272,7 +269,7 @@ impl Violations {
 
     /// Digest of the basic blocks that the operation executes which an event belongs to.
     pub fn path(&self, event: u64) -> Option<u64> {
-        self.paths.get(&operation_at(&self.begins, event)?).copied()
+        self.paths.get(&self.begins.of(event)?).copied()
     }
 }
 

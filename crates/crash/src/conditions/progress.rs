@@ -4,16 +4,13 @@
 //! and for a U that is pending, all that is pending but U. The paper has no such states, because it looks between two fences only. P and U are
 //! of one operation here: of what an earlier one stored nearly all is persistent, and everything would violate something with it.
 
-use std::path::Path;
-
 use crashproof_infer::{FieldIndex, Level};
 use crashproof_model::LINE;
-use crashproof_trace::{EventKind, Item, ReadError, StackId, TraceReader};
+use crashproof_trace::{EventKind, Item, ReadError, StackId, TraceFile};
 use rustc_hash::FxHashMap;
 
 use super::pairs::Site;
 use super::{At, Object, Violations};
-use crate::explain::clusters::operation_at;
 use crate::state::CrashPoint;
 
 /// Words of an operation's stores before and after a point that are looked at, the nearest.
@@ -33,9 +30,9 @@ struct Written {
 pub(super) struct Stores(Vec<Written>);
 
 impl Stores {
-    pub fn read(trace: &Path) -> Result<Stores, ReadError> {
+    pub fn read(trace: &TraceFile) -> Result<Stores, ReadError> {
         let mut stores = Vec::new();
-        let mut reader = TraceReader::open_files(trace)?;
+        let mut reader = trace.files()?;
         while let Some(item) = reader.next()? {
             if let Item::Event(event) = item
                 && let EventKind::Store { at, data, .. } = event.kind
@@ -181,7 +178,7 @@ impl Violations {
     /// What the operation at a point has persisted, the newest first, and what is pending or to come.
     fn progress(&self, point: &CrashPoint) -> (Vec<Piece<'_>>, Vec<Piece<'_>>) {
         let seq = point.head.seq;
-        let operation = operation_at(&self.begins, seq);
+        let operation = self.begins.of(seq);
         if operation.is_none() {
             return (Vec::new(), Vec::new());
         }
@@ -198,7 +195,7 @@ impl Violations {
         }
         let stores = &self.stores.0;
         let now = stores.partition_point(|store| store.event < seq);
-        let is_own = |store: &&Written| operation_at(&self.begins, store.event) == operation;
+        let is_own = |store: &&Written| self.begins.of(store.event) == operation;
         let before = stores[now.saturating_sub(NEAR)..now].iter().rev().take_while(is_own);
         let after = stores[now..].iter().take(NEAR).take_while(is_own);
         let (mut done, mut open) = (Vec::new(), Vec::new());

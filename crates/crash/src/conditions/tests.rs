@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crashproof_infer::{Conditions, Field, Fields, Lifted, Rule, Support};
 use crashproof_model::{Bytes, LINE, LineAddress, Store};
-use crashproof_trace::{FileId, PmAddress, StackId};
+use crashproof_trace::{FileId, OperationIndex, PmAddress, StackId};
 use proptest::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -118,7 +118,7 @@ proptest! {
         let violations = Violations {
             index: Index::new(&conditions, &fields, &[]),
             fields,
-            begins: Vec::new(),
+            begins: OperationIndex::default(),
             elsewhere: FxHashSet::default(),
             stores: Stores::default(),
             paths: FxHashMap::default(),

@@ -6,7 +6,6 @@ use crashproof_infer::{Conditions, FieldIndex, Rule};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Object, Violations};
-use crate::explain::clusters::operation_at;
 
 /// A store of the trace.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +37,7 @@ impl Violations {
     fn constrained(&self, stores: &[Stored]) -> Constrained {
         let mut constrained = Constrained::default();
         for store in stores {
-            let by_address = !self.elsewhere.contains(&operation_at(&self.begins, store.event));
+            let by_address = !self.elsewhere.contains(&self.begins.of(store.event));
             let end = store.offset + store.length;
             for word in store.offset / 8..end.div_ceil(8) {
                 let bytes = (word * 8..word * 8 + 8).map(|byte| (store.offset..end).contains(&byte));

@@ -5,10 +5,8 @@
 //! Deviation: the paper leaves a cluster's cause to the reader. Here a cluster's first state is reduced as any other is, and causes that clusters have in
 //! common are one finding.
 
-use std::path::Path;
-
 use crashproof_infer::Conditions;
-use crashproof_trace::{Boundaries, Item, Operations, ReadError, TraceReader};
+use crashproof_trace::{OperationIndex, TraceFile};
 use rustc_hash::FxHashMap;
 
 use super::known::Spots;
@@ -23,7 +21,7 @@ pub struct Doing {
 
 #[derive(Default)]
 pub struct Clusters {
-    begins: Vec<(u64, Option<u64>)>,
+    begins: OperationIndex,
     /// By operation.
     paths: FxHashMap<u64, u64>,
     /// By path and source lines: the causes.
@@ -31,21 +29,21 @@ pub struct Clusters {
 }
 
 impl Clusters {
-    pub fn new(trace: &Path, conditions: Option<&Conditions>) -> Result<Clusters, ReadError> {
+    pub fn new(trace: &TraceFile, conditions: Option<&Conditions>) -> Clusters {
         let operations = conditions.into_iter().flat_map(|conditions| &conditions.operations);
         let paths: FxHashMap<u64, u64> = operations
             .filter_map(|(number, operation)| Some(((*number)?, operation.blocks?)))
             .collect();
-        Ok(Clusters {
-            begins: if paths.is_empty() { Vec::new() } else { begins(trace)? },
+        Clusters {
+            begins: trace.operations().clone(),
             paths,
             explained: FxHashMap::default(),
-        })
+        }
     }
 
     /// At a crash just before an event. `None` where the program was not built to say.
     pub fn doing(&self, event: u64) -> Option<Doing> {
-        let operation = operation_at(&self.begins, event)?;
+        let operation = self.begins.of(event)?;
         let path = *self.paths.get(&operation)?;
         Some(Doing { operation, path })
     }
@@ -57,27 +55,6 @@ impl Clusters {
     pub fn explain(&mut self, doing: Doing, spots: Spots, causes: &[usize]) {
         self.explained.insert((doing.path, spots), causes.to_vec());
     }
-}
-
-/// Where operations begin: the first event, and the number.
-pub(crate) fn begins(trace: &Path) -> Result<Vec<(u64, Option<u64>)>, ReadError> {
-    let mut operations = Operations::new(Boundaries::of(trace)?);
-    let mut reader = TraceReader::open_files(trace)?;
-    let mut begins: Vec<(u64, Option<u64>)> = Vec::new();
-    while let Some(item) = reader.next()? {
-        let Item::Event(event) = item else { continue };
-        let operation = operations.of(&event);
-        if begins.last().map(|last| last.1) != Some(operation) {
-            begins.push((event.seq, operation));
-        }
-    }
-    Ok(begins)
-}
-
-/// The operation that an event belongs to, by where operations begin.
-pub(crate) fn operation_at(begins: &[(u64, Option<u64>)], event: u64) -> Option<u64> {
-    let after = begins.partition_point(|&(first, _)| first <= event);
-    after.checked_sub(1).and_then(|last| begins[last].1)
 }
 
 #[cfg(test)]
@@ -106,6 +83,7 @@ mod tests {
             writer.event(ThreadId(0), StackId(0), event).unwrap();
         }
         writer.finish(ProgramEnd::default()).unwrap();
+        let trace = TraceFile::open(&trace).unwrap();
         let mut conditions = Conditions::default();
         for number in 0..2 {
             let blocks = Some(77);
@@ -117,7 +95,7 @@ mod tests {
                 },
             );
         }
-        let mut clusters = Clusters::new(&trace, Some(&conditions)).unwrap();
+        let mut clusters = Clusters::new(&trace, Some(&conditions));
         let first = clusters.doing(2).unwrap();
         assert_eq!(first, Doing { operation: 0, path: 77 });
         clusters.explain(first, Spots::default(), &[3]);
@@ -125,6 +103,6 @@ mod tests {
         assert_eq!(second.operation, 1);
         assert_eq!(clusters.causes(second, &Spots::default()), Some(&[3][..]));
         assert_eq!(clusters.doing(6), None, "nothing is known of what comes after");
-        assert_eq!(Clusters::new(&trace, None).unwrap().doing(2), None);
+        assert_eq!(Clusters::new(&trace, None).doing(2), None);
     }
 }

@@ -11,24 +11,21 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crashproof_finding::OutputDifference;
 use crashproof_infer::Conditions;
 use crashproof_model::{LINE, WORD, pieces};
 use crashproof_sandbox::Run;
-use crashproof_trace::{EventKind, Item, ReadError, StackId, Tables, ThreadId, TraceReader};
+use crashproof_trace::{EventKind, Item, ReadError, StackId, Tables, ThreadId, TraceFile, TraceReader};
 use crashproof_wire::recovery::Mapping;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::ExplainError;
-use crate::campaign::{CampaignOptions, judge};
-use crate::cursor::Contents;
+use crate::campaign::{CampaignOptions, SurveyedFile, judge, surveyed_files};
 use crate::error::CrashError;
 use crate::executor::{Executor, StoreId, Verdict};
 use crate::oracle::Expected;
-use crate::survey::contents;
 use crate::window::{Place, Window};
 
 /// How much of the past is kept.
@@ -175,9 +172,9 @@ pub struct Judged {
 }
 
 pub struct Laboratory {
-    trace: PathBuf,
+    trace: TraceFile,
     options: CampaignOptions,
-    contents: Contents,
+    survey_files: Vec<SurveyedFile>,
     pub reach: Reach,
     executor: Box<dyn Executor>,
     reader: TraceReader,
@@ -199,14 +196,14 @@ pub struct Laboratory {
 }
 
 impl Laboratory {
-    pub fn new(trace: &Path, options: &CampaignOptions, executor: Box<dyn Executor>) -> Result<Self, CrashError> {
+    pub fn new(trace: &TraceFile, options: &CampaignOptions, executor: Box<dyn Executor>) -> Result<Self, CrashError> {
         let mut lab = Laboratory {
-            trace: trace.to_owned(),
+            trace: trace.clone(),
             options: options.clone(),
-            contents: contents(trace)?,
+            survey_files: surveyed_files(trace),
             reach: Reach::default(),
             executor,
-            reader: TraceReader::open_files(trace)?,
+            reader: trace.files()?,
             crashed: Window::new(options.from.as_deref(), options.until.as_deref()),
             floor: 0,
             first: 0,
@@ -228,12 +225,8 @@ impl Laboratory {
         Ok(lab)
     }
 
-    pub fn trace(&self) -> &Path {
+    pub fn trace(&self) -> &TraceFile {
         &self.trace
-    }
-
-    pub fn contents(&self) -> &Contents {
-        &self.contents
     }
 
     /// What the program relies on, where that is known.
@@ -242,7 +235,7 @@ impl Laboratory {
     }
 
     pub fn tables(&self) -> &Tables {
-        self.reader.tables()
+        self.trace.tables()
     }
 
     /// What the recovery must print: one of these. None: anything.
@@ -394,7 +387,7 @@ impl Laboratory {
         self.held = self.prefix(0);
         self.floor = 0;
         self.crashed = Window::new(self.options.from.as_deref(), self.options.until.as_deref());
-        for (index, file) in self.contents.files.iter().enumerate() {
+        for (index, file) in self.survey_files.iter().enumerate() {
             // What is cut off reads as zero.
             self.executor.resize(index, 0);
             self.executor.resize(index, file.size);
@@ -407,15 +400,10 @@ impl Laboratory {
                 ..FileHistory::default()
             });
         }
-        self.reader = TraceReader::open_files(&self.trace)?;
-        while self.reader.events() <= self.contents.initial_until
-            && let Some(item) = self.reader.next()?
-        {
-            if let Item::Initial { at, data } = item {
-                self.executor.write(at.file.index(), at.offset, data);
-            }
-        }
-        self.reader = TraceReader::open_files(&self.trace)?;
+        let executor = &mut self.executor;
+        self.trace
+            .initial(|at, data| executor.write(at.file.index(), at.offset, data))?;
+        self.reader = self.trace.files()?;
         Ok(())
     }
 
@@ -515,7 +503,7 @@ impl Laboratory {
                 let history = &mut self.files[file.index()];
                 if !history.mapped {
                     history.mapped = true;
-                    let path = Some(self.contents.files[file.index()].path.clone());
+                    let path = Some(self.survey_files[file.index()].path.clone());
                     changes.push((file.index(), What::Place { path, made: true }));
                 }
             }
@@ -625,7 +613,7 @@ impl Laboratory {
 
     /// The name to show for a file: the one that it had first.
     pub fn file_name(&self, file: usize) -> &str {
-        self.contents.files.get(file).map_or("", |file| &file.path)
+        self.survey_files.get(file).map_or("", |file| &file.path)
     }
 
     pub fn file_count(&self) -> usize {

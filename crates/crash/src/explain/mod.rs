@@ -22,13 +22,13 @@ mod timeline;
 mod words;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crashproof_finding::picture::TimelineKind;
 use crashproof_finding::{Finding, Kind, ViolatedCondition};
 use crashproof_sandbox::Run;
-use crashproof_trace::ReadError;
+use crashproof_trace::{ReadError, TraceFile};
 use rustc_hash::FxHashMap;
 
 use crate::campaign::CampaignOptions;
@@ -102,18 +102,12 @@ pub struct Investigator {
     /// Images that could not be saved, pictures that could not be drawn.
     undone: Vec<String>,
     /// For the pictures; none are wanted otherwise.
-    drawn: Option<Drawn>,
-}
-
-/// What pictures are drawn of.
-struct Drawn {
-    trace: PathBuf,
-    options: CampaignOptions,
+    drawn: Option<CampaignOptions>,
 }
 
 impl Investigator {
     pub fn new(
-        trace: &Path,
+        trace: &TraceFile,
         options: &CampaignOptions,
         executor: Box<dyn Executor>,
         words: Words,
@@ -125,7 +119,7 @@ impl Investigator {
             save: options.save.clone(),
             words,
             known: Vec::new(),
-            clusters: Clusters::new(trace, options.conditions.as_deref())?,
+            clusters: Clusters::new(trace, options.conditions.as_deref()),
             relied: None,
             explained: FxHashMap::default(),
             unconfirmed: 0,
@@ -136,13 +130,9 @@ impl Investigator {
     }
 
     /// Draws the timeline and the persistence graph of each finding, too.
-    pub fn with_pictures(self, trace: &Path, options: &CampaignOptions) -> Self {
-        let drawn = Drawn {
-            trace: trace.to_owned(),
-            options: options.clone(),
-        };
+    pub fn with_pictures(self, options: &CampaignOptions) -> Self {
         Investigator {
-            drawn: Some(drawn),
+            drawn: Some(options.clone()),
             ..self
         }
     }
@@ -292,7 +282,7 @@ impl Investigator {
             let find = |&id: &StoreId| {
                 self.lab.find(id).ok_or_else(|| ExplainError::UnknownStore {
                     id,
-                    trace: self.lab.trace().to_owned(),
+                    trace: self.lab.trace().path().to_owned(),
                 })
             };
             let mut indices = ids.iter().map(find).collect::<Result<Vec<Index>, _>>()?;
@@ -407,7 +397,7 @@ impl Investigator {
     }
 
     fn draw(&mut self, findings: &mut [(Finding, Scene)]) {
-        let Some(Drawn { trace, options }) = &self.drawn else {
+        let Some(options) = &self.drawn else {
             return;
         };
         if findings.is_empty() {
@@ -415,7 +405,7 @@ impl Investigator {
         }
         let scenes: Vec<Scene> = findings.iter().map(|(_, scene)| scene.clone()).collect();
         let mut failed: Option<CrashError> = None;
-        match timeline::draw(trace, options, &scenes, &mut self.places) {
+        match timeline::draw(self.lab.trace(), options, &scenes, &mut self.places) {
             Ok(timelines) => {
                 for ((finding, _), mut timeline) in findings.iter_mut().zip(timelines) {
                     if let Some(crash) = &mut finding.crash {
@@ -430,7 +420,7 @@ impl Investigator {
             }
             Err(error) => failed = Some(error.into()),
         }
-        match representative::graphs(trace, options, &scenes) {
+        match representative::graphs(self.lab.trace(), options, &scenes) {
             Ok(graphs) => {
                 for ((finding, _), graph) in findings.iter_mut().zip(graphs) {
                     if let Some(crash) = &mut finding.crash {

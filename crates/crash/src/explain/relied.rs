@@ -23,7 +23,7 @@ pub struct Relied {
 impl Relied {
     pub fn new(lab: &Laboratory, conditions: &Arc<Conditions>) -> Result<Relied, CrashError> {
         Ok(Relied {
-            violations: Violations::new(lab.trace(), lab.contents(), conditions)?,
+            violations: Violations::new(lab.trace(), conditions)?,
             names: Names::new(Arc::clone(conditions)),
             conditions: Arc::clone(conditions),
         })

@@ -3,7 +3,7 @@
 //! A place in the code is a number: the address of the innermost frame, of a module that does not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -136,6 +136,10 @@ impl Case {
         self.folder.path().join("trace")
     }
 
+    fn opened(&self) -> TraceFile {
+        TraceFile::open(self.trace()).unwrap()
+    }
+
     fn record(&self) {
         let mut writer = TraceWriter::create(self.trace(), &Header::default()).unwrap();
         let module = writer
@@ -229,7 +233,7 @@ impl Case {
             depth: 1,
         };
         Investigator::new(
-            &self.trace(),
+            &self.opened(),
             &options(Some(self.folder.path().join("saved"))),
             self.executor(),
             words,
@@ -543,7 +547,7 @@ fn a_store_across_two_lines_tears_always() {
     for tear in [true, false] {
         let whole = CampaignOptions { tear, ..options(None) };
         let words = case.investigator().words;
-        let mut investigator = Investigator::new(&case.trace(), &whole, case.executor(), words).unwrap();
+        let mut investigator = Investigator::new(&case.opened(), &whole, case.executor(), words).unwrap();
         for failure in case.failures() {
             investigator.explain(&failure).unwrap();
         }
@@ -970,7 +974,7 @@ proptest! {
         margin in 1usize..12,
     ) {
         let case = Case::new(steps.clone(), |_, _| Ok(()));
-        let mut lab = Laboratory::new(&case.trace(), &options(None), case.executor()).unwrap();
+        let mut lab = Laboratory::new(&case.opened(), &options(None), case.executor()).unwrap();
         lab.reach = Reach { window: 2 * margin, margin };
         for (a, b, missing, extra) in questions {
             let (a, b) = (a.index(steps.len() + 1) as u64, b.index(steps.len() + 1) as u64);

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
-use std::path::Path;
 
 use crashproof_finding::picture::{
     LineState, StoreOutcome, Stored, Timeline, TimelineEvent, TimelineKind, TimelineLine,
@@ -14,7 +13,7 @@ use crashproof_finding::picture::{
 use crashproof_finding::{FileOperation, Frame};
 use crashproof_model::{Bytes, Keep, LINE, Line, LineAddress, Store, Tag, WORD, pieces};
 use crashproof_stacks::file_name;
-use crashproof_trace::{Event, EventKind, FileId, FlushKind, Item, PmAddress, ReadError, StackId, Tables, TraceReader};
+use crashproof_trace::{Event, EventKind, FileId, FlushKind, Item, PmAddress, ReadError, StackId, Tables, TraceFile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cause::Cause;
@@ -95,12 +94,12 @@ impl Scene {
 
 /// The timelines of the scenes.
 pub fn draw(
-    trace: &Path,
+    trace: &TraceFile,
     options: &CampaignOptions,
     scenes: &[Scene],
     places: &mut Places,
 ) -> Result<Vec<Timeline>, ReadError> {
-    let mut reader = TraceReader::open_files(trace)?;
+    let mut reader = trace.files()?;
     let mut watch = Watch::new(options, scenes);
     while watch.drawings.iter().any(|drawing| !drawing.done)
         && let Some(item) = reader.next()?

@@ -1,8 +1,8 @@
 //! Whether a program is a driver, and its output one that can be judged.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crashproof_trace::{Boundaries, EventKind, Item, Operations, TraceReader};
+use crashproof_trace::{Boundaries, EventKind, Item, Operations, TraceFile};
 
 use super::{OracleError, OracleOptions, OutputOracle, PROBE};
 use crate::campaign::CampaignOptions;
@@ -98,8 +98,8 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    pub fn read(trace: &Path, options: &OracleOptions) -> Result<Recorded, OracleError> {
-        let mut reader = TraceReader::open_files(trace)?;
+    pub fn read(trace: &TraceFile, options: &OracleOptions) -> Result<Recorded, OracleError> {
+        let mut reader = trace.files()?;
         let mut operations = Operations::new(Boundaries::Lines);
         let mut recorded = Recorded {
             stdout: Vec::new(),
@@ -182,7 +182,7 @@ struct Whole<'a> {
 /// Runs the driver once more where the pool is mapped elsewhere, and once on what the recorded run left.
 pub(super) fn check(
     oracle: &OutputOracle,
-    trace: &Path,
+    trace: &TraceFile,
     campaign: &CampaignOptions,
     elsewhere: Box<dyn Executor>,
 ) -> Result<(), OracleError> {

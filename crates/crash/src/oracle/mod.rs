@@ -24,11 +24,11 @@ pub mod transient;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crashproof_model::WORD;
-use crashproof_trace::{Boundaries, EventKind, Item, Operations, TraceReader};
+use crashproof_trace::{Boundaries, EventKind, Item, Operations, TraceFile};
 
 use crate::campaign::CampaignOptions;
 use crate::error::CrashError;
@@ -141,7 +141,7 @@ impl fmt::Debug for OutputOracle {
 impl OutputOracle {
     /// Reads what the recorded run printed. The executor is the oracle's own; the driver is run on snapshots with it.
     pub fn new(
-        trace: &Path,
+        trace: &TraceFile,
         options: OracleOptions,
         campaign: &CampaignOptions,
         executor: Box<dyn Executor>,
@@ -159,7 +159,7 @@ impl OutputOracle {
     /// executor maps the pool elsewhere than the recorded run had it.
     pub fn check_driver(
         &self,
-        trace: &Path,
+        trace: &TraceFile,
         campaign: &CampaignOptions,
         elsewhere: Box<dyn Executor>,
     ) -> Result<(), OracleError> {
@@ -268,13 +268,13 @@ impl OutputOracle {
 }
 
 /// That a trace is one of a driver that printed one line for each operation.
-pub fn check_recording(trace: &Path, options: &OracleOptions) -> Result<(), OracleError> {
+pub fn check_recording(trace: &TraceFile, options: &OracleOptions) -> Result<(), OracleError> {
     Recorded::read(trace, options).map(drop)
 }
 
 /// Operations that store to PM in another sequence in the one trace than in the other. Words are compared, not stores: compilers make one of
 /// two, or two of one.
-pub fn differing_operations(trace: &Path, other: &Path) -> Result<Vec<u64>, CrashError> {
+pub fn differing_operations(trace: &TraceFile, other: &TraceFile) -> Result<Vec<u64>, CrashError> {
     let (one, other) = (sequences(trace)?, sequences(other)?);
     let count = one.len().max(other.len());
     let differs = |&at: &usize| one.get(at) != other.get(at);
@@ -282,8 +282,8 @@ pub fn differing_operations(trace: &Path, other: &Path) -> Result<Vec<u64>, Cras
 }
 
 /// By operation: a digest of the words that it stores to, in order.
-fn sequences(trace: &Path) -> Result<Vec<u128>, CrashError> {
-    let mut reader = TraceReader::open_files(trace)?;
+fn sequences(trace: &TraceFile) -> Result<Vec<u128>, CrashError> {
+    let mut reader = trace.files()?;
     let mut operations = Operations::new(Boundaries::Lines);
     let mut sequences: Vec<Fold> = Vec::new();
     let mut last = None;

@@ -4,9 +4,8 @@
 
 use std::collections::hash_map::Entry;
 use std::ffi::OsString;
-use std::path::Path;
 
-use crashproof_trace::{Boundaries, Item, Operations, TraceReader};
+use crashproof_trace::{Boundaries, Item, Operations, TraceFile};
 use rustc_hash::FxHashMap;
 
 use super::driver::Recorded;
@@ -49,7 +48,7 @@ pub(super) struct Reference {
 
 impl Reference {
     pub fn new(
-        trace: &Path,
+        trace: &TraceFile,
         campaign: &CampaignOptions,
         executor: Box<dyn Executor>,
         options: &OracleOptions,
@@ -168,8 +167,8 @@ fn probes<'a>(stdout: &'a [u8], lines: &[&[u8]]) -> Option<Vec<&'a [u8]>> {
 }
 
 /// The event after the end of each operation; the first is the beginning, before anything.
-fn boundaries(trace: &Path) -> Result<Vec<u64>, CrashError> {
-    let mut reader = TraceReader::open_files(trace)?;
+fn boundaries(trace: &TraceFile) -> Result<Vec<u64>, CrashError> {
+    let mut reader = trace.files()?;
     let mut operations = Operations::new(Boundaries::Lines);
     let mut boundaries = vec![0];
     while let Some(item) = reader.next()? {

@@ -5,20 +5,18 @@
 //! long run, some hundred that are spread over it, so that data which is only needed for a while is not called transient.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use crashproof_model::LINE;
-use crashproof_trace::{EventKind, Item, StackId, TraceReader};
+use crashproof_trace::{EventKind, Item, StackId, TraceFile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::campaign::{CampaignOptions, judge, recover};
+use crate::campaign::{CampaignOptions, Survey, judge, recover};
 use crate::cursor::{Cursor, Stops};
 use crate::error::CrashError;
 use crate::executor::{Executor, Verdict};
 use crate::image::SparseImage;
 use crate::stage::Stage;
 use crate::state::PointKind;
-use crate::survey::survey;
 
 /// Runs for the stores of one call path.
 const MAX_RUNS: u64 = 256;
@@ -43,15 +41,15 @@ struct Group {
 /// Loses, for each place (path of the file, offset) at which nothing persists a store, all stores of the same call path that nothing persists, at the crash
 /// points after them. None: everything that was stored there is durable at the end.
 pub fn lose(
-    trace: &Path,
+    trace: &TraceFile,
     options: &CampaignOptions,
+    survey: &Survey,
     executor: &mut dyn Executor,
     places: &[(String, u64)],
 ) -> Result<Vec<Option<Loss>>, CrashError> {
     let (mut groups, stacks) = unpersisted(trace, options, places)?;
-    let surveyed = survey(trace, options)?;
-    let stride = (surveyed.survey.points / MAX_RUNS).max(1);
-    let mut cursor = Cursor::open(trace, &surveyed.contents, options, Stops::CrashPoints, executor)?;
+    let stride = (survey.points / MAX_RUNS).max(1);
+    let mut cursor = Cursor::open(trace, options, Stops::CrashPoints, executor)?;
     let mut number = 0u64;
     while let Some(head) = cursor.next(executor)? {
         if head.states == 0 {
@@ -90,13 +88,12 @@ type Groups = FxHashMap<StackId, Group>;
 
 /// The stores that are not durable at the end, by call path; and the call path of each place.
 fn unpersisted(
-    trace: &Path,
+    trace: &TraceFile,
     options: &CampaignOptions,
     places: &[(String, u64)],
 ) -> Result<(Groups, Vec<Option<StackId>>), CrashError> {
-    let surveyed = survey(trace, options)?;
     let mut image = SparseImage::default();
-    let mut cursor = Cursor::open(trace, &surveyed.contents, options, Stops::CrashPoints, &mut image)?;
+    let mut cursor = Cursor::open(trace, options, Stops::CrashPoints, &mut image)?;
     let mut missing = FxHashSet::default();
     while let Some(head) = cursor.next(&mut image)? {
         if head.what == PointKind::End
@@ -107,7 +104,7 @@ fn unpersisted(
     }
     let mut groups = Groups::default();
     let mut stacks = vec![None; places.len()];
-    let mut reader = TraceReader::open_files(trace)?;
+    let mut reader = trace.files()?;
     while let Some((item, tables)) = reader.next_with_tables()? {
         let Item::Event(event) = item else { continue };
         let EventKind::Store { at, data, .. } = event.kind else {

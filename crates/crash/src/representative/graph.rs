@@ -4,11 +4,10 @@
 //! that was only counted, the kept one that stores from the same call paths.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use crashproof_finding::Frame;
 use crashproof_finding::picture::{Graph, GraphNode};
-use crashproof_trace::{Item, StackId, TraceReader};
+use crashproof_trace::{Item, StackId, TraceFile};
 use rustc_hash::FxHashMap;
 
 use super::epochs::Member;
@@ -25,7 +24,7 @@ const MAX_NODES: usize = 64;
 
 /// For each scene the graph of its behaviour, if it has one.
 pub(crate) fn graphs(
-    trace: &Path,
+    trace: &TraceFile,
     options: &CampaignOptions,
     scenes: &[Scene],
 ) -> Result<Vec<Option<Graph>>, CrashError> {
@@ -34,7 +33,7 @@ pub(crate) fn graphs(
     // Where the stores were made.
     let named: BTreeSet<u64> = scenes.iter().flat_map(Scene::events).collect();
     let mut stacks: FxHashMap<u64, StackId> = FxHashMap::default();
-    let mut reader = TraceReader::open_files(trace)?;
+    let mut reader = trace.files()?;
     while let Some(item) = reader.next()? {
         if let Item::Event(event) = item
             && named.contains(&event.seq)
@@ -42,7 +41,7 @@ pub(crate) fn graphs(
             stacks.insert(event.seq, event.stack);
         }
     }
-    let mut viewer = Viewer::new(&behaviours, &subjects, &reader);
+    let mut viewer = Viewer::new(&behaviours, &subjects, trace.outline());
     let graph = |scene: &Scene| {
         let (group, member) = behaviour_of(&behaviours, scene, &stacks)?;
         Some(draw(viewer.member(group, member), scene))

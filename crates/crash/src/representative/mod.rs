@@ -25,9 +25,8 @@ mod tests;
 mod typed;
 mod view;
 
-use std::path::Path;
-
 use crashproof_finding as report;
+use crashproof_trace::TraceFile;
 use rustc_hash::FxHashMap;
 
 use crate::campaign::CampaignOptions;
@@ -60,7 +59,7 @@ pub(crate) enum At {
     End,
 }
 
-pub(crate) fn behaviours(trace: &Path, options: &CampaignOptions) -> Result<Behaviours, CrashError> {
+pub(crate) fn behaviours(trace: &TraceFile, options: &CampaignOptions) -> Result<Behaviours, CrashError> {
     let mut subjects = typed::Typed::open(trace, options.joint)?;
     let mut behaviours = analyse(trace, options, &mut subjects)?;
     behaviours.warnings = subjects.warnings().to_vec();
@@ -68,7 +67,7 @@ pub(crate) fn behaviours(trace: &Path, options: &CampaignOptions) -> Result<Beha
 }
 
 fn analyse(
-    trace: &Path,
+    trace: &TraceFile,
     options: &CampaignOptions,
     subjects: &mut dyn subject::Subjects,
 ) -> Result<Behaviours, CrashError> {

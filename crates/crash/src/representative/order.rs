@@ -10,10 +10,8 @@
 //! Deviation from Squint, which has one thread and knows only what the program enforces by fences: the order of each line, the
 //! fences of each thread by themselves, non-temporal stores and eADR are as `model` has them.
 
-use std::path::Path;
-
 use crashproof_model::{Bytes, Keep, LINE, Line, LineAddress, Model, Store, Tag, pieces};
-use crashproof_trace::{Event, EventKind, FlushKind, Item, PmAddress, StackId, Tables, TraceReader};
+use crashproof_trace::{Event, EventKind, FlushKind, Item, PmAddress, StackId, Tables, TraceFile};
 use rustc_hash::FxHashMap;
 
 use crate::campaign::CampaignOptions;
@@ -69,8 +67,8 @@ struct Replay<'a> {
     watch: &'a mut dyn Watch,
 }
 
-pub(crate) fn replay(trace: &Path, options: &CampaignOptions, watch: &mut dyn Watch) -> Result<(), CrashError> {
-    let mut reader = TraceReader::open_files(trace)?;
+pub(crate) fn replay(trace: &TraceFile, options: &CampaignOptions, watch: &mut dyn Watch) -> Result<(), CrashError> {
+    let mut reader = trace.files()?;
     let mut window = Window::new(options.from.as_deref(), options.until.as_deref());
     let mut replay = Replay {
         model: options.model,

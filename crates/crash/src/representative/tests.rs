@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crashproof_model::{LineAddress, Model};
 use crashproof_trace::{
     Event, EventKind, FenceKind, FileId, FlushKind, Header, PmAddress, PmFile, ProcessId, ProgramEnd, StackId,
-    StoreFlags, Tables, ThreadId, TraceWriter,
+    StoreFlags, Tables, ThreadId, TraceFile, TraceWriter,
 };
 use proptest::prelude::*;
 use rustc_hash::FxHashMap;
@@ -258,7 +258,7 @@ proptest! {
         write_trace(&trace, &actions);
         let model = if eadr { Model::Eadr } else { Model::Px86 };
         let mut nodes = Nodes::default();
-        replay(&trace, &options(model, reorder), &mut nodes).unwrap();
+        replay(&TraceFile::open(&trace).unwrap(), &options(model, reorder), &mut nodes).unwrap();
         let reordered = reorderings(&actions, model, reorder);
         for b in 0..nodes.0.len() {
             for a in 0..b {
@@ -338,7 +338,7 @@ proptest! {
         write_trace(&trace, &actions);
         let options = options(Model::Px86, false);
         let mut nodes = Nodes::default();
-        replay(&trace, &options, &mut nodes).unwrap();
+        replay(&TraceFile::open(&trace).unwrap(), &options, &mut nodes).unwrap();
         let offsets: Vec<u64> = actions
             .iter()
             .filter_map(|(_, action)| match action {
@@ -348,7 +348,7 @@ proptest! {
             .collect();
         let mut subjects = Nested;
         let mut epochs = Epochs::new(&mut subjects, true);
-        replay(&trace, &options, &mut epochs).unwrap();
+        replay(&TraceFile::open(&trace).unwrap(), &options, &mut epochs).unwrap();
         epochs.finish();
         let found: BTreeSet<_> = epochs.seen.iter().cloned().collect();
         prop_assert_eq!(found, naive_epochs(&offsets, &nodes.0));
@@ -453,13 +453,13 @@ proptest! {
         let trace = folder.path().join("trace");
         write_trace(&trace, &actions);
         let options = options(Model::Px86, false);
+        let trace = TraceFile::open(&trace).unwrap();
         let strategy = Representative::new(analyse(&trace, &options, &mut Nested).unwrap());
-        let contents = crate::survey::survey(&trace, &options).unwrap().contents;
         let mut walks: BTreeMap<(u64, u16, u64), Vec<Vec<u64>>> = BTreeMap::new();
         let unfinished = PassEnd { unfinished: 1, idle: 0 };
         for pass in (0..).take_while(|&pass| strategy.has_pass(pass, unfinished)) {
             let mut image = SparseImage::default();
-            let mut cursor = Cursor::open(&trace, &contents, &options, Stops::CrashPoints, &mut image).unwrap();
+            let mut cursor = Cursor::open(&trace, &options, Stops::CrashPoints, &mut image).unwrap();
             while let Some(head) = cursor.next(&mut image).unwrap() {
                 let parts = strategy.parts(pass, head);
                 let Some(point) = cursor.point() else { continue };

@@ -9,10 +9,8 @@
 //! are typed before the replay, in two rounds, and what is known of each is kept as the number of a list: which types, fields
 //! and distances; there are few of those.
 
-use std::path::Path;
-
 use crashproof_sites::{FieldId, Store, TypeId, Types, Typing};
-use crashproof_trace::{Event, EventKind, Item, Tables, TraceReader};
+use crashproof_trace::{Event, EventKind, Item, Tables, TraceFile};
 use rustc_hash::FxHashMap;
 
 use super::calls::Calls;
@@ -40,7 +38,7 @@ pub(crate) struct Typed {
 }
 
 impl Typed {
-    pub fn open(trace: &Path, both: bool) -> Result<Typed, CrashError> {
+    pub fn open(trace: &TraceFile, both: bool) -> Result<Typed, CrashError> {
         let mut typed = Typed {
             typing: Typing::new(),
             calls: Calls::default(),
@@ -100,8 +98,8 @@ impl Typed {
 }
 
 /// All stores of the trace, with their events.
-fn each_chunk(trace: &Path, mut see: impl FnMut(&Tables, &[u64], &[Store])) -> Result<(), CrashError> {
-    let mut reader = TraceReader::open_files(trace)?;
+fn each_chunk(trace: &TraceFile, mut see: impl FnMut(&Tables, &[u64], &[Store])) -> Result<(), CrashError> {
+    let mut reader = trace.files()?;
     let (mut seqs, mut stores) = (Vec::new(), Vec::new());
     while let Some((item, tables)) = reader.next_with_tables()? {
         if let Item::Event(event) = item

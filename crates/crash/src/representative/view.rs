@@ -1,10 +1,8 @@
 //! The update behaviours of a trace as `crashproof explain` shows them.
 
-use std::path::Path;
-
 use crashproof_finding as report;
 use crashproof_stacks::Stacks;
-use crashproof_trace::{StackId, TraceReader};
+use crashproof_trace::{Outline, StackId, TraceFile};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -66,12 +64,10 @@ pub struct BehaviourUpdate {
 }
 
 /// Finds the update behaviours of a trace. Of the options those count that say what the model is and where to begin and end.
-pub fn behaviour_list(trace: &Path, options: &CampaignOptions) -> Result<BehaviourList, CrashError> {
+pub fn behaviour_list(trace: &TraceFile, options: &CampaignOptions) -> Result<BehaviourList, CrashError> {
     let mut subjects = Typed::open(trace, options.joint)?;
     let behaviours = analyse(trace, options, &mut subjects)?;
-    let mut reader = TraceReader::open_files(trace)?;
-    while reader.next()?.is_some() {}
-    let mut viewer = Viewer::new(&behaviours, &subjects, &reader);
+    let mut viewer = Viewer::new(&behaviours, &subjects, trace.outline());
     let mut groups: Vec<&Group> = behaviours.groups.iter().collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.count));
     let list = groups.iter().filter_map(|group| viewer.behaviour(group)).collect();
@@ -85,18 +81,17 @@ pub fn behaviour_list(trace: &Path, options: &CampaignOptions) -> Result<Behavio
 pub(super) struct Viewer<'a> {
     behaviours: &'a Behaviours,
     subjects: &'a Typed,
-    reader: &'a TraceReader,
+    outline: &'a Outline,
     stacks: Stacks,
     positions: FxHashMap<StackId, report::Frame>,
 }
 
 impl<'a> Viewer<'a> {
-    /// The reader has read all of the trace.
-    pub fn new(behaviours: &'a Behaviours, subjects: &'a Typed, reader: &'a TraceReader) -> Viewer<'a> {
+    pub fn new(behaviours: &'a Behaviours, subjects: &'a Typed, outline: &'a Outline) -> Viewer<'a> {
         Viewer {
             behaviours,
             subjects,
-            reader,
+            outline,
             stacks: Stacks::default(),
             positions: FxHashMap::default(),
         }
@@ -124,7 +119,7 @@ impl<'a> Viewer<'a> {
             .iter()
             .map(|&(of, node)| {
                 let position = self.position(node.stack);
-                let pm_file = self.reader.tables().file(node.at.file);
+                let pm_file = self.outline.tables.file(node.at.file);
                 BehaviourUpdate {
                     of,
                     field: self.subjects.field_name(epochs[of].ty(), node.field),
@@ -154,7 +149,7 @@ impl<'a> Viewer<'a> {
         if let Some(known) = self.positions.get(&stack) {
             return known.clone();
         }
-        let frames = self.stacks.symbolize(stack, self.reader.tables()).frames;
+        let frames = self.stacks.symbolize(stack, &self.outline.tables).frames;
         let position = report::innermost_position(&frames).or(frames.first()).cloned();
         let position = position.unwrap_or_default();
         self.positions.insert(stack, position.clone());

@@ -5,7 +5,6 @@ mod shared;
 mod walk;
 mod worker;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Mutex, OnceLock};
@@ -13,15 +12,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crashproof_finding::{Behaviours, Finding, Stats};
+use crashproof_trace::TraceFile;
 
-use crate::campaign::{CampaignOptions, Outcome, Progress};
+use crate::campaign::{CampaignOptions, Outcome, Progress, Survey};
 use crate::cursor::{Cursor, Stops};
 use crate::error::CrashError;
 use crate::executor::{Executor, ExecutorError, Explainer, Failure, Verdict};
 use crate::journal::{Entry, Journal};
 use crate::stage::Stage;
 use crate::strategy::{PassEnd, strategy};
-use crate::survey::{count_stops, survey};
+use crate::survey::count_stops;
 use shared::{Shared, lock};
 use worker::Worker;
 
@@ -31,27 +31,27 @@ const TICK: Duration = Duration::from_millis(100);
 const QUEUE: usize = 1 << 14;
 
 pub(crate) fn run(
-    trace: &Path,
+    trace: &TraceFile,
     options: &CampaignOptions,
+    survey: &Survey,
     mut executors: Vec<Box<dyn Executor>>,
     mut explainer: Box<dyn Explainer>,
     progress: &(dyn Fn(&Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<Outcome, CrashError> {
     let start = Instant::now();
-    let surveyed = survey(trace, options)?;
-    let strategy = strategy(trace, options, &surveyed, executors.len())?;
+    let strategy = strategy(trace, options, survey, executors.len())?;
     let planned = match strategy.stops() {
-        Stops::CrashPoints => strategy.planned().unwrap_or(surveyed.survey.states),
-        stops => count_stops(trace, &surveyed.contents, options, stops)?,
+        Stops::CrashPoints => strategy.planned().unwrap_or(survey.states),
+        stops => count_stops(trace, options, stops)?,
     };
     let points = match strategy.stops() {
-        Stops::CrashPoints => surveyed.survey.points as u128,
+        Stops::CrashPoints => survey.points as u128,
         _ => planned,
     };
     let (journal, entries) = match &options.journal {
         Some(path) => {
-            let (journal, entries) = Journal::open(path, trace, options)?;
+            let (journal, entries) = Journal::open(path, trace.path(), options)?;
             (Some(Mutex::new(journal)), entries)
         }
         None => (None, Vec::new()),
@@ -59,7 +59,7 @@ pub(crate) fn run(
     let shared = Shared {
         trace,
         options,
-        surveyed: &surveyed,
+        survey,
         strategy: &*strategy,
         planned: planned.min(options.max_states.map_or(u128::MAX, u128::from)),
         stop,
@@ -86,7 +86,7 @@ pub(crate) fn run(
         unfinished: AtomicU64::new(0),
         journal,
         recovered: Mutex::default(),
-        warnings: Mutex::new(surveyed.survey.warnings.clone()),
+        warnings: Mutex::new(survey.warnings.clone()),
     };
     let waiting = resume(&shared, entries);
     let (failures, queue) = mpsc::sync_channel(QUEUE);
@@ -141,7 +141,7 @@ fn outcome(shared: &Shared<'_>, points: u128, findings: Vec<Finding>) -> Outcome
         findings,
         stats: Stats {
             strategy: shared.options.strategy.name().into(),
-            states_total: shared.surveyed.survey.states.try_into().unwrap_or(u64::MAX),
+            states_total: shared.survey.states.try_into().unwrap_or(u64::MAX),
             states_tested: tested,
             states_pruned: shared.pruned(tested),
             states_failed: shared.failed.load(Ordering::Relaxed),
@@ -353,14 +353,7 @@ fn work(
     executor: &mut dyn Executor,
     failures: &SyncSender<Failure>,
 ) -> Result<(), CrashError> {
-    let contents = &shared.surveyed.contents;
-    let mut cursor = Cursor::open(
-        shared.trace,
-        contents,
-        shared.options,
-        shared.strategy.stops(),
-        executor,
-    )?;
+    let mut cursor = Cursor::open(shared.trace, shared.options, shared.strategy.stops(), executor)?;
     let mut next = claimed.fetch_add(1, Ordering::Relaxed);
     let mut passed = 0u64;
     while let Some(head) = cursor.next(executor)? {

@@ -1,21 +1,19 @@
 //! What all workers of a campaign share: what was tested, the tree of reads, the budget, the journal.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crashproof_finding::FirstFailure;
-use crashproof_trace::StackId;
+use crashproof_trace::{StackId, TraceFile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::campaign::{CampaignOptions, Progress, Recovered};
+use crate::campaign::{CampaignOptions, Progress, Recovered, Survey};
 use crate::error::CrashError;
 use crate::executor::Verdict;
 use crate::journal::{Entry, Journal};
 use crate::reads::{Tree, UnitHash};
 use crate::strategy::Strategy;
-use crate::survey::Surveyed;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is shared is consistent between any two statements; a panic elsewhere is reported where it happened.
@@ -23,9 +21,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 pub(super) struct Shared<'a> {
-    pub trace: &'a Path,
+    pub trace: &'a TraceFile,
     pub options: &'a CampaignOptions,
-    pub surveyed: &'a Surveyed,
+    pub survey: &'a Survey,
     pub strategy: &'a dyn Strategy,
     /// States that the strategy and the budget are about.
     pub planned: u128,

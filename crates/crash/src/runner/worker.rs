@@ -41,7 +41,7 @@ pub(super) enum Tested {
 
 pub(super) struct Worker<'a> {
     pub shared: &'a Shared<'a>,
-    pub cursor: &'a Cursor<'a>,
+    pub cursor: &'a Cursor,
     pub point: &'a CrashPoint,
     pub stage: Stage<'a>,
     pub failures: &'a SyncSender<Failure>,

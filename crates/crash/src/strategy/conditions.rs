@@ -12,16 +12,15 @@
 //! Nothing is planned ahead: a program that leaves its lines unflushed has thousands of pairs at every point, and to look at them
 //! all would take longer than most tests may.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crashproof_trace::TraceFile;
 use rustc_hash::FxHashMap;
 
 use super::{PassEnd, Step, Strategy, Work};
 use crate::campaign::CampaignOptions;
 use crate::conditions::{NOTHING, Pair, Site, Unfinished, Variant, Violations, maximal, minimal};
-use crate::cursor::Contents;
 use crate::error::CrashError;
 use crate::state::{CrashPoint, PointHead, PointKind};
 
@@ -58,10 +57,10 @@ pub(crate) struct Violating {
 }
 
 impl Violating {
-    pub fn open(trace: &Path, contents: &Contents, options: &CampaignOptions) -> Result<Violating, CrashError> {
+    pub fn open(trace: &TraceFile, options: &CampaignOptions) -> Result<Violating, CrashError> {
         let conditions = options.conditions.as_ref().ok_or(CrashError::NoConditions)?;
         Ok(Violating {
-            violations: Violations::new(trace, contents, conditions)?,
+            violations: Violations::new(trace, conditions)?,
             known: Mutex::default(),
             others: AtomicBool::new(false),
             done: AtomicU32::new(0),

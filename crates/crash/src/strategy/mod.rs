@@ -18,7 +18,6 @@ mod random;
 mod representative;
 
 use std::ops::Range;
-use std::path::Path;
 
 use auto::{Auto, Early, Later};
 pub(crate) use conditions::Violating;
@@ -28,12 +27,12 @@ pub(crate) use prefix::Prefix;
 pub(crate) use random::Random;
 pub(crate) use representative::Representative;
 
-use crate::campaign::{CampaignOptions, StrategyKind};
+use crate::campaign::{CampaignOptions, StrategyKind, Survey};
 use crate::cursor::Stops;
 use crate::error::CrashError;
 use crate::state::{CrashPoint, PointHead, State};
-use crate::survey::Surveyed;
 use crashproof_finding as report;
+use crashproof_trace::TraceFile;
 
 /// What a worker has claimed.
 pub(crate) enum Work<'p> {
@@ -115,33 +114,33 @@ pub(crate) trait Strategy: Send + Sync {
 }
 
 pub(crate) fn strategy(
-    trace: &Path,
+    trace: &TraceFile,
     options: &CampaignOptions,
-    surveyed: &Surveyed,
+    survey: &Survey,
     workers: usize,
 ) -> Result<Box<dyn Strategy>, CrashError> {
     Ok(match options.strategy {
         StrategyKind::Prefix => Box::new(Prefix),
         StrategyKind::Exhaustive => Box::new(Exhaustive {
-            largest: surveyed.largest,
+            largest: survey.largest,
         }),
         StrategyKind::Dpor => Box::new(Dpor {
             workers: workers as u64,
         }),
         StrategyKind::Random => Box::new(Random::new(options)),
-        StrategyKind::Conditions => Box::new(Violating::open(trace, &surveyed.contents, options)?),
+        StrategyKind::Conditions => Box::new(Violating::open(trace, options)?),
         StrategyKind::Auto => {
             let mut strategies: Vec<Box<dyn Strategy>> = Vec::new();
             if options.conditions.is_some() {
-                strategies.push(Box::new(Violating::open(trace, &surveyed.contents, options)?));
+                strategies.push(Box::new(Violating::open(trace, options)?));
             }
-            let (trace, contents, own) = (trace.to_owned(), surveyed.contents.clone(), options.clone());
-            let open = move || Ok(Box::new(Representative::open(&trace, &contents, &own)?) as Box<dyn Strategy>);
+            let (trace, own) = (trace.clone(), options.clone());
+            let open = move || Ok(Box::new(Representative::open(&trace, &own)?) as Box<dyn Strategy>);
             strategies.push(Box::new(Later::new(Box::new(open))));
             strategies.push(Box::new(Early));
             Box::new(Auto::new(strategies, options.time))
         }
-        StrategyKind::Representative => Box::new(Representative::open(trace, &surveyed.contents, options)?),
+        StrategyKind::Representative => Box::new(Representative::open(trace, options)?),
     })
 }
 

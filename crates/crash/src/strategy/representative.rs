@@ -7,16 +7,16 @@
 //! combinations than anyone can test.
 
 use std::cmp::Reverse;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use crashproof_finding as report;
+use crashproof_trace::TraceFile;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{PassEnd, Strategy, Walk, Work};
 use crate::campaign::CampaignOptions;
-use crate::cursor::{Contents, Cursor, Stops};
+use crate::cursor::{Cursor, Stops};
 use crate::error::CrashError;
 use crate::image::SparseImage;
 use crate::representative::choices::{Others, Tested};
@@ -101,10 +101,10 @@ pub(crate) struct Representative {
 }
 
 impl Representative {
-    pub fn open(trace: &Path, contents: &Contents, options: &CampaignOptions) -> Result<Representative, CrashError> {
+    pub fn open(trace: &TraceFile, options: &CampaignOptions) -> Result<Representative, CrashError> {
         let mut strategy = Representative::new(behaviours(trace, options)?);
         let mut image = SparseImage::default();
-        let mut cursor = Cursor::open(trace, contents, options, Stops::CrashPoints, &mut image)?;
+        let mut cursor = Cursor::open(trace, options, Stops::CrashPoints, &mut image)?;
         let mut looked_at = 0;
         while let Some(head) = cursor.next(&mut image)? {
             let (seq, within) = (head.seq, head.within);

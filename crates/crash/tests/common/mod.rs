@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use crashproof_crash::{
@@ -13,7 +14,7 @@ use crashproof_model::Model;
 use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::{
     EventKind, FenceKind, FlushKind, Frame, Header, Item, Module, PmAddress, PmFile, ProcessId, ProgramEnd, StoreFlags,
-    ThreadId, TraceReader, TraceWriter,
+    ThreadId, TraceFile, TraceReader, TraceWriter,
 };
 use proptest::prelude::*;
 
@@ -604,13 +605,31 @@ impl Campaign {
     }
 }
 
+/// Opens and surveys the trace, and tests it.
+pub fn tested(
+    trace: &Path,
+    options: &CampaignOptions,
+    executors: Vec<Box<dyn Executor>>,
+    explainer: Box<dyn Explainer>,
+    progress: &(dyn Fn(&Progress) + Sync),
+    stop: &AtomicBool,
+) -> Result<Outcome, CrashError> {
+    let trace = opened(trace);
+    let survey = crashproof_crash::survey(&trace, options)?;
+    crashproof_crash::run(&trace, options, &survey, executors, explainer, progress, stop)
+}
+
+pub fn opened(trace: &Path) -> TraceFile {
+    TraceFile::open(trace).unwrap()
+}
+
 pub fn run(trace: &Path, options: &CampaignOptions, simulated: &Simulated, workers: usize) -> Campaign {
     let simulated = Simulated {
         seen: Arc::default(),
         ..simulated.clone()
     };
     let collector = Collector::default();
-    let outcome = crashproof_crash::run(
+    let outcome = tested(
         trace,
         options,
         (0..workers).map(|_| simulated.boxed()).collect(),

@@ -285,7 +285,7 @@ fn the_baseline_is_the_first_and_the_last_image() {
     flag_before_data(&trace);
     let mut simulated = checks_flag();
     let options = options(StrategyKind::Exhaustive);
-    let baseline = crashproof_crash::baseline(&trace, &options, &mut simulated).unwrap();
+    let baseline = crashproof_crash::baseline(&opened(&trace), &options, &mut simulated).unwrap();
     for (_, verdict) in [&baseline.initial, &baseline.last] {
         assert_eq!(*verdict, Verdict::Recovers);
     }
@@ -350,7 +350,7 @@ fn workers_wait_for_the_explainer_and_no_failure_is_lost() {
     let steps: Vec<_> = (0..15).map(|line| store(line * 64, 1, line as u8)).collect();
     write_trace(&trace, &[], &steps);
     let late = Late::default();
-    let outcome = crashproof_crash::run(
+    let outcome = tested(
         &trace,
         &options(StrategyKind::Exhaustive),
         vec![Box::new(late.clone())],
@@ -412,7 +412,7 @@ fn stopping_stops() {
         }))
     };
     // 2^64 states: it would not end by itself.
-    let outcome = crashproof_crash::run(
+    let outcome = tested(
         &trace,
         &options(StrategyKind::Exhaustive),
         vec![simulated.boxed(), simulated.boxed()],
@@ -479,7 +479,7 @@ fn a_journal_of_another_trace_is_refused() {
     };
     run(&trace, &options, &checks_flag(), 1);
     write_trace(&trace, &[], &[store(0, 1, 1)]);
-    let refused = crashproof_crash::run(
+    let refused = tested(
         &trace,
         &options,
         vec![checks_flag().boxed()],
@@ -500,7 +500,7 @@ fn states_that_recovered_by_writing_are_kept() {
     assert!(!campaign.outcome.recovered.is_empty());
     for state in &campaign.outcome.recovered {
         let mut executor = checks_flag();
-        crashproof_crash::make_image(&trace, &options, state.point, &state.persisted, &mut executor).unwrap();
+        crashproof_crash::make_image(&opened(&trace), &options, state.point, &state.persisted, &mut executor).unwrap();
         assert!(campaign.images().contains(&executor.file));
     }
 }
@@ -556,7 +556,7 @@ fn an_executor_that_breaks_does_not_take_the_findings_with_it() {
             runs: Arc::default(),
             after,
         };
-        let outcome = crashproof_crash::run(
+        let outcome = tested(
             &trace,
             &options,
             vec![Box::new(executor), simulated.boxed()],
@@ -589,7 +589,7 @@ fn an_executor_that_never_runs_is_an_error() {
         runs: Arc::default(),
         after: 0,
     };
-    let refused = crashproof_crash::run(
+    let refused = tested(
         &trace,
         &options(StrategyKind::Exhaustive),
         vec![Box::new(executor)],

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Action, Image, PATH, SIZE, Simulated, Step, options, run, steps, write_trace};
+use common::{Action, Image, PATH, SIZE, Simulated, Step, opened, options, run, steps, write_trace};
 use crashproof_crash::{CampaignOptions, StrategyKind};
 use crashproof_infer::{Conditions, Guardian, Location, LocationId, Order, Rule};
 use crashproof_trace::{EventKind, FileId, FlushKind, Item, StackId, TraceReader};
@@ -242,7 +242,7 @@ fn conditions(trace: &Path, locations: &[Location], pairs: &[(usize, usize)], gu
         source: none,
     });
     conditions.guardians = guardians.collect();
-    conditions.operations = crashproof_infer::operations(trace).unwrap();
+    conditions.operations = crashproof_infer::operations(&opened(trace)).unwrap();
     conditions
 }
 

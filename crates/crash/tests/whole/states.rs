@@ -51,7 +51,7 @@ proptest! {
         let stats = &campaign.outcome.stats;
         prop_assert_eq!(stats.states_tested, campaign.seen.len() as u64);
         prop_assert_eq!(stats.states_tested + stats.states_pruned, stats.states_total);
-        let survey = crashproof_crash::survey(&trace, &options).unwrap();
+        let survey = crashproof_crash::survey(&opened(&trace), &options).unwrap();
         prop_assert_eq!(survey.states, stats.states_total as u128);
         prop_assert!(!stats.cut_short);
     }
@@ -69,7 +69,7 @@ proptest! {
             for failure in &campaign.failures {
                 let mut executor = failing.clone();
                 let point = failure.point;
-                let output = crashproof_crash::make_image(&trace, &options, point, &failure.persisted, &mut executor);
+                let output = crashproof_crash::make_image(&opened(&trace), &options, point, &failure.persisted, &mut executor);
                 prop_assert_eq!(output.unwrap().len() as u64, failure.output);
                 made.insert(executor.file);
             }

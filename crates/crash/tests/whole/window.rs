@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use common::{Collector, options};
+use common::{Collector, opened, options, tested};
 use crashproof_crash::{CampaignOptions, CrashError, Executor, ExecutorError, StrategyKind};
 use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::{
@@ -172,7 +172,7 @@ fn states_of(options: &CampaignOptions, second_is_made: bool) -> Result<BTreeSet
     let trace = folder.path().join("trace");
     write_trace(&trace, second_is_made);
     let files = Files::default();
-    crashproof_crash::run(
+    tested(
         &trace,
         options,
         vec![Box::new(files.clone())],
@@ -248,7 +248,7 @@ fn only_the_window_is_crashed() {
     let trace = folder.path().join("trace");
     write_trace(&trace, false);
     let mut files = Files::default();
-    crashproof_crash::baseline(&trace, &narrow, &mut files).unwrap();
+    crashproof_crash::baseline(&opened(&trace), &narrow, &mut files).unwrap();
     let seen = files.seen.lock().unwrap().clone();
     assert_eq!(seen, [state(&[1, 2], Some(&[7])), state(&[1, 2, 3], Some(&[7, 4]))]);
 }
@@ -269,7 +269,7 @@ fn a_function_that_is_not_there() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     write_trace(&trace, false);
-    let survey = crashproof_crash::survey(&trace, &endless).unwrap();
+    let survey = crashproof_crash::survey(&opened(&trace), &endless).unwrap();
     assert_eq!(survey.warnings.len(), 1, "{:?}", survey.warnings);
     assert_eq!(survey.files.len(), FileId(2).index());
 }

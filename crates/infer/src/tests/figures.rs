@@ -123,7 +123,7 @@ fn figure_3() {
     recording.query();
     recording.writer.finish(ProgramEnd::default()).unwrap();
 
-    let conditions = Conditions::infer(&path).unwrap();
+    let conditions = Conditions::infer(&TraceFile::open(&path).unwrap()).unwrap();
     let orders: Vec<(Rule, u64, u64, u64)> = conditions
         .orders
         .iter()
@@ -178,7 +178,7 @@ fn without_dependences_the_remedy_is_said() {
     let path = folder.path().join("plain.trace");
     let recording = Recording::new(&path);
     recording.writer.finish(ProgramEnd::default()).unwrap();
-    let error = Conditions::infer(&path).unwrap_err();
+    let error = Conditions::infer(&TraceFile::open(&path).unwrap()).unwrap_err();
     assert!(matches!(error, InferError::NoDependences { .. }));
     assert!(error.to_string().contains("crashproof cc --deps"), "{error}");
 }

@@ -7,16 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use crashproof_crash::{CampaignOptions, Executor, Outcome, Recovered, Survey, Verdict};
 use crashproof_finding::Finding;
 use crashproof_sandbox::Command;
-use crashproof_trace::{EventKind, Item, PmAddress, TraceReader};
+use crashproof_trace::{EventKind, Item, PmAddress, TraceFile};
 
 use super::sandbox::SandboxExecutor;
-use super::{Test, how_it_ended, quote, trace};
+use super::{Test, how_it_ended, quote};
 use crate::arguments::Switch;
 use crate::{interrupt, terminal};
 
@@ -25,7 +25,7 @@ type Error = Box<dyn std::error::Error>;
 /// Crashes the recoveries of states of the program's trace, and adds what comes of it. Their traces go into the folder.
 pub fn crash_recoveries(
     test: &Test,
-    program: &Path,
+    program: &TraceFile,
     options: &CampaignOptions,
     survey: &Survey,
     folder: &Path,
@@ -63,7 +63,7 @@ pub fn crash_recoveries(
             continue;
         }
         let more = test.crash(&trace, &options, &survey, super::Subject::Recovery { output })?;
-        let _ = std::fs::remove_file(&trace);
+        let _ = std::fs::remove_file(trace.path());
         merge(outcome, more);
         if interrupt::requested() {
             break;
@@ -99,7 +99,7 @@ fn budget(options: &CampaignOptions, start: Instant, tested: u64) -> Option<Camp
 
 struct Recorder<'a> {
     test: &'a Test<'a>,
-    program: &'a Path,
+    program: &'a TraceFile,
     options: &'a CampaignOptions,
     folder: &'a Path,
     executor: SandboxExecutor,
@@ -114,7 +114,7 @@ impl Recorder<'_> {
         recovered: &Recovered,
         index: usize,
         warnings: &mut Vec<String>,
-    ) -> Result<Option<(PathBuf, Vec<u8>)>, Error> {
+    ) -> Result<Option<(TraceFile, Vec<u8>)>, Error> {
         let output = crashproof_crash::make_image(
             self.program,
             self.options,
@@ -137,12 +137,13 @@ impl Recorder<'_> {
             ));
             return Ok(None);
         }
-        if !trace::summary(&trace)?.1.complete {
+        let trace = TraceFile::open(trace)?;
+        if !trace.outline().incomplete.is_empty() {
             warnings.push("the trace of a recovery that was crashed is incomplete".to_owned());
         }
         let is_new = deeds(&trace)?.is_some_and(|deeds| self.seen.insert(deeds));
         if !is_new {
-            let _ = std::fs::remove_file(&trace);
+            let _ = std::fs::remove_file(trace.path());
         }
         Ok(is_new.then_some((trace, output)))
     }
@@ -172,8 +173,8 @@ impl Recorder<'_> {
 }
 
 /// What the recovery did to PM and what it overwrote, as a hash; none if it stored nothing.
-fn deeds(trace: &Path) -> Result<Option<u64>, Error> {
-    let mut reader = TraceReader::open(trace)?;
+fn deeds(trace: &TraceFile) -> Result<Option<u64>, Error> {
+    let mut reader = trace.reader()?;
     let mut hasher = DefaultHasher::new();
     let mut contents: BTreeMap<PmAddress, u8> = BTreeMap::new();
     let mut initial: BTreeMap<PmAddress, Vec<u8>> = BTreeMap::new();

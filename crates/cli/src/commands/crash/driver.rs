@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use crashproof_crash::oracle::OracleOptions;
 use crashproof_infer::Conditions;
 use crashproof_sandbox::Ended;
+use crashproof_trace::TraceFile;
 
 use super::state::State;
 use super::{how_it_ended, quote};
@@ -314,7 +315,11 @@ impl Driver {
 
     /// What the code relies on, by the recording with dependences; none if there is none. Operations of which the two recordings do not
     /// tell the same are told of.
-    pub fn conditions(&self, state: &State) -> Result<Option<Conditions>, Box<dyn std::error::Error>> {
+    pub fn conditions(
+        &self,
+        trace: &TraceFile,
+        state: &State,
+    ) -> Result<Option<Conditions>, Box<dyn std::error::Error>> {
         let dependences = state.dependences();
         if !dependences.exists() {
             let why = match self.has_dependences() {
@@ -326,7 +331,8 @@ impl Driver {
             ));
             return Ok(None);
         }
-        let differing = crashproof_crash::oracle::differing_operations(&state.trace(), &dependences)?;
+        let dependences = TraceFile::open(dependences)?;
+        let differing = crashproof_crash::oracle::differing_operations(trace, &dependences)?;
         if let Some(&first) = differing.first() {
             let text = self.options.operations.get(first as usize).map_or("", String::as_str);
             terminal::note(&format_args!(

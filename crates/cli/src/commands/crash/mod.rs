@@ -13,7 +13,6 @@ mod trace;
 
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,7 +24,7 @@ use crashproof_crash::{Baseline, CampaignOptions, Executor, Outcome, StrategyKin
 use crashproof_finding::Report;
 use crashproof_finding::picture::Traffic;
 use crashproof_sandbox::{Ended, How, Run, SandboxError, Track, Worker};
-use crashproof_trace::TraceReader;
+use crashproof_trace::TraceFile;
 
 pub use driver::read_operations;
 
@@ -132,18 +131,18 @@ pub fn report(
         true => state.compare(&programs)?,
         false => state.remember(&programs)?,
     }
-    let trace = state.trace();
+    let trace = TraceFile::open(state.trace())?;
     let mut options = plan.campaign(arguments, &state.journal());
     if let Some(driver) = &plan.driver {
         crashproof_crash::oracle::check_recording(&trace, &driver.options)?;
         if options.conditions.is_none() && matches!(options.strategy, StrategyKind::Auto | StrategyKind::Conditions) {
-            options.conditions = driver.conditions(&state)?.map(Arc::new);
+            options.conditions = driver.conditions(&trace, &state)?.map(Arc::new);
         }
         if options.conditions.is_none() && options.strategy == StrategyKind::Conditions {
             options.strategy = StrategyKind::Auto;
         }
     }
-    let (program, trace_summary, seen) = trace::summary(&trace)?;
+    let (program, trace_summary, seen) = trace::summary(&trace);
     if seen.no_values {
         return Err(CrashCommandError::NoValues.into());
     }
@@ -208,9 +207,13 @@ pub fn report(
             ..CheckOptions::default()
         };
         let mut executor = test.executor(&survey, StrategyKind::Exhaustive)?;
-        tested
-            .findings
-            .extend(performance::findings(&trace, &options, &checking, &mut executor)?);
+        tested.findings.extend(performance::findings(
+            &trace,
+            &options,
+            &survey,
+            &checking,
+            &mut executor,
+        )?);
     }
     let mut warnings = tested.warnings;
     // The report says that by itself.
@@ -239,13 +242,16 @@ pub fn report(
 }
 
 /// Who causes the traffic that was recorded.
-fn traffic(trace: &Path, arguments: &CrashArguments) -> std::result::Result<Vec<Traffic>, Box<dyn std::error::Error>> {
+fn traffic(
+    trace: &TraceFile,
+    arguments: &CrashArguments,
+) -> std::result::Result<Vec<Traffic>, Box<dyn std::error::Error>> {
     let options = CheckOptions {
         model: arguments.model.into(),
         traffic: true,
         ..CheckOptions::default()
     };
-    let mut reader = TraceReader::open(trace)?;
+    let mut reader = trace.reader()?;
     Ok(crashproof_check::check(&mut reader, &options, |_, _| ())?.traffic)
 }
 
@@ -313,7 +319,7 @@ impl Test<'_> {
     /// the runtime does not see.
     fn crash(
         &self,
-        trace: &Path,
+        trace: &TraceFile,
         options: &CampaignOptions,
         survey: &Survey,
         subject: Subject,
@@ -339,7 +345,7 @@ impl Test<'_> {
 
     fn crash_once(
         &self,
-        trace: &Path,
+        trace: &TraceFile,
         options: &CampaignOptions,
         survey: &Survey,
         subject: Subject,
@@ -387,7 +393,7 @@ impl Test<'_> {
         executor.worker.set_time_limit(limit);
         let mut explainer = Investigator::new(trace, options, Box::new(executor), words)?;
         if self.pictures() {
-            explainer = explainer.with_pictures(trace, options);
+            explainer = explainer.with_pictures(options);
         }
         drop(self.nothing_yet.take());
         let line = Mutex::new(progress::Line::new());
@@ -400,6 +406,7 @@ impl Test<'_> {
         Ok(crashproof_crash::run(
             trace,
             options,
+            survey,
             executors,
             Box::new(explainer),
             &update,
@@ -410,7 +417,7 @@ impl Test<'_> {
     /// The oracle of a driver's output, if it is a driver, and one that can be judged.
     fn oracle(
         &self,
-        trace: &Path,
+        trace: &TraceFile,
         options: &CampaignOptions,
         survey: &Survey,
     ) -> std::result::Result<Option<Arc<OutputOracle>>, Box<dyn std::error::Error>> {

@@ -1,13 +1,11 @@
 //! `--performance`: what the run does for nothing. Flushes, fences and snapshots that are not needed are those of `crashproof check`; that
 //! data is only volatile, the driver's output confirms.
 
-use std::path::Path;
-
 use crashproof_check::{CheckOptions, check};
 use crashproof_crash::oracle::transient::{Loss, lose};
-use crashproof_crash::{CampaignOptions, Executor};
+use crashproof_crash::{CampaignOptions, Executor, Survey};
 use crashproof_finding::{Finding, Kind};
-use crashproof_trace::TraceReader;
+use crashproof_trace::TraceFile;
 
 const UNNEEDED: [Kind; 4] = [
     Kind::RedundantFlush,
@@ -18,12 +16,13 @@ const UNNEEDED: [Kind; 4] = [
 const UNPERSISTED: [Kind; 3] = [Kind::MissingFlush, Kind::MissingFence, Kind::TransientData];
 
 pub fn findings(
-    trace: &Path,
+    trace: &TraceFile,
     options: &CampaignOptions,
+    survey: &Survey,
     checking: &CheckOptions,
     executor: &mut dyn Executor,
 ) -> Result<Vec<Finding>, Box<dyn std::error::Error>> {
-    let checked = check(&mut TraceReader::open(trace)?, checking, |_, _| ())?;
+    let checked = check(&mut trace.reader()?, checking, |_, _| ())?;
     let (unpersisted, others): (Vec<Finding>, Vec<Finding>) = checked
         .findings
         .into_iter()
@@ -37,7 +36,7 @@ pub fn findings(
                 .map_or_else(Default::default, |at| (at.file.clone(), at.offset))
         })
         .collect();
-    let losses = lose(trace, options, executor, &places)?;
+    let losses = lose(trace, options, survey, executor, &places)?;
     let transient = unpersisted
         .into_iter()
         .zip(losses)

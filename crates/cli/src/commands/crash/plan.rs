@@ -13,6 +13,7 @@ use crashproof_crash::{CampaignOptions, StrategyKind};
 use crashproof_finding::{Inconclusive, InconclusiveReason};
 use crashproof_infer::Conditions;
 use crashproof_sandbox::{Command, Limits};
+use crashproof_trace::TraceFile;
 
 use super::driver::Driver;
 use super::state::{Programs, Stamp};
@@ -115,7 +116,9 @@ impl Plan {
             None => None,
         };
         let conditions = match (&arguments.dependences, strategy) {
-            (Some(trace), StrategyKind::Conditions | StrategyKind::Auto) => Some(Arc::new(Conditions::infer(trace)?)),
+            (Some(trace), StrategyKind::Conditions | StrategyKind::Auto) => {
+                Some(Arc::new(Conditions::infer(&TraceFile::open(trace)?)?))
+            }
             // Of a driver the recording is made with the other one.
             (None, StrategyKind::Conditions) if driver.is_none() => return Err(PlanError::NoDependences.into()),
             _ => None,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crashproof_finding::{FileLeftOut, FileLookedAt, Program, TraceSummary};
 use crashproof_record::Recorded;
-use crashproof_trace::{EventKind, FileUses, Item, PmFile, TraceReader, replace};
+use crashproof_trace::{FileId, TraceFile, TraceReader, replace};
 
 use super::driver::Driver;
 use super::plan::PlanError;
@@ -98,7 +98,6 @@ fn record(arguments: &CrashArguments, output: &Path) -> Result<(), Box<dyn std::
 }
 
 /// Of a trace, what a crash test does not look at and what it cannot do without.
-#[derive(Default)]
 pub struct Seen {
     /// Annotations `CRASHPROOF_EXPECT_…`, each time they were executed.
     pub expectations: u64,
@@ -111,46 +110,41 @@ pub struct Seen {
     pub memory_stores: u64,
 }
 
-const EXPECTATION: &str = "CRASHPROOF_EXPECT_";
-
-/// What the report says of the program and its trace. Reads all of it.
-pub fn summary(trace: &Path) -> Result<(Program, TraceSummary, Seen), crashproof_trace::ReadError> {
-    let mut reader = TraceReader::open(trace)?;
-    let mut seen = Seen::default();
-    let mut uses = FileUses::default();
-    while let Some((item, tables)) = reader.next_with_tables()? {
-        let Item::Event(event) = item else { continue };
-        uses.event(&event, tables);
-        match event.kind {
-            EventKind::Call { name, .. } if name.starts_with(EXPECTATION) => seen.expectations += 1,
-            EventKind::Map { file, .. } => {
-                seen.no_values |= tables.file(file).is_some_and(PmFile::is_memory);
-            }
-            EventKind::Store { at, .. } => match tables.file(at.file).is_some_and(PmFile::is_registered_memory) {
-                true => seen.memory_stores += 1,
-                false => seen.file_stores += 1,
-            },
-            _ => {}
+/// What the report says of the program and its trace.
+pub fn summary(trace: &TraceFile) -> (Program, TraceSummary, Seen) {
+    let (outline, uses) = (trace.outline(), trace.uses());
+    let (mut files, left_out) = crashproof_check::files::files(outline, uses, &Default::default());
+    files.retain(|file| !crashproof_trace::is_registered_memory(&file.path));
+    let mut seen = Seen {
+        expectations: trace.expectations(),
+        no_values: false,
+        files,
+        left_out,
+        file_stores: 0,
+        memory_stores: 0,
+    };
+    for (file, id) in outline.tables.files.iter().zip((0..).map(FileId)) {
+        let file_use = uses.of(id);
+        seen.no_values |= file_use.mapped && file.is_memory();
+        match file.is_registered_memory() {
+            true => seen.memory_stores += file_use.stores,
+            false => seen.file_stores += file_use.stores,
         }
     }
-    (seen.files, seen.left_out) = crashproof_check::files::files(&reader, &uses, &Default::default());
-    seen.files
-        .retain(|file| !crashproof_trace::is_registered_memory(&file.path));
-    let end = reader.end().unwrap_or_default();
-    let counts = reader.counts();
+    let end = outline.end.unwrap_or_default();
     let program = Program {
         status: end.status,
         signal: end.signal,
         asked_to_end: end.interrupted || end.terminated,
-        command: reader.header().command.clone(),
+        command: outline.header.command.clone(),
     };
-    let incomplete = reader.incomplete();
-    let trace = TraceSummary {
-        stores: counts.stores,
-        flushes: counts.flushes,
-        fences: counts.fences,
+    let incomplete = &outline.incomplete;
+    let summary = TraceSummary {
+        stores: outline.counts.stores,
+        flushes: outline.counts.flushes,
+        fences: outline.counts.fences,
         complete: incomplete.is_empty(),
         incomplete: incomplete.iter().map(|incomplete| incomplete.detail.clone()).collect(),
     };
-    Ok((program, trace, seen))
+    (program, summary, seen)
 }

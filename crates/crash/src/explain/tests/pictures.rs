@@ -7,7 +7,7 @@ use super::*;
 impl Case {
     /// The crash of the first finding, with its pictures.
     fn drawn(&self) -> crashproof_finding::Crash {
-        let mut investigator = self.investigator().with_pictures(&self.trace(), &options(None));
+        let mut investigator = self.investigator().with_pictures(&options(None));
         for failure in &self.failures() {
             investigator.explain(failure).unwrap();
         }
@@ -154,7 +154,7 @@ fn files_that_change_and_too_many_lines() {
         output: 0,
         run: Run::default(),
     };
-    let mut investigator = case.investigator().with_pictures(&case.trace(), &options(None));
+    let mut investigator = case.investigator().with_pictures(&options(None));
     investigator.leave(failure);
     let finding = investigator.finish().remove(0);
     let timeline = finding.crash.unwrap().timeline.unwrap();
