@@ -18,7 +18,7 @@ use crate::event::Module;
 use crate::tracked;
 use debug_files::ObjectInfo;
 pub use debug_files::open_regular;
-use merged::Merged;
+use merged::MergedStores;
 use symbol_table::SymbolTable;
 
 /// One frame of source code. An address in an inlined function has several, innermost first.
@@ -84,9 +84,7 @@ impl Symbolizer {
             .entry(key)
             .or_insert_with(|| ModuleSymbols::open(module, &self.debug_roots, &mut self.warnings));
         let mut frames = symbols.frames(address, &mut self.warnings);
-        if !frames[0].approximate {
-            frames[0].approximate = symbols.is_merged(address, is_return_address, &frames[0]);
-        }
+        frames[0].approximate |= !is_return_address && symbols.is_merged(address);
         frames
     }
 
@@ -102,7 +100,7 @@ struct ModuleSymbols {
     loader: Option<Loader>,
     debug_file: Option<PathBuf>,
     /// Found out when an instruction's line is first asked for.
-    merged: Option<Merged>,
+    merged: Option<MergedStores>,
     /// Files whose symbol tables are read when they are needed.
     symbol_files: Vec<PathBuf>,
     symbols: Option<SymbolTable>,
@@ -194,14 +192,15 @@ impl ModuleSymbols {
         }
     }
 
-    fn is_merged(&mut self, address: u64, is_call: bool, frame: &SourceFrame) -> bool {
-        let (Some(file), Some(loader)) = (&self.debug_file, &self.loader) else {
+    /// Whether the store at this address is also of another line than the one that debug info names. gcc says that, and
+    /// `crashproof cc`; clang does not.
+    fn is_merged(&mut self, address: u64) -> bool {
+        let Some(file) = &self.debug_file else {
             return false;
         };
-        let merged = self
-            .merged
-            .get_or_insert_with(|| Merged::new(Path::new(&self.path), file));
-        merged.contains(address, is_call, frame, loader)
+        self.merged
+            .get_or_insert_with(|| MergedStores::read(file))
+            .contains(address)
     }
 
     fn frames(&mut self, address: u64, warnings: &mut Vec<String>) -> Vec<SourceFrame> {

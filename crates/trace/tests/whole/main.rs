@@ -6,6 +6,5 @@ mod common;
 mod dump;
 mod files;
 mod fuzz;
-mod merged;
 mod round_trip;
 mod symbols;

@@ -9,11 +9,11 @@ use addr2line::gimli::{self, DebugLine, DebugLineOffset, EndianSlice, LittleEndi
 use object::{Object, ObjectSection, ReadCache};
 use rustc_hash::FxHashSet;
 
-use super::super::debug_files::open_regular;
+use super::debug_files::open_regular;
 
 /// Address ranges of merged instructions in a module, sorted.
 #[derive(Default)]
-pub(super) struct MergedByTable(Vec<Range<u64>>);
+pub(super) struct MergedStores(Vec<Range<u64>>);
 
 /// A line of a source file, by the file's number in its line program.
 type Line = (u64, u64);
@@ -25,10 +25,10 @@ struct Row {
     begins_statement: bool,
 }
 
-impl MergedByTable {
+impl MergedStores {
     /// From the line tables of a file; what cannot be read adds nothing.
-    pub fn read(file: &Path) -> MergedByTable {
-        let mut merged = MergedByTable::default();
+    pub fn read(file: &Path) -> MergedStores {
+        let mut merged = MergedStores::default();
         // The caller has warned of debug info that it could not read.
         let _ = merged.add(file);
         merged.0.sort_by_key(|range| range.start);
