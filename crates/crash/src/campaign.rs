@@ -17,10 +17,10 @@ use rustc_hash::FxHashSet;
 use crate::cursor::{Cursor, Stops};
 use crate::error::CrashError;
 use crate::executor::{Executor, ExecutorError, Explainer, StoreId, Verdict};
+use crate::image::LastImage;
 use crate::oracle::OutputOracle;
 use crate::runner;
 use crate::stage::Stage;
-use crate::state::PointKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrategyKind {
@@ -142,6 +142,8 @@ pub struct Survey {
     /// Of the point that has most.
     pub largest: u128,
     pub warnings: Vec<String>,
+    /// None if the window never began.
+    pub(crate) last: Option<Arc<LastImage>>,
 }
 
 #[derive(Clone, Debug)]
@@ -220,24 +222,31 @@ pub fn survey(trace: &TraceFile, options: &CampaignOptions) -> Result<Survey, Cr
 pub fn baseline(
     trace: &TraceFile,
     options: &CampaignOptions,
+    survey: &Survey,
     executor: &mut dyn Executor,
 ) -> Result<Baseline, CrashError> {
+    let judged = |executor: &mut dyn Executor, output: &[u8]| -> Result<(Run, Verdict), CrashError> {
+        let run = recover(executor, output, options)?;
+        let verdict = judge(&run, output.len() as u64, options)?;
+        Ok((run, verdict))
+    };
     let mut cursor = Cursor::open(trace, options, Stops::CrashPoints, executor)?;
-    let mut initial = None;
-    let mut last = (Run::default(), Verdict::Fails);
-    while let Some(head) = cursor.next(executor)? {
-        if !matches!(head.what, PointKind::Start | PointKind::End) && initial.is_some() {
-            continue;
+    let first = cursor.next(executor)?.is_some();
+    let initial = match cursor.point().filter(|_| first) {
+        Some(point) => {
+            let mut stage = Stage::new(executor, &point);
+            stage.show(&point.everything());
+            Some(judged(stage.executor, cursor.output())?)
         }
-        let Some(point) = cursor.point() else { continue };
-        let mut stage = Stage::new(executor, &point);
-        stage.show(&point.everything());
-        let run = recover(stage.executor, cursor.output(), options)?;
-        let verdict = judge(&run, cursor.output().len() as u64, options)?;
-        last = (run, verdict);
-        stage.clear();
-        initial.get_or_insert_with(|| last.clone());
-    }
+        None => None,
+    };
+    let last = match &survey.last {
+        Some(last) => {
+            last.show(executor);
+            judged(executor, &last.output)?
+        }
+        None => (Run::default(), Verdict::Fails),
+    };
     Ok(Baseline {
         initial: initial.unwrap_or_else(|| last.clone()),
         last,

@@ -183,6 +183,11 @@ impl Cursor {
         &self.output
     }
 
+    /// Of each file: how large it is, and what it is called if it is there.
+    pub fn sizes_and_paths(&self) -> Vec<(u64, Option<String>)> {
+        self.files.iter().map(|file| (file.size, file.path.clone())).collect()
+    }
+
     pub fn place(&self) -> Place {
         self.window.place()
     }

@@ -51,7 +51,7 @@ impl<E: Executor + ?Sized> Image for E {
 }
 
 /// Does not know how large its files are: what a file's end cuts off is never read.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct SparseImage {
     pages: FxHashMap<(usize, u64), Box<[u8; PAGE as usize]>>,
 }
@@ -99,6 +99,34 @@ impl Image for SparseImage {
     }
 
     fn place(&mut self, _file: usize, _path: Option<&str>) {}
+}
+
+/// The files at the end of what is crashed, with everything persisted.
+#[derive(Debug)]
+pub(crate) struct LastImage {
+    pub content: SparseImage,
+    /// Of each file: how large it is, and what it is called if it is there.
+    pub files: Vec<(u64, Option<String>)>,
+    /// What the program had output.
+    pub output: Vec<u8>,
+}
+
+impl LastImage {
+    /// Makes the image this one, whatever it was.
+    pub fn show(&self, image: &mut (impl Image + ?Sized)) {
+        // First away with the names: files may have swapped them.
+        for index in 0..self.files.len() {
+            image.place(index, None);
+        }
+        for (index, (size, path)) in self.files.iter().enumerate() {
+            image.resize(index, 0);
+            image.resize(index, *size);
+            image.place(index, path.as_deref());
+        }
+        for (&(file, page), content) in &self.content.pages {
+            image.write(file, page * PAGE, &content[..]);
+        }
+    }
 }
 
 #[cfg(test)]

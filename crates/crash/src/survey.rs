@@ -1,5 +1,7 @@
 //! A first look at a trace: its files, where they were mapped, and how many crash points and states it has.
 
+use std::sync::Arc;
+
 use crashproof_trace::TraceFile;
 use crashproof_wire::recovery::{MAX_FINE, MAX_MAPPINGS, Mapping};
 use rustc_hash::FxHashSet;
@@ -7,8 +9,8 @@ use rustc_hash::FxHashSet;
 use crate::campaign::{CampaignOptions, Survey, surveyed_files};
 use crate::cursor::{Cursor, Stops};
 use crate::error::CrashError;
-use crate::image::SparseImage;
-use crate::state::MAX_OPTIONS;
+use crate::image::{Image, LastImage, SparseImage};
+use crate::state::{MAX_OPTIONS, PointKind};
 use crate::window::Place;
 
 pub(crate) fn survey(trace: &TraceFile, options: &CampaignOptions) -> Result<Survey, CrashError> {
@@ -21,8 +23,19 @@ pub(crate) fn survey(trace: &TraceFile, options: &CampaignOptions) -> Result<Sur
         survey.states = survey.states.saturating_add(states);
         survey.points += (states > 0) as u64;
         survey.largest = survey.largest.max(states);
+        let is_last = head.what == PointKind::End;
         if fine.len() < MAX_FINE {
             fine.extend(cursor.shared_pages());
+        }
+        if is_last && let Some(point) = cursor.point() {
+            for line in &point.lines {
+                image.write_difference(line.at, &line.content(0), &line.content(line.everything()));
+            }
+            survey.last = Some(Arc::new(LastImage {
+                content: std::mem::take(&mut image),
+                files: cursor.sizes_and_paths(),
+                output: cursor.output().to_vec(),
+            }));
         }
     }
     if let Some(function) = &options.from

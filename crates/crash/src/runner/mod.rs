@@ -41,13 +41,12 @@ pub(crate) fn run(
 ) -> Result<Outcome, CrashError> {
     let start = Instant::now();
     let strategy = strategy(trace, options, survey, executors.len())?;
-    let planned = match strategy.stops() {
-        Stops::CrashPoints => strategy.planned().unwrap_or(survey.states),
-        stops => count_stops(trace, options, stops)?,
-    };
-    let points = match strategy.stops() {
-        Stops::CrashPoints => survey.points as u128,
-        _ => planned,
+    let (states, points) = match strategy.stops() {
+        Stops::CrashPoints => (survey.states, u128::from(survey.points)),
+        stops => {
+            let count = count_stops(trace, options, stops)?;
+            (count, count)
+        }
     };
     let (journal, entries) = match &options.journal {
         Some(path) => {
@@ -61,7 +60,7 @@ pub(crate) fn run(
         options,
         survey,
         strategy: &*strategy,
-        planned: planned.min(options.max_states.map_or(u128::MAX, u128::from)),
+        states,
         stop,
         broken: AtomicBool::new(false),
         error: Mutex::default(),
@@ -101,8 +100,26 @@ pub(crate) fn run(
                 findings
             })
         };
+        // The first state does not wait for what is only a figure.
+        let (tested, counts) = mpsc::channel::<()>();
+        let counting = {
+            let shared = &shared;
+            scope.spawn(move || {
+                while shared.tested.load(Ordering::Relaxed) == 0
+                    && counts.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout)
+                {}
+                let ends = || shared.cut_short.load(Ordering::Relaxed);
+                if let Err(error) = shared.strategy.count(trace, options, &ends) {
+                    shared.give_up(error);
+                }
+            })
+        };
         passes(&shared, &mut executors, failures, progress);
+        drop(tested);
         wait(&end, &shared, progress);
+        if counting.join().is_err() {
+            shared.give_up(CrashError::Panicked);
+        }
         explaining.join().unwrap_or_else(|_| {
             shared.give_up(CrashError::Panicked);
             Vec::new()

@@ -25,8 +25,8 @@ pub(super) struct Shared<'a> {
     pub options: &'a CampaignOptions,
     pub survey: &'a Survey,
     pub strategy: &'a dyn Strategy,
-    /// States that the strategy and the budget are about.
-    pub planned: u128,
+    /// Places where the strategy stops, or the states that are allowed there.
+    pub states: u128,
     pub stop: &'a AtomicBool,
     /// Set when a worker or the explainer gave up: the others need not go on.
     pub broken: AtomicBool,
@@ -173,7 +173,11 @@ impl Shared<'_> {
             pruned: self.pruned(tested),
             failed: self.failed.load(Ordering::Relaxed),
             findings: self.findings.load(Ordering::Relaxed),
-            total: self.planned,
+            total: self
+                .strategy
+                .planned()
+                .unwrap_or(self.states)
+                .min(self.options.max_states.map_or(u128::MAX, u128::from)),
         }
     }
 

@@ -85,7 +85,17 @@ pub(crate) trait Strategy: Send + Sync {
 
     fn work<'p>(&self, pass: u32, point: &'p CrashPoint, part: u64) -> Work<'p>;
 
-    /// States that it will test, if these are not all that are allowed.
+    /// Counts what is planned, beside the testing: it takes a pass over the trace. It need not go on once `ends`.
+    fn count(
+        &self,
+        _trace: &TraceFile,
+        _options: &CampaignOptions,
+        _ends: &dyn Fn() -> bool,
+    ) -> Result<(), CrashError> {
+        Ok(())
+    }
+
+    /// States that it will test, if these are not all that are allowed; `u128::MAX` if that is not known.
     fn planned(&self) -> Option<u128> {
         None
     }
@@ -135,7 +145,11 @@ pub(crate) fn strategy(
                 strategies.push(Box::new(Violating::open(trace, options)?));
             }
             let (trace, own) = (trace.clone(), options.clone());
-            let open = move || Ok(Box::new(Representative::open(&trace, &own)?) as Box<dyn Strategy>);
+            let open = move || -> Result<Box<dyn Strategy>, CrashError> {
+                let strategy = Representative::open(&trace, &own)?;
+                strategy.count(&trace, &own, &|| false)?;
+                Ok(Box::new(strategy))
+            };
             strategies.push(Box::new(Later::new(Box::new(open))));
             strategies.push(Box::new(Early));
             Box::new(Auto::new(strategies, options.time))

@@ -8,7 +8,7 @@
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use crashproof_finding as report;
 use crashproof_trace::TraceFile;
@@ -47,14 +47,20 @@ struct Item {
 /// Behaviours by crash point.
 type Tier = FxHashMap<At, Vec<usize>>;
 
+/// Which behaviours are tested, and where.
+#[derive(Default)]
+struct Plan {
+    items: Vec<Item>,
+    /// What represents most is in the first; each is a pass over the trace.
+    tiers: Vec<Tier>,
+}
+
 /// What a pass is about.
 #[derive(Default)]
 struct Current {
-    items: Vec<Item>,
+    plan: Arc<Plan>,
     /// Number of the first item among those of all plans.
     first: u64,
-    /// What represents most is in the first; each is a pass over the trace.
-    tiers: Vec<Tier>,
     tier: usize,
     step: usize,
     /// The representatives are done.
@@ -63,12 +69,21 @@ struct Current {
     rounds: Vec<u32>,
 }
 
-impl Current {
-    fn items_at(&self, tier: &Tier, head: &PointHead) -> Vec<usize> {
+impl Plan {
+    fn items_at(&self, tier: usize, head: &PointHead) -> Vec<usize> {
+        let Some(tier) = self.tiers.get(tier) else {
+            return Vec::new();
+        };
         let end = (head.what == PointKind::End).then_some(At::End);
         let at = [Some(At::Event(head.seq)), end];
         let lists = at.into_iter().flatten().filter_map(|at| tier.get(&at));
         lists.flatten().copied().collect()
+    }
+}
+
+impl Current {
+    fn items_at(&self, head: &PointHead) -> Vec<usize> {
+        self.plan.items_at(self.tier, head)
     }
 
     fn variants(&self) -> usize {
@@ -77,7 +92,7 @@ impl Current {
 
     /// The number of the item that a part is about.
     fn item(&self, head: &PointHead, part: u64) -> Option<usize> {
-        let items = self.items_at(self.tiers.get(self.tier)?, head);
+        let items = self.items_at(head);
         items.get(part as usize / self.variants()).copied()
     }
 
@@ -91,8 +106,10 @@ impl Current {
 
 pub(crate) struct Representative {
     behaviours: Behaviours,
-    /// Crash states of the representatives.
-    planned: u128,
+    /// Of the representatives.
+    plan: Arc<Plan>,
+    /// Crash states of the representatives, once they have been counted.
+    planned: OnceLock<u128>,
     /// Crash points of what is tested.
     points: Mutex<FxHashSet<(u64, u16)>>,
     /// By group.
@@ -102,50 +119,24 @@ pub(crate) struct Representative {
 
 impl Representative {
     pub fn open(trace: &TraceFile, options: &CampaignOptions) -> Result<Representative, CrashError> {
-        let mut strategy = Representative::new(behaviours(trace, options)?);
-        let mut image = SparseImage::default();
-        let mut cursor = Cursor::open(trace, options, Stops::CrashPoints, &mut image)?;
-        let mut looked_at = 0;
-        while let Some(head) = cursor.next(&mut image)? {
-            let (seq, within) = (head.seq, head.within);
-            let current = strategy.current();
-            let items: Vec<usize> = current
-                .tiers
-                .iter()
-                .flat_map(|tier| current.items_at(tier, head))
-                .collect();
-            if !items.is_empty() && looked_at > MOST_COUNTED {
-                drop(current);
-                strategy.planned = u128::MAX;
-                strategy.note_point(seq, within);
-                continue;
-            }
-            let Some(point) = (!items.is_empty()).then(|| cursor.point()).flatten() else {
-                continue;
-            };
-            looked_at += items.len() * point.lines.len();
-            let of = |item: usize, others| current.items[item].tested.choices(&point, others).count();
-            let states = items.iter().flat_map(|&item| VARIANTS.map(|others| of(item, others)));
-            let states = states.fold(0, u128::saturating_add);
-            drop(current);
-            strategy.planned = strategy.planned.saturating_add(states);
-            strategy.note_point(seq, within);
-        }
-        Ok(strategy)
+        Ok(Representative::new(behaviours(trace, options)?))
     }
 
     pub fn new(behaviours: Behaviours) -> Representative {
         let failed = behaviours.groups.iter().map(|_| AtomicBool::new(false)).collect();
-        let mut strategy = Representative {
+        let representatives = (0..behaviours.groups.len()).map(|group| (group, 0)).collect();
+        let plan = Arc::new(plan(&behaviours, representatives));
+        Representative {
+            current: RwLock::new(Current {
+                plan: Arc::clone(&plan),
+                ..Current::default()
+            }),
             behaviours,
-            planned: 0,
+            plan,
+            planned: OnceLock::new(),
             points: Mutex::default(),
             failed,
-            current: RwLock::default(),
-        };
-        let representatives = (0..strategy.behaviours.groups.len()).map(|group| (group, 0)).collect();
-        *strategy.current.get_mut().unwrap_or_else(PoisonError::into_inner) = strategy.plan(representatives);
-        strategy
+        }
     }
 
     fn current(&self) -> RwLockReadGuard<'_, Current> {
@@ -155,48 +146,6 @@ impl Representative {
     fn note_point(&self, seq: u64, within: u16) {
         let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
         points.insert((seq, within));
-    }
-
-    /// For members (group, number in it).
-    fn plan(&self, members: Vec<(usize, usize)>) -> Current {
-        let mut current = Current::default();
-        let mut candidates = Vec::new();
-        for (group, number) in members {
-            let Some(member) = self.behaviours.members(&self.behaviours.groups[group]).nth(number) else {
-                continue;
-            };
-            for (point, later) in self.behaviours.points(member) {
-                if let Some(candidate) = Candidate::new(&self.behaviours, member, point, later) {
-                    candidates.push((candidate, current.items.len(), point));
-                }
-            }
-            current.items.push(Item {
-                group,
-                tested: self.behaviours.tested(member),
-            });
-        }
-        candidates.sort_by_key(|(candidate, ..)| candidate.order());
-        let mut situations = Situations::default();
-        let mut planned: Vec<(usize, At)> = Vec::new();
-        for (candidate, item, point) in candidates {
-            if situations.add(candidate) {
-                planned.push((item, point));
-            }
-        }
-        let represents = |item: usize| self.behaviours.groups[current.items[item].group].count;
-        planned.sort_by_key(|&(item, _)| Reverse(represents(item)));
-        let mut left = &planned[..];
-        while !left.is_empty() || current.tiers.is_empty() {
-            let size = FIRST_TIER << (2 * current.tiers.len()).min(32);
-            let (some, rest) = left.split_at(left.len().min(size));
-            let mut tier = Tier::default();
-            for &(item, point) in some {
-                tier.entry(point).or_default().push(item);
-            }
-            current.tiers.push(tier);
-            left = rest;
-        }
-        current
     }
 
     /// Of groups that failed: members with source positions that are not tested yet.
@@ -221,13 +170,55 @@ impl Representative {
     }
 }
 
+/// For members (group, number in it).
+fn plan(behaviours: &Behaviours, members: Vec<(usize, usize)>) -> Plan {
+    let mut plan = Plan::default();
+    let mut candidates = Vec::new();
+    for (group, number) in members {
+        let Some(member) = behaviours.members(&behaviours.groups[group]).nth(number) else {
+            continue;
+        };
+        for (point, later) in behaviours.points(member) {
+            if let Some(candidate) = Candidate::new(behaviours, member, point, later) {
+                candidates.push((candidate, plan.items.len(), point));
+            }
+        }
+        plan.items.push(Item {
+            group,
+            tested: behaviours.tested(member),
+        });
+    }
+    candidates.sort_by_key(|(candidate, ..)| candidate.order());
+    let mut situations = Situations::default();
+    let mut planned: Vec<(usize, At)> = Vec::new();
+    for (candidate, item, point) in candidates {
+        if situations.add(candidate) {
+            planned.push((item, point));
+        }
+    }
+    let represents = |item: usize| behaviours.groups[plan.items[item].group].count;
+    planned.sort_by_key(|&(item, _)| Reverse(represents(item)));
+    let mut left = &planned[..];
+    while !left.is_empty() || plan.tiers.is_empty() {
+        let size = FIRST_TIER << (2 * plan.tiers.len()).min(32);
+        let (some, rest) = left.split_at(left.len().min(size));
+        let mut tier = Tier::default();
+        for &(item, point) in some {
+            tier.entry(point).or_default().push(item);
+        }
+        plan.tiers.push(tier);
+        left = rest;
+    }
+    plan
+}
+
 impl Strategy for Representative {
     fn has_pass(&self, pass: u32, last: PassEnd) -> bool {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if pass == 0 {
             return current.pass(true);
         }
-        let is_last = current.tier + 1 >= current.tiers.len();
+        let is_last = current.tier + 1 >= current.plan.tiers.len();
         match current.step {
             FIRST_LOOK => {
                 current.step = SHORT_WALK;
@@ -255,10 +246,11 @@ impl Strategy for Representative {
             return false;
         }
         *current = Current {
-            first: current.first + current.items.len() as u64,
+            plan: Arc::new(plan(&self.behaviours, further)),
+            first: current.first + current.plan.items.len() as u64,
             members: true,
             rounds: std::mem::take(&mut current.rounds),
-            ..self.plan(further)
+            ..Current::default()
         };
         current.pass(true)
     }
@@ -269,10 +261,7 @@ impl Strategy for Representative {
 
     fn parts(&self, _pass: u32, head: &PointHead) -> u64 {
         let current = self.current();
-        let Some(tier) = current.tiers.get(current.tier) else {
-            return 0;
-        };
-        let items = current.items_at(tier, head).len();
+        let items = current.items_at(head).len();
         if current.members && items > 0 {
             self.note_point(head.seq, head.within);
         }
@@ -284,7 +273,7 @@ impl Strategy for Representative {
         let Some(number) = current.item(&point.head, part) else {
             return Work::States(Box::new(std::iter::empty()));
         };
-        let item = &current.items[number];
+        let item = &current.plan.items[number];
         if current.step == FIRST_LOOK {
             let states = VARIANTS.map(|others| item.tested.choices(point, others).early());
             return Work::States(Box::new(states.into_iter().flatten()));
@@ -301,8 +290,37 @@ impl Strategy for Representative {
         }
     }
 
+    fn count(&self, trace: &TraceFile, options: &CampaignOptions, ends: &dyn Fn() -> bool) -> Result<(), CrashError> {
+        let mut image = SparseImage::default();
+        let mut cursor = Cursor::open(trace, options, Stops::CrashPoints, &mut image)?;
+        let (mut planned, mut looked_at) = (0u128, 0);
+        while let Some(head) = cursor.next(&mut image)? {
+            if ends() {
+                return Ok(());
+            }
+            let (seq, within) = (head.seq, head.within);
+            let tiers = 0..self.plan.tiers.len();
+            let items: Vec<usize> = tiers.flat_map(|tier| self.plan.items_at(tier, head)).collect();
+            if items.is_empty() {
+                continue;
+            }
+            self.note_point(seq, within);
+            if looked_at > MOST_COUNTED {
+                planned = u128::MAX;
+                continue;
+            }
+            let Some(point) = cursor.point() else { continue };
+            looked_at += items.len() * point.lines.len();
+            let of = |item: usize, others| self.plan.items[item].tested.choices(&point, others).count();
+            let states = items.iter().flat_map(|&item| VARIANTS.map(|others| of(item, others)));
+            planned = states.fold(planned, u128::saturating_add);
+        }
+        let _ = self.planned.set(planned);
+        Ok(())
+    }
+
     fn planned(&self) -> Option<u128> {
-        Some(self.planned)
+        Some(self.planned.get().copied().unwrap_or(u128::MAX))
     }
 
     fn points(&self) -> Option<u64> {
@@ -312,7 +330,7 @@ impl Strategy for Representative {
 
     fn behaviours(&self) -> Option<report::Behaviours> {
         Some(report::Behaviours {
-            states_planned: self.planned.try_into().unwrap_or(u64::MAX),
+            states_planned: self.planned().unwrap_or_default().try_into().unwrap_or(u64::MAX),
             ..self.behaviours.report()
         })
     }
@@ -324,7 +342,7 @@ impl Strategy for Representative {
     fn failed(&self, head: &PointHead, part: u64) {
         let current = self.current();
         if let Some(item) = current.item(head, part) {
-            self.failed[current.items[item].group].store(true, Ordering::Relaxed);
+            self.failed[current.plan.items[item].group].store(true, Ordering::Relaxed);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use crashproof_crash::{
-    CampaignOptions, CrashError, Executor, ExecutorError, Explainer, Failure, Outcome, Progress, StrategyKind,
+    Baseline, CampaignOptions, CrashError, Executor, ExecutorError, Explainer, Failure, Outcome, Progress, StrategyKind,
 };
 use crashproof_finding::Finding;
 use crashproof_model::Model;
@@ -617,6 +617,13 @@ pub fn tested(
     let trace = opened(trace);
     let survey = crashproof_crash::survey(&trace, options)?;
     crashproof_crash::run(&trace, options, &survey, executors, explainer, progress, stop)
+}
+
+/// Opens and surveys the trace, and runs the undisturbed recoveries.
+pub fn baseline(trace: &Path, options: &CampaignOptions, executor: &mut dyn Executor) -> Baseline {
+    let trace = opened(trace);
+    let survey = crashproof_crash::survey(&trace, options).unwrap();
+    crashproof_crash::baseline(&trace, options, &survey, executor).unwrap()
 }
 
 pub fn opened(trace: &Path) -> TraceFile {

@@ -5,16 +5,17 @@ use crate::common;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::*;
 use crashproof_crash::{
     CampaignOptions, CrashError, Executor, ExecutorError, Failure, Progress, StrategyKind, Verdict,
 };
+use crashproof_model::LINE;
 use crashproof_sandbox::Run;
-use crashproof_trace::FlushKind;
+use crashproof_trace::{FlushKind, TraceFile};
 use proptest::prelude::*;
 
 /// What recoveries did, as far as they can tell: what was output, what they read and how it ended.
@@ -285,7 +286,7 @@ fn the_baseline_is_the_first_and_the_last_image() {
     flag_before_data(&trace);
     let mut simulated = checks_flag();
     let options = options(StrategyKind::Exhaustive);
-    let baseline = crashproof_crash::baseline(&opened(&trace), &options, &mut simulated).unwrap();
+    let baseline = baseline(&trace, &options, &mut simulated);
     for (_, verdict) in [&baseline.initial, &baseline.last] {
         assert_eq!(*verdict, Verdict::Recovers);
     }
@@ -690,5 +691,88 @@ fn a_small_budget_reaches_all_of_the_run() {
         let whole = run(&trace, &common::options(strategy), &simulated, 1);
         let stats = &whole.outcome.stats;
         assert_eq!(stats.points_reached, stats.points_total, "{stats:?}");
+    }
+}
+
+/// Notes how often the trace had been read when the first crash state was tested.
+struct FirstState {
+    simulated: Simulated,
+    trace: TraceFile,
+    times_read: Arc<Mutex<Option<f64>>>,
+}
+
+impl Executor for FirstState {
+    fn read(&self, file: usize, offset: u64, buffer: &mut [u8]) {
+        Executor::read(&self.simulated, file, offset, buffer);
+    }
+
+    fn write(&mut self, file: usize, offset: u64, data: &[u8]) {
+        self.simulated.write(file, offset, data);
+    }
+
+    fn resize(&mut self, file: usize, size: u64) {
+        self.simulated.resize(file, size);
+    }
+
+    fn place(&mut self, file: usize, path: Option<&str>) {
+        self.simulated.place(file, path);
+    }
+
+    fn run(&mut self, output: &[u8]) -> Result<Run, ExecutorError> {
+        self.times_read.lock().unwrap().get_or_insert(self.trace.times_read());
+        self.simulated.run(output)
+    }
+}
+
+/// The start of a test is what a user of a long trace waits for.
+#[test]
+fn a_trace_is_read_at_most_three_times_before_the_first_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    let persist = |number: u64| {
+        let at = number % (SIZE / LINE) * LINE;
+        let store = Action::Store {
+            at,
+            data: number.to_le_bytes().to_vec(),
+            nontemporal: false,
+            locked: false,
+        };
+        let kind = FlushKind::Clwb;
+        [store, Action::Flush { at, kind }, Action::Fence].map(|action| Step {
+            thread: 0,
+            stack: 0,
+            action,
+        })
+    };
+    let steps: Vec<Step> = (0..60_000).flat_map(persist).collect();
+    write_trace(&path, &[1], &steps);
+    for strategy in [
+        StrategyKind::Representative,
+        StrategyKind::Auto,
+        StrategyKind::Prefix,
+        StrategyKind::Dpor,
+        StrategyKind::Exhaustive,
+        StrategyKind::Random,
+    ] {
+        let trace = opened(&path);
+        let options = CampaignOptions {
+            max_states: Some(10),
+            ..options(strategy)
+        };
+        let mut simulated = Simulated::new(Arc::new(|_, _| true));
+        let survey = crashproof_crash::survey(&trace, &options).unwrap();
+        crashproof_crash::baseline(&trace, &options, &survey, &mut simulated).unwrap();
+        let times_read = Arc::default();
+        let executor = FirstState {
+            simulated,
+            trace: trace.clone(),
+            times_read: Arc::clone(&times_read),
+        };
+        let (collector, stop) = (Box::new(Collector::default()), AtomicBool::new(false));
+        let executors: Vec<Box<dyn Executor>> = vec![Box::new(executor)];
+        crashproof_crash::run(&trace, &options, &survey, executors, collector, &|_| {}, &stop).unwrap();
+        let times_read = times_read.lock().unwrap().expect("a state was tested");
+        // Of the pass that tests, only the beginning has been read.
+        assert!(times_read < 3.5, "{strategy:?}: {times_read}");
     }
 }

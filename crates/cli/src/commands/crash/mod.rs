@@ -359,7 +359,7 @@ impl Test<'_> {
         };
         let mut first = executor()?;
         let how = first.worker.how().clone();
-        let baseline = crashproof_crash::baseline(trace, options, &mut first)?;
+        let baseline = crashproof_crash::baseline(trace, options, survey, &mut first)?;
         if depth == 1 {
             self.look_at(&baseline)?;
             tell_how(&how);
