@@ -24,16 +24,8 @@ fn malformed_inputs_are_refused_or_read() {
 const LINES: usize = 34;
 const KILLS: u32 = 4;
 
-/// The program beside this test.
 fn crashproof() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("crashproof");
-    assert!(
-        program.is_file(),
-        "{} is missing: run the tests with `make test`",
-        program.display()
-    );
-    program
+    crashproof_testing::programs().join("crashproof")
 }
 
 #[test]

@@ -16,13 +16,8 @@ use crashproof_trace::TraceReader;
 use inkwell::context::Context;
 
 fn binary(name: &str) -> PathBuf {
-    let beside = Path::new(env!("CARGO_BIN_EXE_crashproof-repair")).with_file_name(name);
-    assert!(
-        beside.exists(),
-        "{} is missing: cargo build --release --workspace",
-        beside.display()
-    );
-    beside
+    crashproof_testing::programs();
+    crashproof_testing::file(name)
 }
 
 /// Findings of a run of `./app pool`, what the trace shows, and the program's output.

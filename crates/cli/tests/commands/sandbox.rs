@@ -52,7 +52,7 @@ fn a_recovery_is_run_and_recorded_in_a_sandbox() {
         fine: Vec::new(),
         mappings: Vec::new(),
         environment: Vec::new(),
-        runtime: crashproof.with_file_name("libcrashproof_runtime.so"),
+        runtime: crashproof_testing::runtime(),
         supervisor: crashproof.into(),
         no_server: false,
         compare: false,

@@ -82,7 +82,7 @@ pub fn build(case: &Case, variant: Variant) -> Result<PathBuf, String> {
         let compiler = Path::new(env!("CARGO_BIN_EXE_crashproof")).with_file_name("crashproof-cc");
         let built = std::fs::metadata(&compiler).and_then(|file| file.modified());
         built
-            .map_err(|error| format!("{}: {error}; `make test` builds it", compiler.display()))?
+            .map_err(|error| format!("{}: {error}", compiler.display()))?
             .hash(&mut hasher);
     }
     let key = format!("{:016x}", hasher.finish());

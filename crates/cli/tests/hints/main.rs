@@ -131,9 +131,8 @@ fn a_recovery_that_writes_where_it_cannot() {
     let open = |path: &Path| {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     };
-    let own = Path::new(env!("CARGO_BIN_EXE_crashproof"));
     for name in ["crashproof", "libcrashproof_runtime.so"] {
-        std::fs::copy(own.with_file_name(name), place(name)).unwrap();
+        std::fs::copy(crashproof_testing::programs().join(name), place(name)).unwrap();
     }
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo/event_log.c");
     let demo = demo.display().to_string();

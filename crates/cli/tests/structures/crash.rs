@@ -73,7 +73,7 @@ pub fn build(structure: &Structure, bug: Option<&str>, compiler: Compiler) -> Re
     if compiler == Compiler::Crashproof {
         let built = std::fs::metadata(&compiler_itself).and_then(|file| file.modified());
         built
-            .map_err(|error| format!("{}: {error}; `make test` builds it", compiler_itself.display()))?
+            .map_err(|error| format!("{}: {error}", compiler_itself.display()))?
             .hash(&mut hasher);
     }
     let key = format!("{:016x}", hasher.finish());

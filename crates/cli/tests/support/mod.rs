@@ -10,15 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub fn crashproof() -> Command {
+    crashproof_testing::programs();
     let mut command = Command::new(env!("CARGO_BIN_EXE_crashproof"));
     if std::env::var_os("CRASHPROOF_RUNTIME").is_none() {
-        let runtime = Path::new(env!("CARGO_BIN_EXE_crashproof")).with_file_name("libcrashproof_runtime.so");
-        assert!(
-            runtime.exists(),
-            "{} is missing: run the tests with `make test`",
-            runtime.display()
-        );
-        command.env("CRASHPROOF_RUNTIME", runtime);
+        command.env("CRASHPROOF_RUNTIME", crashproof_testing::runtime());
     }
     command
 }

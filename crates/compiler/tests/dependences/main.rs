@@ -38,12 +38,6 @@ struct Operation {
     cuts: u64,
 }
 
-fn runtime() -> PathBuf {
-    let runtime = Path::new(env!("CARGO_BIN_EXE_crashproof-cc")).with_file_name("libcrashproof_runtime.so");
-    assert!(runtime.exists(), "build the runtime first (cargo build --release)");
-    runtime
-}
-
 /// Records the program within, and returns the accesses of each operation.
 fn recorded(folder: &Folder, program: &str, status: i32) -> Vec<Operation> {
     let trace = folder.path(&format!("{program}.trace"));
@@ -55,7 +49,7 @@ fn recorded(folder: &Folder, program: &str, status: i32) -> Vec<Operation> {
         client_requests: true,
         locked_rmw: false,
         dependences: true,
-        runtime: runtime(),
+        runtime: crashproof_testing::runtime(),
         kept: true,
         quiet: false,
     };

@@ -70,12 +70,7 @@ impl Place {
 /// A folder with the compiled programs, for a user who cannot compile them.
 pub const PROGRAMS: &str = "CRASHPROOF_TEST_PROGRAMS";
 
-pub fn runtime() -> PathBuf {
-    let beside = std::env::current_exe().unwrap();
-    let path = beside.parent().unwrap().with_file_name("libcrashproof_runtime.so");
-    assert!(path.is_file(), "{} is not there; `make build` makes it", path.display());
-    path
-}
+pub use crashproof_testing::runtime;
 
 fn compile(name: &str, flags: &[&str]) -> PathBuf {
     if let Some(folder) = std::env::var_os(PROGRAMS) {
