@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use crashproof_finding::innermost_position;
-use crashproof_model::{LINE, pieces};
+use crashproof_model::{Awaits, Keep, LINE, Line, LineAddress, Model, Store};
+use crashproof_replay::{Change, Observer, Replay, Steps, StorePiece};
 use crashproof_stacks::Stacks;
-use crashproof_trace::{
-    Event, EventKind, FenceKind, FlushKind, Item, PmAddress, StackId, Tables, ThreadId, TraceReader,
-};
+use crashproof_trace::{Event, EventKind, FenceKind, FlushKind, Item, PmAddress, StackId, Tables, TraceReader};
 use serde_json::{Value, json};
 
 use crate::{ExportError, Lost};
@@ -28,7 +27,8 @@ pub fn export(reader: &mut TraceReader, out: &mut dyn Write) -> Result<Lost, Exp
         out,
         first: true,
         stacks: Stacks::default(),
-        lines: BTreeMap::new(),
+        replay: Replay::new(Model::Px86),
+        rows: Rows::default(),
         lost: Lost::default(),
     };
     exporter
@@ -46,21 +46,58 @@ pub fn export(reader: &mut TraceReader, out: &mut dyn Write) -> Result<Lost, Exp
     Ok(exporter.lost)
 }
 
-/// What becomes of what was stored to a line.
-#[derive(Clone, Copy)]
-enum State {
-    Dirty,
-    /// Until a fence of the thread.
-    Pending(ThreadId),
-}
-
 struct Exporter<'a> {
     out: &'a mut dyn Write,
     first: bool,
     stacks: Stacks,
-    /// By file and line: its state and since when; `None` if all of it is persistent.
-    lines: BTreeMap<(u32, u64), Option<(State, u64)>>,
+    replay: Replay<Line<()>>,
+    rows: Rows,
     lost: Lost,
+}
+
+/// The lines that are shown.
+#[derive(Default)]
+struct Rows {
+    /// What each awaits, and since when; `None` if all of it is persistent.
+    lines: BTreeMap<LineAddress, Option<(Awaits, u64)>>,
+    /// Those that the event did something to.
+    touched: Vec<LineAddress>,
+    /// Pieces of stores to lines that are not shown.
+    left_out: u64,
+}
+
+impl Observer for Rows {
+    type Line = Line<()>;
+
+    /// What is pending does not depend on stores that are overwritten.
+    const KEEP: Keep = Keep::Last;
+
+    fn tag(&mut self, _piece: &StorePiece) {}
+
+    fn open(&mut self, at: LineAddress) -> Option<Line<()>> {
+        if !self.lines.contains_key(&at) {
+            if self.lines.len() >= MAX_LINES {
+                self.left_out += 1;
+                return None;
+            }
+            self.lines.insert(at, None);
+        }
+        Some(Line::default())
+    }
+
+    fn stored(&mut self, at: LineAddress, line: &mut Line<()>, store: Store<()>) {
+        line.store(Model::Px86, Self::KEEP, store);
+        self.touched.push(at);
+    }
+
+    fn flushed(&mut self, at: LineAddress, _line: &mut Line<()>) {
+        self.touched.push(at);
+    }
+
+    fn change(&mut self, at: LineAddress, line: &mut Line<()>, change: Change) {
+        change.apply(line, |_| {});
+        self.touched.push(at);
+    }
 }
 
 impl Exporter<'_> {
@@ -82,16 +119,6 @@ impl Exporter<'_> {
                 };
                 let data: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
                 self.step(event, name, json!({ "at": place(at, tables), "data": data }), tables)?;
-                let state = match flags.nontemporal {
-                    true => State::Pending(event.thread),
-                    false => State::Dirty,
-                };
-                for piece in pieces(at.offset, (data.len() / 2) as u64, LINE) {
-                    self.set((at.file.0, piece.line), Some(state), event.seq)?;
-                }
-                if flags.locked {
-                    self.fence(event.thread, event.seq)?;
-                }
             }
             EventKind::Flush { at, kind } => {
                 let name = match kind {
@@ -100,12 +127,6 @@ impl Exporter<'_> {
                     FlushKind::Clflush => "clflush",
                 };
                 self.step(event, name, json!({ "at": place(at, tables) }), tables)?;
-                let line = (at.file.0, at.offset / LINE);
-                if matches!(self.lines.get(&line), Some(Some((State::Dirty, _)))) {
-                    let at_once = kind == FlushKind::Clflush;
-                    let state = (!at_once).then_some(State::Pending(event.thread));
-                    self.set(line, state, event.seq)?;
-                }
             }
             EventKind::Fence { kind } => {
                 let name = match kind {
@@ -114,20 +135,10 @@ impl Exporter<'_> {
                     FenceKind::Locked => "locked instruction",
                 };
                 self.step(event, name, json!({}), tables)?;
-                self.fence(event.thread, event.seq)?;
             }
-            EventKind::Sync { file, offset, len } => {
-                self.step(
-                    event,
-                    "msync",
-                    json!({ "at": place(PmAddress { file, offset }, tables) }),
-                    tables,
-                )?;
-                let lines = (file.0, offset / LINE)..(file.0, offset.saturating_add(len).div_ceil(LINE));
-                let lines: Vec<_> = self.lines.range(lines).map(|(line, _)| *line).collect();
-                for line in lines {
-                    self.set(line, None, event.seq)?;
-                }
+            EventKind::Sync { file, offset, .. } => {
+                let at = place(PmAddress { file, offset }, tables);
+                self.step(event, "msync", json!({ "at": at }), tables)?;
             }
             EventKind::Call { name, .. } => match name.split_once(' ') {
                 Some(("CRASHPROOF_OP_BEGIN", operation)) => self.operation(event, "B", operation, tables)?,
@@ -162,6 +173,23 @@ impl Exporter<'_> {
             // Beside the store that it is about; a path is of no moment.
             EventKind::Access { .. } | EventKind::Path { .. } => {}
         }
+        self.replay(event)
+    }
+
+    /// What the event does to the lines.
+    fn replay(&mut self, event: &Event<'_>) -> Result<(), ExportError> {
+        for step in Steps::of(&event.kind, LINE) {
+            self.replay.step(event.thread.0, &step, &mut self.rows);
+        }
+        for _ in 0..std::mem::take(&mut self.rows.left_out) {
+            self.lost.add("events of cache lines beyond the first 4096");
+        }
+        let mut touched = std::mem::take(&mut self.rows.touched);
+        for at in touched.drain(..) {
+            let awaits = self.replay.line(at).and_then(Line::awaits);
+            self.set(at, awaits, event.seq)?;
+        }
+        self.rows.touched = touched;
         Ok(())
     }
 
@@ -195,48 +223,38 @@ impl Exporter<'_> {
         Some((frame.function.clone().unwrap_or_default(), source))
     }
 
-    fn fence(&mut self, thread: ThreadId, now: u64) -> Result<(), ExportError> {
-        let waits = |state: &Option<(State, u64)>| matches!(state, Some((State::Pending(by), _)) if *by == thread);
-        let lines: Vec<_> = self
-            .lines
-            .iter()
-            .filter(|(_, state)| waits(state))
-            .map(|(line, _)| *line)
-            .collect();
-        for line in lines {
-            self.set(line, None, now)?;
-        }
-        Ok(())
-    }
-
-    /// The line is in this state from now on; what it was until now is written.
-    fn set(&mut self, line: (u32, u64), state: Option<State>, now: u64) -> Result<(), ExportError> {
-        if !self.lines.contains_key(&line) && self.lines.len() >= MAX_LINES {
-            self.lost.add("events of cache lines beyond the first 4096");
-            return Ok(());
-        }
-        let old = self.lines.insert(line, state.map(|state| (state, now))).flatten();
-        let Some((state, since)) = old else {
+    /// The line awaits this from now on; what it awaited until now is written, if that was something else.
+    fn set(&mut self, line: LineAddress, awaits: Option<Awaits>, now: u64) -> Result<(), ExportError> {
+        let Some(state) = self.rows.lines.get_mut(&line) else {
             return Ok(());
         };
-        let name = match state {
-            State::Dirty => "dirty",
-            State::Pending(_) => "pending",
+        if state.map(|(awaits, _)| awaits) == awaits {
+            return Ok(());
+        }
+        let Some((old, since)) = std::mem::replace(state, awaits.map(|awaits| (awaits, now))) else {
+            return Ok(());
+        };
+        let (name, colour) = match old {
+            Awaits::Flush => ("dirty", "terrible"),
+            Awaits::Fence => ("pending", "bad"),
         };
         self.write(&json!({
-            "ph": "X", "name": name, "pid": FILES + u64::from(line.0), "tid": line.1, "ts": since, "dur": now - since,
-            "cname": if name == "dirty" { "terrible" } else { "bad" },
+            "ph": "X", "name": name, "pid": FILES + u64::from(line.file), "tid": line.line, "ts": since, "dur": now - since,
+            "cname": colour,
         }))
     }
 
     /// What is not persistent stays so to the end; then the rows get their names.
     fn finish(&mut self, end: u64, tables: &Tables) -> Result<(), ExportError> {
-        let lines: Vec<_> = self.lines.keys().copied().collect();
+        let lines: Vec<_> = self.rows.lines.keys().copied().collect();
         for line in lines {
             self.set(line, None, end)?;
-            let (pid, tid) = (FILES + u64::from(line.0), line.1);
-            let path = tables.files.get(line.0 as usize).map_or("", |file| file.path.as_str());
-            let row = format!("line {:#x}", line.1 * LINE);
+            let (pid, tid) = (FILES + u64::from(line.file), line.line);
+            let path = tables
+                .files
+                .get(line.file as usize)
+                .map_or("", |file| file.path.as_str());
+            let row = format!("line {:#x}", line.line * LINE);
             for (name, value) in [("process_name", path), ("thread_name", &row)] {
                 self.write(&json!({ "ph": "M", "name": name, "pid": pid, "tid": tid, "args": { "name": value } }))?;
             }

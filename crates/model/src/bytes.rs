@@ -19,6 +19,14 @@ impl Bytes {
         }
     }
 
+    /// Those of a line, by its number in the file, that lie in `[start, end)` of the file.
+    pub fn of_line(line: u64, start: u64, end: u64) -> Bytes {
+        let base = line * LINE;
+        let from = start.saturating_sub(base).min(LINE);
+        let to = end.saturating_sub(base).min(LINE);
+        Bytes::range(from, to.saturating_sub(from))
+    }
+
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -72,22 +80,39 @@ pub struct Piece {
 /// assert_eq!(pieces(60, 8, LINE).count(), 2);
 /// assert_eq!(pieces(0, 32, WORD).count(), 4);
 /// ```
-pub fn pieces(offset: u64, len: u64, unit: u64) -> impl Iterator<Item = Piece> {
+pub fn pieces(offset: u64, len: u64, unit: u64) -> Pieces {
     debug_assert!(unit <= LINE && LINE.is_multiple_of(unit));
-    let end = offset.saturating_add(len);
-    let mut at = offset;
-    std::iter::from_fn(move || {
-        if at >= end {
+    Pieces {
+        at: offset,
+        end: offset.saturating_add(len),
+        unit,
+    }
+}
+
+/// The pieces that are left of an access.
+#[derive(Clone, Debug)]
+pub struct Pieces {
+    at: u64,
+    end: u64,
+    unit: u64,
+}
+
+impl Iterator for Pieces {
+    type Item = Piece;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece> {
+        let at = self.at;
+        if at >= self.end {
             return None;
         }
-        let next = (at / unit + 1).saturating_mul(unit).min(end);
-        let piece = Piece {
+        let next = (at / self.unit + 1).saturating_mul(self.unit).min(self.end);
+        self.at = next;
+        Some(Piece {
             line: at / LINE,
             bytes: Bytes::range(at % LINE, next - at),
-        };
-        at = next;
-        Some(piece)
-    })
+        })
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +128,10 @@ mod tests {
         assert_eq!(Bytes::range(4, 0), Bytes(0));
         assert_eq!((Bytes::range(5, 7).first(), Bytes::range(5, 7).span()), (5, 7));
         assert_eq!(Bytes(0).span(), 0);
+        assert_eq!(Bytes::of_line(1, 100, 1000), Bytes::range(36, 28));
+        assert_eq!(Bytes::of_line(1, 0, 70), Bytes::range(0, 6));
+        assert_eq!(Bytes::of_line(1, 0, 64), Bytes(0));
+        assert_eq!(Bytes::of_line(1, 200, 300), Bytes(0));
     }
 
     #[test]

@@ -18,11 +18,11 @@ mod packed;
 #[cfg(test)]
 mod reference;
 
-pub use bytes::{Bytes, Piece, pieces};
+pub use bytes::{Bytes, Piece, Pieces, pieces};
 pub use crash::{CrashState, CrashStates, crash_states};
 pub use crashproof_base::{LINE, LineAddress, WORD};
-pub use line::{Flush, Keep, Line, Store, Tag, Thread};
-pub use memory::{Memory, Unpersisted};
+pub use line::{Awaits, Flush, Keep, Line, Store, Tag, Thread};
+pub use memory::{Limits, Memory, Unpersisted};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Model {

@@ -78,6 +78,15 @@ pub enum Flush<S> {
     Unmodified,
 }
 
+/// What a line needs to be persistent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaits {
+    /// A flush and a fence: some cached store has not been flushed.
+    Flush,
+    /// A fence of each thread that flushed it or stored to it non-temporally.
+    Fence,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Flushed<S> {
     thread: Thread,
@@ -125,6 +134,17 @@ impl<T: Tag> Line<T> {
     /// The cached stores before this index are pending for some thread.
     fn flushed_upto(&self) -> usize {
         self.flushed.iter().map(|f| f.upto).max().unwrap_or(0)
+    }
+
+    /// What the line still needs to be persistent; `None` if it is.
+    pub fn awaits(&self) -> Option<Awaits> {
+        // A flush covers all before it, so the last cached store is the one that may lack it.
+        let last = self.stores.iter().rposition(|store| !store.nontemporal);
+        match last {
+            Some(last) if self.flushed_at(last).is_none() => Some(Awaits::Flush),
+            _ if self.is_clean() => None,
+            _ => Some(Awaits::Fence),
+        }
     }
 
     pub fn store(&mut self, model: Model, keep: Keep, mut store: Store<T>) {

@@ -32,11 +32,15 @@ const PAGE_LINES: u64 = 64;
 const PAGE_BYTES: u64 = PAGE_LINES * LINE;
 const CHUNK_PAGES: u64 = 512;
 const CACHE: usize = 1024;
-/// Lines with state, tables of pages and remembered fences that are too many.
+
+/// How much is kept at hand before a sweep. Results do not depend on it: tests make it small, to see that.
 #[derive(Clone, Copy)]
-pub(crate) struct Limits {
+pub struct Limits {
+    /// Lines with state.
     pub lines: usize,
+    /// Tables of pages.
     pub pages: usize,
+    /// Remembered fences.
     pub fences: usize,
 }
 
@@ -173,7 +177,8 @@ impl<T: Tag> Memory<T> {
         Memory::with_limits(model, keep, LIMITS)
     }
 
-    pub(crate) fn with_limits(model: Model, keep: Keep, limits: Limits) -> Self {
+    /// As [`Memory::new`], with limits of one's own.
+    pub fn with_limits(model: Model, keep: Keep, limits: Limits) -> Self {
         Memory {
             model,
             keep,

@@ -10,9 +10,9 @@
 //! Deviation from Squint, which has one thread and knows only what the program enforces by fences: the order of each line, the
 //! fences of each thread by themselves, non-temporal stores and eADR are as `model` has them.
 
-use crashproof_model::{Bytes, Keep, LINE, Line, LineAddress, Model, Store, Tag, pieces};
-use crashproof_trace::{Event, EventKind, FlushKind, Item, PmAddress, StackId, Tables, TraceFile};
-use rustc_hash::FxHashMap;
+use crashproof_model::{Keep, LINE, Line, LineAddress, Model, Store, Tag};
+use crashproof_replay::{Change, Observer, Replay, Step, Steps, StorePiece};
+use crashproof_trace::{Event, EventKind, Item, PmAddress, StackId, Tables, TraceFile};
 
 use crate::campaign::CampaignOptions;
 use crate::error::CrashError;
@@ -45,7 +45,7 @@ pub(crate) struct Update<'e> {
     pub in_line_order: bool,
 }
 
-/// Who looks at a replay. Only what lies in the window of the crash test is shown.
+/// Looks at a replay. Only what lies in the window of the crash test is shown.
 pub(crate) trait Watch {
     /// Before anything of the event is done.
     fn event(&mut self, event: &Event<'_>, tables: &Tables);
@@ -56,224 +56,143 @@ pub(crate) trait Watch {
     fn point(&mut self, seq: u64);
 }
 
-struct Replay<'a> {
-    model: Model,
+/// Makes nodes of the steps of an event, and shows them.
+struct Nodes<'a> {
     reorder: bool,
-    lines: FxHashMap<LineAddress, Line<NodeId>>,
-    /// By thread: lines that it flushed or stored to non-temporally since its last fence.
-    pending: Vec<Vec<LineAddress>>,
     issued: u64,
     within: bool,
     watch: &'a mut dyn Watch,
+    /// What a line held before a change.
+    before: Vec<NodeId>,
+}
+
+/// The nodes of an event.
+struct EventNodes<'n, 'a, 'e> {
+    nodes: &'n mut Nodes<'a>,
+    event: &'e Event<'e>,
+    tables: &'e Tables,
 }
 
 pub(crate) fn replay(trace: &TraceFile, options: &CampaignOptions, watch: &mut dyn Watch) -> Result<(), CrashError> {
     let mut reader = trace.files()?;
     let mut window = Window::new(options.from.as_deref(), options.until.as_deref());
-    let mut replay = Replay {
-        model: options.model,
+    let mut replay = Replay::new(options.model);
+    let mut nodes = Nodes {
         reorder: options.reorder_in_line,
-        lines: FxHashMap::default(),
-        pending: Vec::new(),
         issued: 0,
         within: false,
         watch,
+        before: Vec::new(),
     };
     while let Some((item, tables)) = reader.next_with_tables()? {
         let Item::Event(event) = item else { continue };
         match window.event(event.stack, tables) {
             Place::After => break,
-            place => replay.within = place == Place::Within,
+            place => nodes.within = place == Place::Within,
         }
-        replay.event(&event, tables);
+        if nodes.within {
+            nodes.watch.event(&event, tables);
+        }
+        let mut nodes = EventNodes {
+            nodes: &mut nodes,
+            event: &event,
+            tables,
+        };
+        for step in Steps::of(&event.kind, LINE) {
+            nodes.file_operation(&step);
+            replay.step(event.thread.0, &step, &mut nodes);
+        }
     }
     Ok(())
 }
 
-impl Replay<'_> {
-    fn event(&mut self, event: &Event<'_>, tables: &Tables) {
-        if self.within {
-            self.watch.event(event, tables);
-        }
-        let thread = event.thread.0;
-        match event.kind {
-            EventKind::Store { at, data, flags } => {
-                if flags.locked {
-                    self.fence(thread, event.seq);
-                }
-                for piece in pieces(at.offset, data.len() as u64, LINE) {
-                    let start = piece.line * LINE + piece.bytes.first();
-                    let from = (start - at.offset) as usize;
-                    let part = &data[from..from + piece.bytes.span() as usize];
-                    let line = LineAddress {
-                        file: at.file.0,
-                        line: piece.line,
-                    };
-                    let part_at = PmAddress {
-                        file: at.file,
-                        offset: start,
-                    };
-                    let in_line_order = !flags.nontemporal && !self.reorder;
-                    let id = self.issue(event, part_at, part, Some(line), in_line_order, tables);
-                    self.store(line, piece.bytes, thread, flags.nontemporal, id, event.seq);
-                }
-            }
-            EventKind::Flush { at, kind } => {
-                let at = LineAddress {
-                    file: at.file.0,
-                    line: at.offset / LINE,
-                };
-                if kind == FlushKind::Clflush {
-                    self.persist(at, event.seq, |line| {
-                        line.flush_now(thread, ());
-                    });
-                } else if let Some(line) = self.lines.get_mut(&at) {
-                    line.flush(thread, ());
-                    self.remember_pending(thread, at);
-                }
-            }
-            EventKind::Fence { .. } => self.fence(thread, event.seq),
-            EventKind::Sync { file, offset, len } => self.clean(file.0, offset, len, event.seq),
-            EventKind::FileWrite { at, data } => {
-                self.durable(event, at, data, tables);
-                self.clean(at.file.0, at.offset, data.len() as u64, event.seq);
-            }
-            EventKind::Resize { file, size } => {
-                self.durable(event, PmAddress { file, offset: size }, &[], tables);
-                self.clean(file.0, size, u64::MAX - size, event.seq);
-            }
-            EventKind::Rename { file, .. } => self.durable(event, PmAddress { file, offset: 0 }, &[], tables),
-            _ => {}
-        }
-    }
-
-    fn issue(
-        &mut self,
-        event: &Event<'_>,
-        at: PmAddress,
-        data: &[u8],
-        line: Option<LineAddress>,
-        in_line_order: bool,
-        tables: &Tables,
-    ) -> NodeId {
-        let id = NodeId(self.issued);
-        self.issued += 1;
-        if self.within {
+impl EventNodes<'_, '_, '_> {
+    fn issue(&mut self, at: PmAddress, data: &[u8], piece: Option<&StorePiece>) -> NodeId {
+        let nodes = &mut *self.nodes;
+        let id = NodeId(nodes.issued);
+        nodes.issued += 1;
+        if nodes.within {
             let update = Update {
                 id,
-                seq: event.seq,
-                thread: event.thread.0,
-                stack: event.stack,
+                seq: self.event.seq,
+                thread: self.event.thread.0,
+                stack: self.event.stack,
                 at,
-                store_at: match event.kind {
+                store_at: match self.event.kind {
                     EventKind::Store { at, .. } => at,
                     _ => at,
                 },
                 data,
-                line,
-                in_line_order,
+                line: piece.map(|piece| piece.line),
+                in_line_order: piece.is_some_and(|piece| !piece.nontemporal) && !nodes.reorder,
             };
-            self.watch.issued(&update, tables);
+            nodes.watch.issued(&update, self.tables);
         }
         id
     }
 
-    /// A file operation: persistent when done.
-    fn durable(&mut self, event: &Event<'_>, at: PmAddress, data: &[u8], tables: &Tables) {
-        let id = self.issue(event, at, data, None, false, tables);
-        self.watch.persistent(id, event.seq);
-        self.point(event.seq);
-    }
-
-    fn point(&mut self, seq: u64) {
-        if self.within {
-            self.watch.point(seq);
-        }
-    }
-
-    fn store(&mut self, at: LineAddress, bytes: Bytes, thread: u32, nontemporal: bool, id: NodeId, seq: u64) {
-        let store = Store {
-            bytes,
-            thread,
-            nontemporal,
-            tag: id,
+    /// A file operation is a node, too: persistent when done.
+    fn file_operation(&mut self, step: &Step) {
+        let (at, data) = match (step, &self.event.kind) {
+            (Step::Write { at, .. }, EventKind::FileWrite { data, .. }) => (*at, *data),
+            (&Step::Resize { file, size }, _) => (PmAddress { file, offset: size }, &[][..]),
+            (&Step::Rename { file }, _) => (PmAddress { file, offset: 0 }, &[][..]),
+            _ => return,
         };
-        if self.model == Model::Eadr && !nontemporal {
-            self.point(seq);
-            self.watch.persistent(id, seq);
-            self.persist(at, seq, |line| line.store(Model::Eadr, Keep::All, store));
-            return;
-        }
-        self.lines.entry(at).or_default().store(Model::Px86, Keep::All, store);
-        if nontemporal {
-            self.remember_pending(thread, at);
-        }
+        let id = self.issue(at, data, None);
+        self.nodes.watch.persistent(id, self.event.seq);
+        self.point();
     }
 
-    fn remember_pending(&mut self, thread: u32, at: LineAddress) {
-        let thread = thread as usize;
-        if self.pending.len() <= thread {
-            self.pending.resize_with(thread + 1, Vec::new);
-        }
-        if self.pending[thread].last() != Some(&at) {
-            self.pending[thread].push(at);
-        }
-    }
-
-    fn fence(&mut self, thread: u32, seq: u64) {
-        let Some(pending) = self.pending.get_mut(thread as usize) else {
-            return;
-        };
-        for at in std::mem::take(pending) {
-            self.persist(at, seq, |line| {
-                line.fence(thread);
-            });
-        }
-    }
-
-    /// These bytes are durable as they are, or are gone.
-    fn clean(&mut self, file: u32, offset: u64, len: u64, seq: u64) {
-        let end = offset.saturating_add(len);
-        let (first, last) = (offset / LINE, end.div_ceil(LINE));
-        let lines: Vec<LineAddress> = if last - first <= self.lines.len() as u64 {
-            (first..last).map(|line| LineAddress { file, line }).collect()
-        } else {
-            let lines = self.lines.keys().copied();
-            let mut lines: Vec<_> = lines
-                .filter(|at| at.file == file && (first..last).contains(&at.line))
-                .collect();
-            lines.sort_unstable();
-            lines
-        };
-        for at in lines {
-            let start = at.line * LINE;
-            let from = offset.saturating_sub(start).min(LINE);
-            let to = end.saturating_sub(start).min(LINE);
-            self.persist(at, seq, |line| line.set_clean(Bytes::range(from, to - from)));
+    fn point(&mut self) {
+        if self.nodes.within {
+            self.nodes.watch.point(self.event.seq);
         }
     }
 
     /// What the line holds no more after the change is persistent, or will never be seen: later bytes are.
-    fn persist(&mut self, at: LineAddress, seq: u64, change: impl FnOnce(&mut Line<NodeId>)) {
-        let Some(line) = self.lines.get_mut(&at) else {
-            return;
-        };
-        let before: Vec<NodeId> = line.stores().iter().map(|store| store.tag).collect();
+    fn persist(&mut self, line: &mut Line<NodeId>, change: impl FnOnce(&mut Line<NodeId>)) {
+        let mut before = std::mem::take(&mut self.nodes.before);
+        before.extend(line.stores().iter().map(|store| store.tag));
         change(line);
         let mut after = line.stores().iter().map(|store| store.tag).peekable();
         let mut any = false;
-        for node in before {
+        for node in before.drain(..) {
             if after.next_if_eq(&node).is_none() {
-                self.watch.persistent(node, seq);
+                self.nodes.watch.persistent(node, self.event.seq);
                 any = true;
             }
         }
-        drop(after);
-        if line.is_clean() {
-            self.lines.remove(&at);
-        }
+        self.nodes.before = before;
         if any {
-            self.point(seq);
+            self.point();
         }
+    }
+}
+
+impl Observer for EventNodes<'_, '_, '_> {
+    type Line = Line<NodeId>;
+
+    fn tag(&mut self, piece: &StorePiece) -> NodeId {
+        let EventKind::Store { data, .. } = self.event.kind else {
+            unreachable!("only stores have pieces");
+        };
+        self.issue(piece.at(), piece.data(data), Some(piece))
+    }
+
+    fn open(&mut self, _at: LineAddress) -> Option<Line<NodeId>> {
+        Some(Line::default())
+    }
+
+    fn stored_durably(&mut self, _at: LineAddress, line: Option<&mut Line<NodeId>>, store: Store<NodeId>) {
+        self.point();
+        self.nodes.watch.persistent(store.tag, self.event.seq);
+        if let Some(line) = line {
+            self.persist(line, |line| line.store(Model::Eadr, Keep::All, store));
+        }
+    }
+
+    fn change(&mut self, _at: LineAddress, line: &mut Line<NodeId>, change: Change) {
+        self.persist(line, |line| change.apply(line, |_| {}));
     }
 }

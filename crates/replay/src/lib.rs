@@ -1,0 +1,27 @@
+//! Runs the persistency rules over the events of a trace.
+//!
+//! [`Steps`] takes an event apart into what a crash cannot come in the middle of. [`Replay`] runs steps over lines that are kept
+//! exactly and shows an [`Observer`] what becomes of each; [`step_memory`] runs them over the tuned [`Memory`], which keeps
+//! hundreds of millions of lines and shows what becomes of a store only when asked. A test compares the two.
+//!
+//! The rules for what is not a store, flush or fence: `write(2)` and its kin are durable at once, over whatever was stored there;
+//! msync and fsync persist the bytes of their range; a truncation drops what lies beyond; sizes and names are durable at once.
+//! Unmapping a file and the end of a process persist nothing and drop nothing.
+//!
+//! Architecture invariant: every analysis that asks whether a store is persistent takes events apart here.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod exact;
+mod memory;
+mod step;
+
+#[cfg(test)]
+mod tests;
+
+pub use exact::{Change, LineState, Observer, Replay};
+pub use memory::step_memory;
+pub use step::{Step, Steps, StorePiece};
+
+#[cfg(doc)]
+use crashproof_model::Memory;

@@ -1,0 +1,203 @@
+//! Events, taken apart.
+
+use crashproof_base::{FileId, LineAddress, PmAddress};
+use crashproof_model::{Bytes, LINE, Piece, Pieces, pieces};
+use crashproof_trace::{EventKind, FlushKind, StoreFlags};
+
+/// What a crash cannot come in the middle of. Steps hold no data: those of a store and of a write are the event's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A fence of the thread.
+    Fence,
+    /// A store, or the part of it that persists on its own.
+    Store(StorePiece),
+    /// A flush: `clflush` if `at_once`, else `clwb` or `clflushopt`.
+    Flush {
+        /// What is flushed.
+        line: LineAddress,
+        /// It is persistent without a fence.
+        at_once: bool,
+    },
+    /// All of the range is durable.
+    Sync {
+        /// The file.
+        file: FileId,
+        /// Where the range begins.
+        offset: u64,
+        /// Its bytes.
+        len: u64,
+    },
+    /// By write(2) and its kin, durable at once.
+    Write {
+        /// Where.
+        at: PmAddress,
+        /// How many bytes.
+        len: u64,
+    },
+    /// The file is longer or shorter, durable at once.
+    Resize {
+        /// The file.
+        file: FileId,
+        /// Bytes that it has from now on.
+        size: u64,
+    },
+    /// The file has another name or none, durable at once.
+    Rename {
+        /// The file.
+        file: FileId,
+    },
+    /// The file is mapped: with the first mapping a file that the program made appears.
+    Map {
+        /// The file.
+        file: FileId,
+    },
+}
+
+/// The part of a store that lies in one line or word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorePiece {
+    /// Counts the pieces of the store.
+    pub number: u16,
+    /// Where it goes.
+    pub line: LineAddress,
+    /// Which bytes of the line.
+    pub bytes: Bytes,
+    /// Where its bytes begin in the store's data.
+    pub from: usize,
+    /// The store bypasses the cache.
+    pub nontemporal: bool,
+}
+
+impl StorePiece {
+    /// Where its first byte goes.
+    pub fn at(&self) -> PmAddress {
+        PmAddress {
+            file: FileId(self.line.file),
+            offset: self.line.line * LINE + self.bytes.first(),
+        }
+    }
+
+    /// What it writes, of the store's data.
+    pub fn data<'d>(&self, data: &'d [u8]) -> &'d [u8] {
+        &data[self.from..self.from + self.bytes.span() as usize]
+    }
+}
+
+/// The steps of an event, in order.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    /// A locked store fences first.
+    fence: bool,
+    /// The event, if it is one step.
+    step: Option<Step>,
+    /// What is left of the store.
+    pieces: Pieces,
+    /// Where the whole store begins.
+    at: PmAddress,
+    nontemporal: bool,
+    number: u16,
+}
+
+impl Steps {
+    /// Stores are cut where they cross into another `unit`: a word if they may tear, else a line.
+    #[inline]
+    pub fn of(event: &EventKind<'_>, unit: u64) -> Steps {
+        let step = match *event {
+            EventKind::Store { at, data, flags } => {
+                return Steps::of_store(at, data.len() as u64, flags, unit);
+            }
+            EventKind::Flush { at, kind } => Step::Flush {
+                line: line_of(at),
+                at_once: kind == FlushKind::Clflush,
+            },
+            EventKind::Fence { .. } => Step::Fence,
+            EventKind::Sync { file, offset, len } => Step::Sync { file, offset, len },
+            EventKind::FileWrite { at, data } => Step::Write {
+                at,
+                len: data.len() as u64,
+            },
+            EventKind::Resize { file, size } => Step::Resize { file, size },
+            EventKind::Rename { file, .. } => Step::Rename { file },
+            EventKind::Map { file, .. } => Step::Map { file },
+            // What PMDK says of its ranges, and that a mapping or a process is gone, persists nothing.
+            EventKind::Unmap { .. }
+            | EventKind::Output { .. }
+            | EventKind::Call { .. }
+            | EventKind::Request { .. }
+            | EventKind::ThreadStart { .. }
+            | EventKind::ProcessStart { .. }
+            | EventKind::ProcessEnd { .. }
+            | EventKind::Quiet
+            | EventKind::Access { .. }
+            | EventKind::Path { .. } => return Steps::default(),
+        };
+        Steps {
+            step: Some(step),
+            ..Steps::default()
+        }
+    }
+
+    /// Those of a store of so many bytes.
+    #[inline]
+    pub fn of_store(at: PmAddress, len: u64, flags: StoreFlags, unit: u64) -> Steps {
+        Steps {
+            fence: flags.locked,
+            step: None,
+            pieces: pieces(at.offset, len, unit),
+            at,
+            nontemporal: flags.nontemporal,
+            number: 0,
+        }
+    }
+}
+
+/// None.
+impl Default for Steps {
+    fn default() -> Steps {
+        Steps {
+            fence: false,
+            step: None,
+            pieces: pieces(0, 0, LINE),
+            at: PmAddress {
+                file: FileId(0),
+                offset: 0,
+            },
+            nontemporal: false,
+            number: 0,
+        }
+    }
+}
+
+impl Iterator for Steps {
+    type Item = Step;
+
+    #[inline]
+    fn next(&mut self) -> Option<Step> {
+        if std::mem::take(&mut self.fence) {
+            return Some(Step::Fence);
+        }
+        if let Some(step) = self.step.take() {
+            return Some(step);
+        }
+        let Piece { line, bytes } = self.pieces.next()?;
+        let number = self.number;
+        self.number += 1;
+        Some(Step::Store(StorePiece {
+            number,
+            line: LineAddress {
+                file: self.at.file.0,
+                line,
+            },
+            bytes,
+            from: (line * LINE + bytes.first() - self.at.offset) as usize,
+            nontemporal: self.nontemporal,
+        }))
+    }
+}
+
+fn line_of(at: PmAddress) -> LineAddress {
+    LineAddress {
+        file: at.file.0,
+        line: at.offset / LINE,
+    }
+}

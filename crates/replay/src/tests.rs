@@ -1,0 +1,310 @@
+//! Both executors on random events, against each other; and rules that a reader may ask for, one by one.
+
+use crashproof_base::{FileId, LINE, LineAddress, PAGE, PmAddress, WORD};
+use crashproof_model::{Bytes, Keep, Limits, Line, Memory, Model, Store, Tag, Thread};
+use crashproof_trace::{EventKind, FenceKind, FlushKind, StoreFlags};
+use proptest::prelude::*;
+
+use crate::*;
+
+/// Numbers the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Number(u64);
+
+impl Tag for Number {
+    type Site = ();
+}
+
+/// Follows all lines.
+struct All {
+    number: u64,
+}
+
+impl Observer for All {
+    type Line = Line<Number>;
+
+    fn tag(&mut self, _piece: &StorePiece) -> Number {
+        Number(self.number)
+    }
+
+    fn open(&mut self, _at: LineAddress) -> Option<Line<Number>> {
+        Some(Line::default())
+    }
+
+    fn closed(&mut self, _at: LineAddress, line: Line<Number>) {
+        assert!(line.is_clean());
+    }
+}
+
+const FILE: FileId = FileId(0);
+/// Stores begin in these lines: of one page, of another, and of one far away.
+const LINES: [u64; 4] = [0, 1, PAGE / LINE, 1000 * PAGE / LINE];
+
+fn offset() -> impl Strategy<Value = u64> {
+    (0..LINES.len(), 0..LINE).prop_map(|(line, byte)| LINES[line] * LINE + byte)
+}
+
+/// A part of the file, a large one at times.
+fn range() -> impl Strategy<Value = (u64, u64)> {
+    let len = prop_oneof![3 => 0..2 * LINE, 1 => Just(2 * PAGE), 1 => Just(u64::MAX)];
+    (prop_oneof![4 => offset(), 1 => Just(0)], len)
+}
+
+fn event() -> impl Strategy<Value = EventKind<'static>> {
+    let at = || {
+        (0..2u32, offset()).prop_map(|(file, offset)| PmAddress {
+            file: FileId(file),
+            offset,
+        })
+    };
+    let data = |len: usize| &[0u8; LINE as usize][..len];
+    let flags = (0..4).prop_map(|kind| StoreFlags {
+        nontemporal: kind == 1,
+        locked: kind == 2,
+        syscall: false,
+        exchange: false,
+    });
+    let kind = prop_oneof![
+        Just(FlushKind::Clwb),
+        Just(FlushKind::Clflushopt),
+        Just(FlushKind::Clflush)
+    ];
+    prop_oneof![
+        8 => (at(), 1..=LINE as usize, flags).prop_map(move |(at, len, flags)| EventKind::Store { at, data: data(len), flags }),
+        6 => (at(), kind).prop_map(|(at, kind)| EventKind::Flush { at, kind }),
+        3 => Just(EventKind::Fence { kind: FenceKind::Sfence }),
+        1 => range().prop_map(|(offset, len)| EventKind::Sync { file: FILE, offset, len }),
+        1 => (at(), 0..=LINE as usize).prop_map(move |(at, len)| EventKind::FileWrite { at, data: data(len) }),
+        1 => offset().prop_map(|size| EventKind::Resize { file: FILE, size }),
+        1 => Just(EventKind::Rename { file: FILE, path: None }),
+        1 => Just(EventKind::Map { file: FILE, address: 0, offset: 0, len: PAGE, writable: true }),
+        1 => Just(EventKind::Unmap { file: FILE, offset: 0, len: PAGE }),
+        1 => Just(EventKind::Quiet),
+    ]
+}
+
+fn lines() -> impl Iterator<Item = LineAddress> {
+    let near = |file| {
+        LINES
+            .into_iter()
+            .flat_map(move |line| [line, line + 1].map(|line| LineAddress { file, line }))
+    };
+    (0..2).flat_map(near)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn the_tuned_memory_is_exact(
+        events in prop::collection::vec((0..3 as Thread, event()), 0..40),
+        eadr: bool,
+        tear: bool,
+        last: bool,
+        sweeping: bool,
+    ) {
+        let model = if eadr { Model::Eadr } else { Model::Px86 };
+        let unit = if tear { WORD } else { LINE };
+        let limits = if sweeping { (1, 1, 1) } else { (100, 100, 100) };
+        let limits = Limits { lines: limits.0, pages: limits.1 + 1, fences: limits.2 };
+        let keep = if last { Keep::Last } else { Keep::All };
+        let mut memory = Memory::with_limits(model, keep, limits);
+        let mut replay = Replay::new(model);
+        for (number, (thread, event)) in (0..).zip(&events) {
+            for step in Steps::of(event, unit) {
+                step_memory(&mut memory, *thread, (), &step, |_| Number(number));
+                if last {
+                    replay.step(*thread, &step, &mut LastOnly(All { number }));
+                } else {
+                    replay.step(*thread, &step, &mut All { number });
+                }
+            }
+            for at in lines() {
+                let fast: Vec<Store<Number>> = memory.line(at).map_or(Vec::new(), |line| line.stores().to_vec());
+                let exact: Vec<Store<Number>> = replay.line(at).map_or(Vec::new(), |line| line.stores().to_vec());
+                prop_assert_eq!(&fast, &exact, "{:?} after {:?}", at, event);
+                let pending = |line: &Line<Number>| -> Vec<bool> {
+                    (0..line.stores().len()).map(|index| line.flushed_at(index).is_some()).collect()
+                };
+                let fast = memory.line(at).map(pending).unwrap_or_default();
+                prop_assert_eq!(fast, replay.line(at).map(pending).unwrap_or_default());
+            }
+        }
+    }
+
+    /// What raises no floor makes no store persistent.
+    #[test]
+    fn floors_rise_only_where_it_is_said(events in prop::collection::vec((0..3 as Thread, event()), 0..40), eadr: bool) {
+        let mut replay = Replay::new(if eadr { Model::Eadr } else { Model::Px86 });
+        for (number, (thread, event)) in (0..).zip(&events) {
+            for step in Steps::of(event, WORD) {
+                let raises = replay.raises_floor(*thread, &step);
+                let mut counting = Persisted { all: All { number }, any: false };
+                replay.step(*thread, &step, &mut counting);
+                prop_assert!(raises || !counting.any, "{:?}", step);
+            }
+        }
+    }
+}
+
+/// Keeps the last store of each byte.
+struct LastOnly(All);
+
+impl Observer for LastOnly {
+    type Line = Line<Number>;
+
+    const KEEP: Keep = Keep::Last;
+
+    fn tag(&mut self, piece: &StorePiece) -> Number {
+        self.0.tag(piece)
+    }
+
+    fn open(&mut self, at: LineAddress) -> Option<Line<Number>> {
+        self.0.open(at)
+    }
+}
+
+/// Whether anything persisted.
+struct Persisted {
+    all: All,
+    any: bool,
+}
+
+impl Observer for Persisted {
+    type Line = Line<Number>;
+
+    fn tag(&mut self, piece: &StorePiece) -> Number {
+        self.all.tag(piece)
+    }
+
+    fn open(&mut self, at: LineAddress) -> Option<Line<Number>> {
+        self.all.open(at)
+    }
+
+    fn stored_durably(&mut self, _at: LineAddress, _line: Option<&mut Line<Number>>, _store: Store<Number>) {
+        self.any = true;
+    }
+
+    fn change(&mut self, _at: LineAddress, line: &mut Line<Number>, change: Change) {
+        change.apply(line, |_| self.any = true);
+    }
+}
+
+fn store(offset: u64, len: usize, flags: StoreFlags) -> EventKind<'static> {
+    EventKind::Store {
+        at: PmAddress { file: FILE, offset },
+        data: &[0; 64][..len],
+        flags,
+    }
+}
+
+fn locked() -> StoreFlags {
+    StoreFlags {
+        locked: true,
+        ..StoreFlags::default()
+    }
+}
+
+#[test]
+fn a_store_is_cut_into_lines_or_words() {
+    let event = store(60, 8, locked());
+    let steps: Vec<Step> = Steps::of(&event, LINE).collect();
+    let line = |line| LineAddress { file: 0, line };
+    let piece = |number, at, bytes, from| {
+        Step::Store(StorePiece {
+            number,
+            line: line(at),
+            bytes,
+            from,
+            nontemporal: false,
+        })
+    };
+    let first = piece(0, 0, Bytes::range(60, 4), 0);
+    let second = piece(1, 1, Bytes::range(0, 4), 4);
+    assert_eq!(steps, [Step::Fence, first, second]);
+    let words = Steps::of(&store(4, 16, StoreFlags::default()), WORD);
+    assert_eq!(words.count(), 3);
+    let Step::Store(second) = second else { unreachable!() };
+    assert_eq!(second.at().offset, 64);
+    assert_eq!(second.data(&[1, 2, 3, 4, 5, 6, 7, 8]), [5, 6, 7, 8]);
+}
+
+fn run(replay: &mut Replay<Line<Number>>, events: &[EventKind<'_>]) {
+    for event in events {
+        for step in Steps::of(event, LINE) {
+            replay.step(0, &step, &mut All { number: 0 });
+        }
+    }
+}
+
+/// What is left at offset 0 after a store of 8 bytes there and these events.
+fn left(events: &[EventKind<'_>]) -> u64 {
+    let mut replay = Replay::new(Model::Px86);
+    run(&mut replay, &[store(0, 8, StoreFlags::default())]);
+    run(&mut replay, events);
+    let stores = replay
+        .line(LineAddress { file: 0, line: 0 })
+        .map_or(&[][..], |line| line.stores());
+    stores.iter().map(|store| store.bytes.span()).sum()
+}
+
+#[test]
+fn what_makes_a_store_persistent() {
+    let at = |offset| PmAddress { file: FILE, offset };
+    let flush = |kind| EventKind::Flush { at: at(0), kind };
+    let fence = || EventKind::Fence {
+        kind: FenceKind::Sfence,
+    };
+    assert_eq!(left(&[fence()]), 8, "a fence alone does not");
+    assert_eq!(left(&[flush(FlushKind::Clwb)]), 8, "a flush alone does not");
+    assert_eq!(left(&[flush(FlushKind::Clwb), fence()]), 0);
+    assert_eq!(
+        left(&[flush(FlushKind::Clwb), flush(FlushKind::Clflush)]),
+        0,
+        "clflush needs no fence"
+    );
+    assert_eq!(
+        left(&[flush(FlushKind::Clwb), store(200, 8, locked())]),
+        0,
+        "a locked store fences"
+    );
+    assert_eq!(
+        left(&[EventKind::FileWrite {
+            at: at(0),
+            data: &[0; 8]
+        }]),
+        0,
+        "write(2) is durable"
+    );
+    assert_eq!(
+        left(&[EventKind::FileWrite {
+            at: at(2),
+            data: &[0; 20]
+        }]),
+        2,
+        "where it writes"
+    );
+    assert_eq!(
+        left(&[EventKind::Sync {
+            file: FILE,
+            offset: 0,
+            len: 4
+        }]),
+        4,
+        "msync persists its range"
+    );
+    assert_eq!(
+        left(&[EventKind::Resize { file: FILE, size: 4 }]),
+        4,
+        "truncation drops what is beyond"
+    );
+    assert_eq!(
+        left(&[EventKind::Unmap {
+            file: FILE,
+            offset: 0,
+            len: PAGE
+        }]),
+        8,
+        "unmapping does not"
+    );
+}
