@@ -7,8 +7,9 @@
 //! restarted and cancelled as it would have been.
 //!
 //! A second filter traps `write` and `writev` to stdout and stderr when libc makes them, for output events. It names
-//! addresses of this process, so it means nothing to a program that this one executes; the first needs no such care, since
-//! nobody else has buffers in the range of views. Every other way to give the kernel a PM buffer or to produce output is a
+//! addresses of this process. In a program that this one executes, other code has these addresses: by the layout of chance, once
+//! in a million, the runtime's own. So what the handler writes in the program's place is marked ([`UNTRAPPED`]), and passes. The
+//! first filter needs no such care, since nobody else has buffers in the range of views. Every other way to give the kernel a PM buffer or to produce output is a
 //! function of libc's with an indirect buffer (`readv`, `recvmsg`) or a socket (`send`), and is interposed: a thread of libc's
 //! own, which has SIGSYS blocked, must not be trapped there.
 
@@ -238,6 +239,10 @@ const FUTEX_WORDS: [usize; 2] = [0, 4];
 const OURS: u32 = 0xc9af;
 pub const TRAP: u32 = libc::SECCOMP_RET_TRAP | OURS;
 
+/// The sixth argument of a write that the handler makes. The kernel does not look at it, the filters for output do.
+const UNTRAPPED: u64 = 0xc9af_5157_a11b_e9d3;
+const LAST_ARGUMENT: usize = 5;
+
 pub type Instruction = libc::sock_filter;
 
 pub mod bpf {
@@ -426,6 +431,15 @@ impl Filter {
             filter.push(bpf::equal(2, 2, 0));
             filter.push(bpf::equal(RESULTS, 1, 0));
             filter.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
+            for instruction in [
+                bpf::load(bpf::argument(LAST_ARGUMENT)),
+                bpf::equal(UNTRAPPED as u32, 0, 3),
+                bpf::load(bpf::argument(LAST_ARGUMENT) + 4),
+                bpf::equal((UNTRAPPED >> 32) as u32, 0, 1),
+                bpf::answer(libc::SECCOMP_RET_ALLOW),
+            ] {
+                filter.push(instruction);
+            }
             filter.trap_within(bpf::INSTRUCTION_POINTER, low, high);
         });
         filter.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
@@ -660,8 +674,9 @@ fn recorded_call(number: i64, arguments: [u64; 6], uc: &ucontext_t) -> Result<u6
     }
 }
 
-fn output_call(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
-    // SAFETY: the program's call.
+fn output_call(number: i64, mut arguments: [u64; 6]) -> Result<u64, i32> {
+    arguments[LAST_ARGUMENT] = UNTRAPPED;
+    // SAFETY: the program's call, which has three arguments.
     let written = unsafe { sys::syscall(number, arguments) }?;
     let Some(fd) = shown_as(arguments[0] as u32, written) else {
         return Ok(written);
@@ -2018,6 +2033,12 @@ pub mod tests {
                     let trapped = number != libc::SYS_read && (fd == 1 || fd == 2) && (low..high).contains(&at);
                     let expected = if trapped { TRAP } else { libc::SECCOMP_RET_ALLOW };
                     assert_eq!(verdict(&filter, number, [fd, 0, 0, 0, 0, 0], at), expected);
+                    let half = [UNTRAPPED as u32 as u64, UNTRAPPED & !0xffff_ffff];
+                    for last in half {
+                        assert_eq!(verdict(&filter, number, [fd, 0, 0, 0, 0, last], at), expected);
+                    }
+                    let marked = [fd, 0, 0, 0, 0, UNTRAPPED];
+                    assert_eq!(verdict(&filter, number, marked, at), libc::SECCOMP_RET_ALLOW);
                 }
             }
         }
