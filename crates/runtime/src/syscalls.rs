@@ -1615,9 +1615,44 @@ unsafe extern "C" fn lio_listio64(
 
 // --- Interposed: output, and writes to PM files ---------------------------------------------------------------------------
 
+/// Where a write puts its data.
+#[derive(Clone, Copy)]
+pub enum Destination {
+    /// At the file position, which is behind the data then.
+    Position,
+    /// At this offset, unless the descriptor or these flags (`RWF_*`) append: Linux then disregards the offset.
+    Offset(off_t, c_int),
+}
+
+impl Destination {
+    /// Where the data of a successful write begins. `size`: the file's, after the write.
+    fn start(self, fd: c_int, size: u64, written: u64) -> u64 {
+        match self {
+            // SAFETY: lseek by 0 reads the position.
+            Destination::Position => unsafe {
+                let position = sys::syscall(libc::SYS_lseek, [fd as u64, 0, libc::SEEK_CUR as u64, 0, 0, 0]);
+                position.unwrap_or(0).saturating_sub(written)
+            },
+            Destination::Offset(_, flags) if appends(fd, flags) => size.saturating_sub(written),
+            Destination::Offset(offset, _) => offset as u64,
+        }
+    }
+}
+
+fn appends(fd: c_int, flags: c_int) -> bool {
+    /// From Linux 6.9 on; libc's headers lack it.
+    const RWF_NOAPPEND: c_int = 0x20;
+    let mode = || {
+        // SAFETY: F_GETFL reads only.
+        unsafe { sys::syscall(libc::SYS_fcntl, [fd as u64, libc::F_GETFL as u64, 0, 0, 0, 0]) }
+    };
+    flags & libc::RWF_APPEND != 0
+        || flags & RWF_NOAPPEND == 0 && mode().is_ok_and(|mode| mode as c_int & libc::O_APPEND != 0)
+}
+
 /// After a successful write: an output event if it went to a socket, a file event if it went to a PM file. What went to
-/// stdout or stderr is seen by the filter. `offset`: `None` for the file position.
-fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, offset: Option<off_t>) -> ssize_t {
+/// stdout or stderr is seen by the filter.
+fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, destination: Destination) -> ssize_t {
     let Some(session) = log::session() else { return total };
     if total <= 0 || fd == 1 || fd == 2 {
         return total;
@@ -1631,12 +1666,7 @@ fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, offset: Option<off_t>) -> s
     match status.st_mode & libc::S_IFMT {
         libc::S_IFSOCK => sent(fd, parts, total),
         libc::S_IFREG if may_be_pm(session, status.st_ino) => sys::without_signals(|| {
-            // SAFETY: lseek by 0 reads the position, which is behind what was written.
-            let position = || unsafe { sys::syscall(libc::SYS_lseek, [fd as u64, 0, libc::SEEK_CUR as u64, 0, 0, 0]) };
-            let start = match offset {
-                Some(offset) => offset as u64,
-                None => position().unwrap_or(0).saturating_sub(total as u64),
-            };
+            let start = destination.start(fd, status.st_size as u64, total as u64);
             each_part(parts, total as usize, |data, at| {
                 files::written(fd, data, Some(start + at))
             });
@@ -1659,11 +1689,11 @@ pub fn is_recorded(fd: c_int) -> bool {
 }
 
 /// After a successful write by an instruction of the program's.
-pub fn wrote_raw(fd: c_int, parts: &[iovec], total: u64, offset: Option<off_t>) {
+pub fn wrote_raw(fd: c_int, parts: &[iovec], total: u64, destination: Destination) {
     if fd == 1 || fd == 2 {
         each_part(parts, total as usize, |data, _| log::output(fd as u32, data));
     } else {
-        wrote(fd, parts, total as ssize_t, offset);
+        wrote(fd, parts, total as ssize_t, destination);
     }
 }
 
@@ -1697,7 +1727,7 @@ unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: size_t)
         fd,
         &one(buffer, len),
         unsafe { NEXT_WRITE.get()(fd, buffer, len) },
-        None,
+        Destination::Position,
     )
 }
 
@@ -1708,7 +1738,7 @@ unsafe extern "C-unwind" fn pwrite(fd: c_int, buffer: *const c_void, len: size_t
         fd,
         &one(buffer, len),
         unsafe { NEXT_PWRITE.get()(fd, buffer, len, offset) },
-        Some(offset),
+        Destination::Offset(offset, 0),
     )
 }
 
@@ -1726,7 +1756,7 @@ unsafe extern "C-unwind" fn writev(fd: c_int, buffers: *const iovec, count: c_in
             fd,
             parts(buffers, count as usize),
             NEXT_WRITEV.get()(fd, buffers, count),
-            None,
+            Destination::Position,
         )
     }
 }
@@ -1739,7 +1769,7 @@ unsafe extern "C-unwind" fn pwritev(fd: c_int, buffers: *const iovec, count: c_i
             fd,
             parts(buffers, count as usize),
             NEXT_PWRITEV.get()(fd, buffers, count, offset),
-            Some(offset),
+            Destination::Offset(offset, 0),
         )
     }
 }
@@ -1758,14 +1788,17 @@ unsafe extern "C-unwind" fn pwritev2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    let at = (offset != -1).then_some(offset);
+    let destination = match offset {
+        -1 => Destination::Position,
+        _ => Destination::Offset(offset, flags),
+    };
     // SAFETY: the program's call.
     unsafe {
         wrote(
             fd,
             parts(buffers, n as usize),
             NEXT_PWRITEV2.get()(fd, buffers, n, offset, flags),
-            at,
+            destination,
         )
     }
 }
