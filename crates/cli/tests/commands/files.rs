@@ -112,6 +112,34 @@ fn no_fence_is_redundant_that_a_file_left_out_may_need() {
     assert_eq!(redundant["findings"][0]["kind"], "redundant-fence", "{redundant:#}");
 }
 
+/// A program without the runtime changes a file that no recorded process has mapped any more.
+#[test]
+fn what_only_an_unrecorded_child_changes_makes_the_trace_incomplete() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = crate::support::source("files/outsider.c");
+    let built = |flags: &[&str], name| {
+        compile(
+            "gcc",
+            &[&["-g", "-mclwb", &source], flags].concat(),
+            &folder.path().join(name),
+        )
+    };
+    built(&[], "program");
+    built(&["-static"], "outsider");
+    let check = |what: &str, status| {
+        let mut command = crashproof();
+        command.args(["check", "--", "./program", "pool", what, "./outsider"]);
+        text(&support::run(command.current_dir(folder.path()), status).stderr)
+    };
+    let changed = check("write", 2);
+    assert!(
+        changed.contains("pool: 1 byte differs, at offset 0x64 from what the log replays to"),
+        "{changed}"
+    );
+    let read = check("read", 0);
+    assert!(read.contains("trace complete"), "{read}");
+}
+
 #[test]
 fn every_report_names_the_files() {
     let folder = tempfile::tempdir().unwrap();
