@@ -1,7 +1,7 @@
 //! The runtime: a shared object preloaded into the program under test, which records every change of PM, every flush and
 //! every fence, and otherwise leaves the program as it is.
 //!
-//! - [`files`], [`pm`]: PM mappings get a read-only view and a writable alias; [`registered`]: so does memory without a
+//! - [`files`], [`names`], [`pm`]: PM mappings get a read-only view and a writable alias; [`registered`]: so does memory without a
 //!   file that the program says is persistent;
 //! - [`handler`]: a store to a view faults, a flush or fence hits a breakpoint, and both are performed and logged;
 //!   [`ahead`]: whether to look for the next one at once;
@@ -27,6 +27,7 @@ mod labels;
 mod locks;
 mod log;
 mod memory;
+mod names;
 mod pm;
 mod raw;
 mod real;
@@ -193,6 +194,7 @@ extern "C" fn before_fork() {
     code_map::lock().leave_locked();
     registered::before_fork();
     pm::lock().leave_locked();
+    names::before_fork();
     watch::before_fork();
     ALLOCATOR.lock.lock().leave_locked();
     MASK_BEFORE_FORK.store(mask, Ordering::Relaxed);
@@ -205,6 +207,7 @@ extern "C" fn after_fork_in_parent() {
     labels::after_fork();
     watch::after_fork_in_parent();
     registered::after_fork_in_parent();
+    names::after_fork();
     pm::after_fork();
     code_map::after_fork();
     drop(errno);
