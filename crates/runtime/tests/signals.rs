@@ -187,6 +187,16 @@ fn what_is_blocked_ignored_and_pending_survives_an_exec() {
 }
 
 #[test]
+fn handlers_that_store_interrupt_an_exec() {
+    assert_eq!(behaves("exec_interrupted").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn children_of_vfork_leave_no_memory_behind() {
+    assert_eq!(behaves("vfork_leaves").incomplete, Vec::<String>::new());
+}
+
+#[test]
 fn a_vfork_child_keeps_its_mask_to_itself() {
     assert_eq!(behaves("vforked").incomplete, Vec::<String>::new());
 }
