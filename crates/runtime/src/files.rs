@@ -508,6 +508,11 @@ unsafe extern "C" fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
+    if let Some(natively) = sanitizers::natively() {
+        sys::without_signals(|| pm_file(fd, protection, flags));
+        // SAFETY: the program's own call.
+        return unsafe { natively.mmap.get()(address, len, protection, flags, fd, offset) };
+    }
     let result = sys::without_signals(|| {
         let acceptable = is_acceptable(address as u64, len as u64, flags, offset as u64);
         if let (Some(recovery), true) = (watch::recovery(), acceptable) {
@@ -565,6 +570,10 @@ unsafe extern "C" fn mmap64(a: *mut c_void, l: size_t, p: c_int, f: c_int, fd: c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
+    if let Some(natively) = sanitizers::natively() {
+        // SAFETY: the program's own call.
+        return unsafe { natively.munmap.get()(address, len) };
+    }
     let result = sys::without_signals(|| {
         if is_acceptable(address as u64, len as u64, libc::MAP_FIXED, 0) {
             if watch::active() {
@@ -580,6 +589,10 @@ unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
+    if let Some(natively) = sanitizers::natively() {
+        // SAFETY: the program's own call.
+        return unsafe { natively.mprotect.get()(address, len, protection) };
+    }
     let (start, end) = (address as u64, address as u64 + page_up(len as u64));
     let result = sys::without_signals(|| {
         if let Some(recovery) = watch::recovery() {
@@ -1078,6 +1091,10 @@ fn unlinking(directory: c_int, path: *const c_char, flags: c_int) -> Result<u64,
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    if let Some(natively) = sanitizers::natively() {
+        // SAFETY: the program's own call.
+        return unsafe { natively.unlink.get()(path) };
+    }
     sys::to_libc(unlinking(libc::AT_FDCWD, path, 0)) as c_int
 }
 

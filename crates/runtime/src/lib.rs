@@ -73,6 +73,7 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *con
     let (record, watch) = match (session, recovery) {
         (Some(path), _) if unrecorded => {
             log::open_unrecorded(path);
+            sanitizers::resolve();
             // SAFETY: the loader's own block.
             unsafe { exec::init(environment) };
             (false, false)
@@ -154,6 +155,10 @@ extern "C" fn finish() {
 
 #[unsafe(no_mangle)]
 extern "C" fn _exit(status: c_int) -> ! {
+    if let Some(natively) = sanitizers::natively() {
+        // SAFETY: ends the process.
+        unsafe { natively.exit.get()(status) };
+    }
     finish();
     loop {
         // SAFETY: ends the process.
