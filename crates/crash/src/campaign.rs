@@ -19,6 +19,7 @@ use crate::error::CrashError;
 use crate::executor::{Executor, ExecutorError, Explainer, StoreId, Verdict};
 use crate::image::LastImage;
 use crate::oracle::OutputOracle;
+use crate::representative::Behaviours;
 use crate::runner;
 use crate::stage::Stage;
 
@@ -144,6 +145,8 @@ pub struct Survey {
     pub warnings: Vec<String>,
     /// None if the window never began.
     pub(crate) last: Option<Arc<LastImage>>,
+    /// If the strategy begins with their representatives.
+    pub(crate) behaviours: Option<Arc<Behaviours>>,
 }
 
 #[derive(Clone, Debug)]

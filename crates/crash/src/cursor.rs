@@ -22,6 +22,7 @@ use crate::error::CrashError;
 use crate::executor::StoreId;
 use crate::hash::{self, Content};
 use crate::image::Image;
+use crate::representative::Show;
 use crate::state::{After, CrashPoint, Pending, PointHead, PointKind, UncertainLine, write_store};
 use crate::window::{Place, Window};
 
@@ -199,12 +200,21 @@ impl Cursor {
 
     /// Goes to the next crash point. The image has to be at what is guaranteed persistent.
     pub fn next(&mut self, image: &mut (impl Image + ?Sized)) -> Result<Option<&PointHead>, CrashError> {
+        self.next_showing(image, &mut |_, _| {})
+    }
+
+    /// The same, and shows the events that it comes to.
+    pub fn next_showing(
+        &mut self,
+        image: &mut (impl Image + ?Sized),
+        show: Show<'_>,
+    ) -> Result<Option<&PointHead>, CrashError> {
         if self.head.take().is_some() {
             self.leave_point();
         }
         while !self.ended {
             if self.held.is_none() {
-                match self.read()? {
+                match self.read(show)? {
                     Read::Event => {}
                     Read::WindowEnds { seq } => return Ok(self.end(seq)),
                     Read::TraceEnds => return Ok(self.end(self.reader.events())),
@@ -250,7 +260,7 @@ impl Cursor {
                 }
                 None if self.reader.events() >= seq => return Ok(()),
                 None => {
-                    if !matches!(self.read()?, Read::Event) {
+                    if !matches!(self.read(&mut |_, _| {})?, Read::Event) {
                         let events = self.reader.events();
                         return Err(CrashError::NoSuchPoint { point: seq, events });
                     }
@@ -269,7 +279,7 @@ impl Cursor {
     ) -> Result<(), CrashError> {
         let within = persisted.iter().any(|id| id.seq >= seq);
         if within && self.held.is_none() {
-            self.read()?;
+            self.read(&mut |_, _| {})?;
         }
         // A locked instruction fences before it stores.
         while within && matches!(self.steps.front(), Some(Step::Fence)) {
@@ -293,13 +303,14 @@ impl Cursor {
     }
 
     /// Takes the next event apart into steps.
-    fn read(&mut self) -> Result<Read, CrashError> {
+    fn read(&mut self, show: Show<'_>) -> Result<Read, CrashError> {
         let Some((item, tables)) = self.reader.next_with_tables()? else {
             return Ok(Read::TraceEnds);
         };
         let Item::Event(event) = item else {
             return Ok(Read::Event);
         };
+        show(&event, tables);
         if self.window.event(event.stack, tables) == Place::After {
             return Ok(Read::WindowEnds { seq: event.seq });
         }

@@ -6,19 +6,38 @@ use crashproof_trace::TraceFile;
 use crashproof_wire::recovery::{MAX_FINE, MAX_MAPPINGS, Mapping};
 use rustc_hash::FxHashSet;
 
-use crate::campaign::{CampaignOptions, Survey, surveyed_files};
+use crate::campaign::{CampaignOptions, StrategyKind, Survey, surveyed_files};
 use crate::cursor::{Cursor, Stops};
 use crate::error::CrashError;
 use crate::image::{Image, LastImage, SparseImage};
+use crate::representative::{Show, behaviours};
 use crate::state::{MAX_OPTIONS, PointKind};
 use crate::window::Place;
 
 pub(crate) fn survey(trace: &TraceFile, options: &CampaignOptions) -> Result<Survey, CrashError> {
     let mut survey = look(trace);
+    let mut pass = |show: Show<'_>| replay(trace, options, &mut survey, show);
+    let begins_with_representatives = match options.strategy {
+        StrategyKind::Representative => true,
+        StrategyKind::Auto => options.conditions.is_none(),
+        _ => false,
+    };
+    if begins_with_representatives {
+        // In the same pass: a long trace takes long to read.
+        let behaviours = behaviours(trace, options, pass)?;
+        survey.behaviours = Some(Arc::new(behaviours));
+    } else {
+        pass(&mut |_, _| {})?;
+    }
+    Ok(survey)
+}
+
+/// Takes the trace through the model, and shows its events.
+fn replay(trace: &TraceFile, options: &CampaignOptions, survey: &mut Survey, show: Show<'_>) -> Result<(), CrashError> {
     let mut image = SparseImage::default();
     let mut cursor = Cursor::open(trace, options, Stops::CrashPoints, &mut image)?;
     let mut fine = FxHashSet::default();
-    while let Some(head) = cursor.next(&mut image)? {
+    while let Some(head) = cursor.next_showing(&mut image, show)? {
         let states = head.states;
         survey.states = survey.states.saturating_add(states);
         survey.points += (states > 0) as u64;
@@ -63,7 +82,7 @@ pub(crate) fn survey(trace: &TraceFile, options: &CampaignOptions) -> Result<Sur
     survey.fine = fine.into_iter().collect();
     survey.fine.sort_unstable();
     survey.fine.truncate(MAX_FINE);
-    Ok(survey)
+    Ok(())
 }
 
 /// How often a replay stops.

@@ -30,6 +30,8 @@ const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 /// No note that is looked for is longer.
 const MAX_NOTES: u64 = 4096;
+const SHT_DYNSYM: u32 = 11;
+const SYMBOL: usize = 24;
 const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
 /// Larger tables of names are not looked through.
@@ -189,7 +191,7 @@ fn check_elf(path: &Path, file: &mut File, header: &[u8]) -> Result<(), Unrecord
 }
 
 /// A program that is built with a sanitizer has the name of the function that starts it among its dynamic symbols: it imports it, or its static
-/// copy is exported.
+/// copy is exported. If it is not exported, what the copy replaces is.
 fn refused_sanitizer(file: &mut File, header: &[u8]) -> io::Result<Option<&'static str>> {
     let segments = segments(file, header)?;
     let Some(dynamic) = segments.iter().find(|segment| segment.kind == PT_DYNAMIC) else {
@@ -220,8 +222,46 @@ fn refused_sanitizer(file: &mut File, header: &[u8]) -> io::Result<Option<&'stat
         let name = format!("\0{name}\0");
         names.windows(name.len()).any(|part| part == name.as_bytes())
     };
-    let found = SANITIZERS_WITHOUT_ROOM.iter().find(|sanitizer| has(sanitizer.start));
-    Ok(found.map(|sanitizer| sanitizer.name))
+    if let Some(found) = SANITIZERS_WITHOUT_ROOM.iter().find(|sanitizer| has(sanitizer.start)) {
+        return Ok(Some(found.name));
+    }
+    for sanitizer in &SANITIZERS_WITHOUT_ROOM {
+        let replaced = sanitizer.replaces;
+        if !replaced.is_empty() && replaced.iter().all(|name| has(name)) {
+            let defined = defined(file, header, &names)?;
+            if replaced.iter().all(|name| defined.contains(&name.as_bytes())) {
+                return Ok(Some(sanitizer.name));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Names of the dynamic symbols that the file defines. `names` is the table that they are in.
+fn defined<'a>(file: &mut File, header: &[u8], names: &'a [u8]) -> io::Result<Vec<&'a [u8]>> {
+    let damaged = || io::Error::from(io::ErrorKind::InvalidData);
+    let table = u64_at(header, 40).ok_or_else(damaged)?;
+    let entry_size = u16_at(header, 58).ok_or_else(damaged)?;
+    let entries = u16_at(header, 60).ok_or_else(damaged)?;
+    let mut symbols = Vec::new();
+    for index in 0..u64::from(entries) {
+        let mut entry = [0; 64];
+        let offset = table.checked_add(index * u64::from(entry_size)).ok_or_else(damaged)?;
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(&mut entry)?;
+        if u32_at(&entry, 4) == Some(SHT_DYNSYM) {
+            let (start, size) = u64_at(&entry, 24).zip(u64_at(&entry, 32)).ok_or_else(damaged)?;
+            file.seek(SeekFrom::Start(start))?;
+            file.take(size.min(MAX_NAMES)).read_to_end(&mut symbols)?;
+        }
+    }
+    let name = |symbol: &[u8]| {
+        let is_defined = u16_at(symbol, 6)? != 0;
+        let start = names.get(u32_at(symbol, 0)? as usize..)?;
+        let end = start.iter().position(|&byte| byte == 0)?;
+        is_defined.then(|| &start[..end])
+    };
+    Ok(symbols.chunks_exact(SYMBOL).filter_map(name).collect())
 }
 
 /// Whether the Go linker made it: it leaves a note with the build's id.
@@ -412,22 +452,35 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("program.c");
         std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
-        let built = |sanitizer: &str| {
-            let program = folder.path().join(sanitizer);
+        let built = |flags: &[&str]| {
+            let program = folder.path().join("program");
             let mut compiler = std::process::Command::new("gcc");
-            compiler.arg(format!("-fsanitize={sanitizer}")).arg(&source);
+            compiler.args(flags).arg(&source);
             assert!(compiler.arg("-o").arg(&program).status().unwrap().success());
             check(program.as_os_str())
         };
-        assert_eq!(built("address"), Ok(()));
-        assert_eq!(built("undefined"), Ok(()));
-        assert!(matches!(
-            built("thread"),
-            Err(Unrecordable::Sanitizer {
-                sanitizer: "ThreadSanitizer",
-                ..
-            })
-        ));
+        for flags in [
+            &["-fsanitize=address"][..],
+            &["-fsanitize=address", "-static-libasan"],
+            &["-fsanitize=undefined"],
+            &["-fsanitize=leak"],
+        ] {
+            assert_eq!(built(flags), Ok(()), "{flags:?}");
+        }
+        for flags in [
+            &["-fsanitize=thread"][..],
+            &["-fsanitize=thread", "-static-libtsan"],
+            &["-fsanitize=thread", "-static-libtsan", "-s"],
+        ] {
+            let refused = matches!(
+                built(flags),
+                Err(Unrecordable::Sanitizer {
+                    sanitizer: "ThreadSanitizer",
+                    ..
+                })
+            );
+            assert!(refused, "{flags:?}");
+        }
     }
 
     #[test]

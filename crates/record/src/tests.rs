@@ -256,9 +256,10 @@ fn contents(session: &Session, kind: u8, file: u32, offset: u64, data: &[u8]) {
     );
 }
 
-/// What a runtime says of a file in which nothing differs: these tests do not really store to it.
-fn verified(session: &Session) {
+/// What a runtime says of a file in which nothing differs. These tests do not really store to it, so nobody finds it at the end.
+fn verified(session: &Session, path: &Path) {
     contents(session, wire::VERIFY, 0, 0, &[]);
+    std::fs::remove_file(path).unwrap();
 }
 
 /// One process with threads 0..n and one mapped file of zeros.
@@ -293,7 +294,7 @@ fn threads_are_recorded_in_the_order_of_the_ring_over_several_laps() {
             threads.into_iter().flat_map(|t| t.join().unwrap()).collect::<Vec<_>>()
         });
         order = positions;
-        verified(session);
+        verified(session, &pool);
         end(session, 0);
     });
     assert!(order.iter().map(|o| o.0).max().unwrap() > RING_SLOTS * 2);
@@ -366,7 +367,7 @@ fn a_slow_producer_is_waited_for() {
         unsafe { slot.payload.get().cast::<Access>().write_unaligned(access) };
         slot.header
             .store(slot_header(wire::FENCE, Access::SIZE, late), Ordering::Release);
-        verified(session);
+        verified(session, &pool);
         end(session, 0);
     });
     assert_eq!(trace.incomplete, []);
@@ -507,6 +508,7 @@ fn bytes_that_differ_are_reported_once() {
         page[4000] = 1;
         contents(session, wire::VERIFY, 0, 8192, &page);
         contents(session, wire::VERIFY, 0, 8192, &page);
+        std::fs::remove_file(&pool).unwrap();
         end(session, 0);
     });
     let [note] = &trace.incomplete[..] else {
@@ -530,7 +532,7 @@ fn what_changed_while_a_file_was_not_mapped_is_a_write() {
         store(session, 0, 0, 4, b"abc");
         contents(session, wire::INITIAL, 0, 0, b"\0\0\0\0abc\0");
         contents(session, wire::INITIAL, 0, 0, b"\0\0\0\0abd\0");
-        verified(session);
+        verified(session, &pool);
         end(session, 0);
     });
     assert!(trace.incomplete.is_empty(), "{:?}", trace.incomplete);
@@ -564,6 +566,35 @@ fn files_of_killed_processes_are_verified() {
         });
         assert_eq!(trace.reasons(), expected, "{:?}", trace.incomplete);
         assert!(trace.texts().last().unwrap().starts_with("ProcessEnd"));
+    }
+}
+
+/// A process without the runtime may change a file after all others have unmapped it.
+#[test]
+fn what_changes_after_the_last_mapping_is_noticed() {
+    for (content, expected) in [
+        (Some(&b"logged!!"[..]), &[][..]),
+        (Some(b"logged??"), &[IncompleteReason::Mismatch]),
+        (Some(b"logged!!and grown"), &[IncompleteReason::Mismatch]),
+        (None, &[]),
+    ] {
+        let mut fake = Fake::new();
+        let pool = fake.directory.path().join("pool");
+        let trace = fake.record(|session, pid| {
+            begin(session, pid, 1, &pool, 8);
+            store(session, 0, 0, 0, b"logged!!");
+            contents(session, wire::VERIFY, 0, 0, b"logged!!");
+            end(session, 0);
+            match content {
+                Some(content) => std::fs::write(&pool, b"").and_then(|()| {
+                    let pool = File::options().write(true).open(&pool)?;
+                    pool.write_all_at(content, 0)
+                }),
+                None => std::fs::remove_file(&pool),
+            }
+            .unwrap();
+        });
+        assert_eq!(trace.reasons(), expected, "{:?}", trace.incomplete);
     }
 }
 
@@ -810,7 +841,7 @@ fn processes_that_outlive_the_command_are_not_waited_for() {
         begin(session, pid, 1, &pool, 4096);
         start(session, 7, idle.id(), 0);
         busy.store(fork_writer(session, 1, &shared_words(1)[0]), Ordering::Relaxed);
-        verified(session);
+        verified(session, &pool);
         end(session, 0);
     });
     kill(&mut idle);
@@ -851,7 +882,7 @@ fn a_full_disk_stops_the_trace_and_not_the_program() {
             store(session, 0, 0, random % (1 << 20), &random.to_le_bytes());
             published.fetch_add(1, Ordering::Relaxed);
         }
-        verified(session);
+        verified(session, &pool);
         end(session, 0);
     });
     let trace = Trace::read(&trace_path);

@@ -1,9 +1,9 @@
 //! Whether the log holds everything: what it replays to is compared with what the files hold.
 //!
-//! The runtime sends the contents of a file's pages when it is unmapped and at exit. A process that is killed cannot, so
-//! its files are read by their paths at the end of the recording, and so is any other that nobody verified after the
-//! last store to it. Registered memory has no path: if its process did not send all of it, it cannot be compared, and the
-//! trace is incomplete.
+//! The runtime sends the contents of a file's pages when it is unmapped and at exit. A process that is killed cannot, and a
+//! process without the runtime may change a file that the others no longer have mapped. So all files are read by their paths at
+//! the end of the recording, once more. Registered memory has no path: if its process did not send all of it, it cannot be
+//! compared, and the trace is incomplete.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -227,7 +227,7 @@ fn judge(mut file: Verified) -> Option<Vec<Incomplete>> {
                 )));
             }
         }
-        Ok(image) if file.stored || file.orphaned => match verify_by_path(&file, image) {
+        Ok(image) => match verify_by_path(&file, image) {
             Ok((difference, size)) => {
                 Difference::merge(&mut file.difference, difference);
                 if size != image.size() {
@@ -237,7 +237,7 @@ fn judge(mut file: Verified) -> Option<Vec<Incomplete>> {
                     )));
                 }
             }
-            Err(error) => {
+            Err(error) if file.stored || file.orphaned => {
                 let why = if file.orphaned {
                     "a process that had it mapped was killed"
                 } else {
@@ -247,8 +247,9 @@ fn judge(mut file: Verified) -> Option<Vec<Incomplete>> {
                     "{name}: could not be verified: {why}, and reading it failed: {error}"
                 )));
             }
+            // All that the recorded processes had to say of it was compared.
+            Err(_) => {}
         },
-        Ok(_) => {}
     }
     let count = |d: Difference| match d.bytes {
         1 => format!("1 byte differs, at offset {:#x}", d.first),

@@ -4,11 +4,11 @@
 //! Not covered: `system` or `popen` after the program has cleared its own. In a recovery program all of them tell the worker, since
 //! what they execute may be a program that cannot be watched.
 //!
-//! What the program ignores and blocks of the signals that are ours is handed on, too ([`signals::before_exec`]).
+//! What the program ignores and blocks of the signals that are ours is handed on, too ([`signals::executing`]).
 
 use crate::real::{Next, Resolve};
 use crate::{registered, signals, sys, watch};
-use libc::{c_char, c_int, pid_t};
+use libc::{c_char, c_int, c_void, pid_t};
 use std::arch::naked_asm;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -77,6 +77,69 @@ fn lacks(environment: Environment, prefix: &[u8], ours: &CStr) -> bool {
     }
 }
 
+/// Calls `f` with so much memory, for as long as that runs: on the stack if it is little. A child of vfork that executes another program
+/// leaves no mapping behind then. `None`: there is no memory.
+fn with_memory<R>(size: usize, f: impl FnOnce(*mut u8) -> R) -> Option<R> {
+    /// As libc's own functions need for a path.
+    const ON_STACK: usize = 4096;
+    struct Call<F, R> {
+        f: Option<F>,
+        result: Option<R>,
+    }
+
+    extern "C" fn make<F: FnOnce(*mut u8) -> R, R>(call: *mut c_void, memory: *mut u8) {
+        // SAFETY: the one below, which waits for us.
+        let call = unsafe { &mut *call.cast::<Call<F, R>>() };
+        call.result = call.f.take().map(|f| f(memory));
+    }
+
+    fn on_stack<F: FnOnce(*mut u8) -> R, R>(size: usize, f: F) -> Option<R> {
+        let mut call = Call {
+            f: Some(f),
+            result: None,
+        };
+        // SAFETY: the function gets its argument, and the memory while it runs.
+        unsafe { call_with_memory(size, make::<F, R>, (&raw mut call).cast()) };
+        call.result
+    }
+
+    if size <= ON_STACK {
+        return on_stack(size, f);
+    }
+    let memory = sys::map_anonymous(size as u64)?;
+    let result = f(memory);
+    // SAFETY: our own mapping; the call that used it has failed, or has started its child.
+    let _ = unsafe { sys::syscall(libc::SYS_munmap, [memory as u64, size as u64, 0, 0, 0, 0]) };
+    Some(result)
+}
+
+/// Calls `function(argument, memory)` with memory on the stack.
+#[unsafe(naked)]
+unsafe extern "C" fn call_with_memory(
+    size: usize,
+    function: extern "C" fn(*mut c_void, *mut u8),
+    argument: *mut c_void,
+) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "sub rsp, rdi",
+        "and rsp, -16",
+        "mov rax, rsi",
+        "mov rdi, rdx",
+        "mov rsi, rsp",
+        "call rax",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
 /// Calls `execute` with the environment and what it lacks.
 fn with_ours<R>(environment: Environment, execute: impl FnOnce(Environment) -> R) -> R {
     watch::before_exec();
@@ -97,50 +160,49 @@ fn with_ours<R>(environment: Environment, execute: impl FnOnce(Environment) -> R
     let preload = unsafe { find(environment, PRELOAD) }.map_or(0, |v| v.count_bytes());
     let pointers = (count + KEPT.len() + 1) * size_of::<usize>();
     let longest = missing.clone().map(|(_, v)| v.count_bytes()).max().unwrap_or(0);
-    let size = (pointers + longest + preload + 2) as u64;
-    let Some(memory) = sys::map_anonymous(size) else {
-        return execute(environment);
-    };
-    let array = memory.cast::<*const c_char>();
-    let mut len = 0;
-    // SAFETY: the mapping has room for the pointers and, behind them, for one joined string.
-    unsafe {
-        let joined = memory.add(pointers);
-        let mut replaced = None;
-        for (prefix, ours) in &mut missing {
-            let mut entry = ours.as_ptr();
-            if let Some(theirs) = find(environment, prefix) {
-                let (ours, theirs_value) = (ours.to_bytes(), &theirs.to_bytes_with_nul()[prefix.len()..]);
-                std::ptr::copy_nonoverlapping(ours.as_ptr(), joined, ours.len());
-                joined.add(ours.len()).write(b':');
-                let rest = joined.add(ours.len() + 1);
-                std::ptr::copy_nonoverlapping(theirs_value.as_ptr(), rest, theirs_value.len());
-                entry = joined.cast();
-                replaced = Some(theirs.as_ptr());
+    let size = pointers + longest + preload + 2;
+    let mut execute = Some(execute);
+    let with_missing = |memory: *mut u8| {
+        let array = memory.cast::<*const c_char>();
+        let mut len = 0;
+        // SAFETY: the memory has room for the pointers and, behind them, for one joined string.
+        unsafe {
+            let joined = memory.add(pointers);
+            let mut replaced = None;
+            for (prefix, ours) in &mut missing {
+                let mut entry = ours.as_ptr();
+                if let Some(theirs) = find(environment, prefix) {
+                    let (ours, theirs_value) = (ours.to_bytes(), &theirs.to_bytes_with_nul()[prefix.len()..]);
+                    std::ptr::copy_nonoverlapping(ours.as_ptr(), joined, ours.len());
+                    joined.add(ours.len()).write(b':');
+                    let rest = joined.add(ours.len() + 1);
+                    std::ptr::copy_nonoverlapping(theirs_value.as_ptr(), rest, theirs_value.len());
+                    entry = joined.cast();
+                    replaced = Some(theirs.as_ptr());
+                }
+                array.add(len).write(entry);
+                len += 1;
             }
-            array.add(len).write(entry);
-            len += 1;
+            for entry in entries(environment).filter(|e| Some(e.as_ptr()) != replaced) {
+                array.add(len).write(entry.as_ptr());
+                len += 1;
+            }
+            array.add(len).write(std::ptr::null());
         }
-        for entry in entries(environment).filter(|e| Some(e.as_ptr()) != replaced) {
-            array.add(len).write(entry.as_ptr());
-            len += 1;
-        }
+        execute.take().map(|execute| execute(array))
+    };
+    let executed = with_memory(size, with_missing).flatten();
+    match (executed, execute) {
+        (Some(result), _) => result,
+        (None, Some(execute)) => execute(environment),
+        (None, None) => sys::fail(b"a program was not executed"),
     }
-    let result = execute(array);
-    // SAFETY: our own mapping; the call that used it has failed, or has started its child.
-    let _ = unsafe { sys::syscall(libc::SYS_munmap, [memory as u64, size, 0, 0, 0, 0]) };
-    result
 }
 
 /// The same for a program that takes the place of this one.
-fn replacing(environment: Environment, execute: impl FnOnce(Environment) -> c_int) -> c_int {
+fn replacing(environment: Environment, execute: impl Fn(Environment) -> c_int) -> c_int {
     registered::before_exec();
-    with_ours(environment, |environment| {
-        let ours = signals::before_exec();
-        let failed = execute(environment);
-        signals::after_exec(ours);
-        failed
-    })
+    with_ours(environment, |environment| signals::executing(|| execute(environment)))
 }
 
 unsafe extern "C" {
@@ -280,19 +342,16 @@ unsafe fn with_array(listed: Listed, execute: impl FnOnce(*const c_char, Argumen
     // SAFETY: the program's list ends with a null pointer; for `execle` one more argument follows.
     unsafe {
         let count = (1..).take_while(|&i| listed.get(i) != 0).count();
-        let size = ((count + 1) * size_of::<usize>()) as u64;
-        let Some(memory) = sys::map_anonymous(size) else {
-            return sys::to_libc(Err(libc::ENOMEM)) as c_int;
-        };
-        let array = memory.cast::<*const c_char>();
-        for i in 0..count {
-            array.add(i).write(listed.get(i + 1) as *const c_char);
-        }
-        let behind = listed.get(count + 2) as Environment;
-        let failed = execute(listed.get(0) as *const c_char, array, behind);
-        let _errno = sys::KeptErrno::new();
-        let _ = sys::syscall(libc::SYS_munmap, [memory as u64, size, 0, 0, 0, 0]);
-        failed
+        let executed = with_memory((count + 1) * size_of::<usize>(), |memory| {
+            let array = memory.cast::<*const c_char>();
+            for i in 0..count {
+                array.add(i).write(listed.get(i + 1) as *const c_char);
+            }
+            array.add(count).write(std::ptr::null());
+            let behind = listed.get(count + 2) as Environment;
+            execute(listed.get(0) as *const c_char, array, behind)
+        });
+        executed.unwrap_or_else(|| sys::to_libc(Err(libc::ENOMEM)) as c_int)
     }
 }
 

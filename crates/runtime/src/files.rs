@@ -5,7 +5,7 @@
 //! the raw system call, and logs what came of it.
 
 use crate::selection::{self, Selection};
-use crate::{code_map, log, pm, raw, registered, sanitizers, sys, syscalls, watch};
+use crate::{code_map, log, names, pm, raw, registered, sanitizers, sys, syscalls, watch};
 use crashproof_wire::{FileSlot, Session, record::*};
 use libc::{c_char, c_int, c_void, off_t, size_t};
 use pm::{PAGE, Region};
@@ -262,14 +262,17 @@ pub fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
 /// What the kernel puts behind the path of a descriptor whose name is gone.
 const DELETED: &[u8] = b" (deleted)";
 
-/// The path of a file that is about to be mapped. The name by which it was opened may be gone while it has another one: it was
-/// made without a name (`O_TMPFILE`) or under a temporary one, and linked.
-fn path_of_file<'a>(fd: c_int, identity: &Identity, buffer: &'a mut [u8; 4096]) -> Option<&'a [u8]> {
+/// The path of a file that is about to be mapped, and whether the file has that name. The name by which it was opened may be gone
+/// while it has another one: it was made without a name (`O_TMPFILE`) or under a temporary one, and linked.
+fn path_of_file<'a>(fd: c_int, identity: &Identity, buffer: &'a mut [u8; 4096]) -> Option<(&'a [u8], bool)> {
     let mut len = path_of_fd(fd, buffer)?.len();
+    let mut is_name = true;
     if identity.links > 0 && buffer[len..].starts_with(DELETED) {
-        len = other_name(identity, len, buffer).unwrap_or(len);
+        let other = names::of(identity, buffer).or_else(|| other_name(identity, len, buffer));
+        is_name = other.is_some();
+        len = other.unwrap_or(len);
     }
-    Some(&buffer[..len])
+    Some((&buffer[..len], is_name))
 }
 
 /// Puts a name that the file has in the place of the last part of a path; the length of the path then. `None`: no name in that
@@ -339,7 +342,7 @@ fn pm_file(fd: c_int, protection: c_int, flags: c_int) -> Option<u32> {
     }
     let identity = identity_of_fd(fd)?;
     let mut buffer = [0u8; 4096];
-    let path = path_of_file(fd, &identity, &mut buffer)?;
+    let (path, is_name) = path_of_file(fd, &identity, &mut buffer)?;
     let device_dax = identity.mode & libc::S_IFMT == libc::S_IFCHR && path.starts_with(b"/dev/dax");
     if identity.mode & libc::S_IFMT != libc::S_IFREG && !device_dax {
         return None;
@@ -359,7 +362,14 @@ fn pm_file(fd: c_int, protection: c_int, flags: c_int) -> Option<u32> {
         );
         return None;
     }
-    register(session, fd, &identity, path)
+    let file = register(session, fd, &identity, path)?;
+    if !is_name {
+        log::incomplete(
+            INCOMPLETE_UNSUPPORTED,
+            b"a PM file no longer has the name by which it was opened, and has another one in a directory that is not known",
+        );
+    }
+    Some(file)
 }
 
 pub fn page_up(len: u64) -> u64 {
@@ -498,6 +508,11 @@ unsafe extern "C" fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
+    if let Some(natively) = sanitizers::natively() {
+        sys::without_signals(|| pm_file(fd, protection, flags));
+        // SAFETY: the program's own call.
+        return unsafe { natively.mmap.get()(address, len, protection, flags, fd, offset) };
+    }
     let result = sys::without_signals(|| {
         let acceptable = is_acceptable(address as u64, len as u64, flags, offset as u64);
         if let (Some(recovery), true) = (watch::recovery(), acceptable) {
@@ -555,6 +570,10 @@ unsafe extern "C" fn mmap64(a: *mut c_void, l: size_t, p: c_int, f: c_int, fd: c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
+    if let Some(natively) = sanitizers::natively() {
+        // SAFETY: the program's own call.
+        return unsafe { natively.munmap.get()(address, len) };
+    }
     let result = sys::without_signals(|| {
         if is_acceptable(address as u64, len as u64, libc::MAP_FIXED, 0) {
             if watch::active() {
@@ -570,6 +589,10 @@ unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
+    if let Some(natively) = sanitizers::natively() {
+        // SAFETY: the program's own call.
+        return unsafe { natively.mprotect.get()(address, len, protection) };
+    }
     let (start, end) = (address as u64, address as u64 + page_up(len as u64));
     let result = sys::without_signals(|| {
         if let Some(recovery) = watch::recovery() {
@@ -926,7 +949,17 @@ fn renaming(
         if moved.is_some() && replaced.is_none() && !exchange {
             replaced = register_replaced(paths[1]);
         }
+        let at = |(directory, path)| identity(directory, path, libc::AT_SYMLINK_NOFOLLOW);
+        let named = names::any().then(|| paths.map(at));
         let result = call()?;
+        for (file, (directory, path)) in named.into_iter().flatten().zip([paths[1], paths[0]]) {
+            let mut buffer = [0; 4096];
+            if let Some(file) = file
+                && let Some(path) = resolved(directory, path, &mut buffer)
+            {
+                names::moved(&file, path);
+            }
+        }
         let stack = if moved.is_some() || replaced.is_some() {
             log::stack_here()
         } else {
@@ -1009,7 +1042,7 @@ unsafe extern "C" fn renameat2(from: c_int, old: *const c_char, to: c_int, new: 
     sys::to_libc(renaming([(from, old), (to, new)], exchange, call)) as c_int
 }
 
-/// A PM file that was made without a name gets one; another name of a file that has one is not followed.
+/// A file that was made without a name gets one; another name of a file that has one is not followed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_int) -> c_int {
     let linking = sys::without_signals(|| {
@@ -1018,7 +1051,6 @@ unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *co
             _ => 0,
         };
         let unnamed = identity(from, old, follow | flags & libc::AT_EMPTY_PATH).filter(|found| found.links == 0);
-        let file = unnamed.and_then(|identity| known(&identity));
         // SAFETY: the program's own call.
         let result = unsafe {
             sys::syscall(
@@ -1027,10 +1059,13 @@ unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *co
             )
         }?;
         let mut buffer = [0; 4096];
-        if let Some(file) = file
+        if let Some(identity) = unnamed
             && let Some(path) = resolved(to, new, &mut buffer)
         {
-            log::rename(log::stack_here(), file, path);
+            match known(&identity) {
+                Some(file) => log::rename(log::stack_here(), file, path),
+                None => names::given(&identity, path),
+            }
         }
         Ok(result)
     });
@@ -1056,6 +1091,10 @@ fn unlinking(directory: c_int, path: *const c_char, flags: c_int) -> Result<u64,
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    if let Some(natively) = sanitizers::natively() {
+        // SAFETY: the program's own call.
+        return unsafe { natively.unlink.get()(path) };
+    }
     sys::to_libc(unlinking(libc::AT_FDCWD, path, 0)) as c_int
 }
 

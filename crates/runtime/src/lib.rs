@@ -1,7 +1,7 @@
 //! The runtime: a shared object preloaded into the program under test, which records every change of PM, every flush and
 //! every fence, and otherwise leaves the program as it is.
 //!
-//! - [`files`], [`pm`]: PM mappings get a read-only view and a writable alias; [`registered`]: so does memory without a
+//! - [`files`], [`names`], [`pm`]: PM mappings get a read-only view and a writable alias; [`registered`]: so does memory without a
 //!   file that the program says is persistent;
 //! - [`handler`]: a store to a view faults, a flush or fence hits a breakpoint, and both are performed and logged;
 //!   [`ahead`]: whether to look for the next one at once;
@@ -27,6 +27,7 @@ mod labels;
 mod locks;
 mod log;
 mod memory;
+mod names;
 mod pm;
 mod raw;
 mod real;
@@ -72,6 +73,7 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, environment: *con
     let (record, watch) = match (session, recovery) {
         (Some(path), _) if unrecorded => {
             log::open_unrecorded(path);
+            sanitizers::resolve();
             // SAFETY: the loader's own block.
             unsafe { exec::init(environment) };
             (false, false)
@@ -153,6 +155,10 @@ extern "C" fn finish() {
 
 #[unsafe(no_mangle)]
 extern "C" fn _exit(status: c_int) -> ! {
+    if let Some(natively) = sanitizers::natively() {
+        // SAFETY: ends the process.
+        unsafe { natively.exit.get()(status) };
+    }
     finish();
     loop {
         // SAFETY: ends the process.
@@ -193,6 +199,7 @@ extern "C" fn before_fork() {
     code_map::lock().leave_locked();
     registered::before_fork();
     pm::lock().leave_locked();
+    names::before_fork();
     watch::before_fork();
     ALLOCATOR.lock.lock().leave_locked();
     MASK_BEFORE_FORK.store(mask, Ordering::Relaxed);
@@ -205,6 +212,7 @@ extern "C" fn after_fork_in_parent() {
     labels::after_fork();
     watch::after_fork_in_parent();
     registered::after_fork_in_parent();
+    names::after_fork();
     pm::after_fork();
     code_map::after_fork();
     drop(errno);

@@ -16,7 +16,7 @@
 //! its functions begin. A file mapped by such a call is noticed at the end of the process ([`files::verify_all`]).
 
 use crate::code_map::Site;
-use crate::{files, log, signals, sys, syscalls, threads};
+use crate::{files, log, signals, sys, syscalls, syscalls::Destination, threads};
 use libc::{c_int, c_void, iovec, off_t, siginfo_t, ucontext_t};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -325,7 +325,7 @@ pub fn note(number: i64, target: u64, uc: &mut ucontext_t) {
     if written <= 0 {
         return;
     }
-    let [fd, buffer, len, offset, ..] = arguments(uc);
+    let [fd, buffer, len, offset, _, flags] = arguments(uc);
     let whole = iovec {
         iov_base: buffer as *mut c_void,
         iov_len: len as usize,
@@ -336,13 +336,16 @@ pub fn note(number: i64, target: u64, uc: &mut ucontext_t) {
     } else {
         std::slice::from_ref(&whole)
     };
-    let at_position =
-        [libc::SYS_write, libc::SYS_writev].contains(&number) || (number == libc::SYS_pwritev2 && offset == u64::MAX);
-    let at = (!at_position).then_some(offset as off_t);
+    let destination = match number {
+        libc::SYS_write | libc::SYS_writev => Destination::Position,
+        libc::SYS_pwritev2 if offset == u64::MAX => Destination::Position,
+        libc::SYS_pwritev2 => Destination::Offset(offset as off_t, flags as c_int),
+        _ => Destination::Offset(offset as off_t, 0),
+    };
     let _errno = sys::KeptErrno::new();
     let state = threads::current();
     state.raw_call = &raw const *uc;
-    syscalls::wrote_raw(fd as c_int, parts, written as u64, at);
+    syscalls::wrote_raw(fd as c_int, parts, written as u64, destination);
     state.raw_call = std::ptr::null();
 }
 

@@ -7,13 +7,15 @@
 //! and the programs that it executes do not inherit it: they may have no sanitizer.
 //!
 //! Others leave no room for the views of PM. The recorder refuses such a program; a child of the recorded program that has one runs unrecorded, as without us,
-//! and the trace is incomplete if it maps a file that would be PM.
+//! and the trace is incomplete if it maps a file that would be PM. What we interpose calls the sanitizer's own function there ([`Natively`]): it has
+//! to see which memory is mapped anew, and when the process ends.
 
+use crate::real::{Next, Resolve};
 use crate::{code_map, log, sys, variable};
 use crashproof_code::modules::Loader;
 use crashproof_wire::SANITIZERS_WITHOUT_ROOM;
 use crashproof_wire::record::INCOMPLETE_UNSUPPORTED;
-use libc::{c_char, c_int, c_void, size_t};
+use libc::{c_char, c_int, c_void, off_t, size_t};
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
@@ -59,8 +61,9 @@ pub fn leaves_no_room() -> bool {
         modules.iter().any(|module| {
             let of_executable = module.range.contains(&entry);
             // SAFETY: the loader has the module mapped.
-            let exports = || unsafe { module.exported_function(sanitizer.start.as_bytes()) }.is_some();
-            module.has_name_in(sanitizer.libraries) || of_executable && exports()
+            let exports = |name: &str| unsafe { module.exported_function(name.as_bytes()) }.is_some();
+            let replaces = || !sanitizer.replaces.is_empty() && sanitizer.replaces.iter().all(|name| exports(name));
+            module.has_name_in(sanitizer.libraries) || of_executable && (exports(sanitizer.start) || replaces())
         })
     });
     found.is_some_and(|sanitizer| WITHOUT_ROOM.set(sanitizer.name).is_ok())
@@ -80,6 +83,44 @@ pub fn mapped(file: &[u8]) {
         String::from_utf8_lossy(file),
     );
     log::incomplete(INCOMPLETE_UNSUPPORTED, &text);
+}
+
+/// The functions behind ours, for a process that is not recorded.
+pub struct Natively {
+    pub mmap: Next<unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void>,
+    pub munmap: Next<unsafe extern "C" fn(*mut c_void, size_t) -> c_int>,
+    pub mprotect: Next<unsafe extern "C" fn(*mut c_void, size_t, c_int) -> c_int>,
+    pub unlink: Next<unsafe extern "C" fn(*const c_char) -> c_int>,
+    pub exit: Next<unsafe extern "C" fn(c_int) -> !>,
+}
+
+// SAFETY: each with the type that libc's headers declare.
+static NATIVELY: Natively = unsafe {
+    Natively {
+        mmap: Next::new(c"mmap"),
+        munmap: Next::new(c"munmap"),
+        mprotect: Next::new(c"mprotect"),
+        unlink: Next::new(c"unlink"),
+        exit: Next::new(c"_exit"),
+    }
+};
+
+/// Looks them up.
+pub fn resolve() {
+    let Natively {
+        mmap,
+        munmap,
+        mprotect,
+        unlink,
+        exit,
+    } = &NATIVELY;
+    let all: [&dyn Resolve; 5] = [mmap, munmap, mprotect, unlink, exit];
+    all.iter().for_each(|next| next.resolve());
+}
+
+/// `None`: the process is recorded, or is a recovery.
+pub fn natively() -> Option<&'static Natively> {
+    log::unrecorded().map(|_| &NATIVELY)
 }
 
 struct Order {

@@ -254,12 +254,7 @@ pub fn install() {
 /// Puts our handlers and this thread's alternate stack (back) in place; what is there instead becomes the program's. Code
 /// that makes system calls of its own (the run-time library of a sanitizer) does not ask us. Called at each PM mapping.
 pub fn reclaim() {
-    let ours = KernelAction {
-        handler: handle as *const () as usize,
-        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | SA_RESTORER) as u64,
-        restorer: RESTORER.load(Ordering::Relaxed) as usize,
-        mask: !OURS,
-    };
+    let ours = our_action();
     for signal in EACH_OF_OURS.into_iter().chain([libc::SIGSTKFLT]) {
         if kernel_action(signal, None).is_ok_and(|known| known.handler == ours.handler) {
             continue;
@@ -275,6 +270,15 @@ pub fn reclaim() {
     }
     if let Some(theirs) = threads::reclaim_stack() {
         threads::current().alternate = theirs;
+    }
+}
+
+fn our_action() -> KernelAction {
+    KernelAction {
+        handler: handle as *const () as usize,
+        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | SA_RESTORER) as u64,
+        restorer: RESTORER.load(Ordering::Relaxed) as usize,
+        mask: !OURS,
     }
 }
 
@@ -358,6 +362,9 @@ extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, uc: *mut c_void
     // SAFETY: the kernel's frame.
     unsafe {
         let (info, uc) = (&*info, &mut *uc.cast::<ucontext_t>());
+        if signal == libc::SIGSTKFLT || info.si_code <= 0 {
+            leave_exec(uc);
+        }
         let done = match signal {
             libc::SIGSTKFLT => bring(info, uc),
             // What another process sent has no code above 0, and is never ours. But the kernel has one SIGTRAP at a time: if it was sent
@@ -542,6 +549,7 @@ fn die(signal: c_int, info: &siginfo_t, uc: &mut ucontext_t) {
 extern "C-unwind" fn relay(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
     // SAFETY: the kernel's frame.
     let (info, uc) = unsafe { (&*info, &mut *uc.cast::<ucontext_t>()) };
+    leave_exec(uc);
     let Some(disposition) = take_turn(signal, info, uc) else {
         return;
     };
@@ -618,6 +626,11 @@ pub fn make_endings_wait() {
 extern "C" fn choose(signal: c_int, info: *const siginfo_t, uc: *mut c_void) -> usize {
     // SAFETY: the kernel's frame.
     let (info, uc) = unsafe { (&*info, &mut *uc.cast::<ucontext_t>()) };
+    if leave_exec(uc) {
+        // The kernel has made the mask of this handler from that of the exec.
+        let during = sys::set_mask(!0);
+        sys::set_mask(during & !OURS | *mask_of(uc) & SHADOW);
+    }
     take_turn(signal, info, uc).map_or(0, |disposition| disposition.handler)
 }
 
@@ -895,11 +908,8 @@ impl Translated {
 
 // --- Over an exec -----------------------------------------------------------------------------------------------------
 
-/// The program's mask, the kernel's, and those of our four that the program ignores.
-fn native_state() -> (u64, u64, u64) {
-    let mut kernel = 0u64;
-    // SAFETY: reads the mask.
-    let _ = unsafe { sys::syscall(libc::SYS_rt_sigprocmask, [0, 0, &raw mut kernel as u64, 8, 0, 0]) };
+/// The program's mask where the kernel's is this one, and those of our four that the program ignores.
+fn native_state(kernel: u64) -> (u64, u64) {
     let mask = program_mask(kernel, *threads::current().blocked_here());
     let chosen = CHILD_CHOICE.load(Ordering::Relaxed);
     let child = in_vfork_child() && (chosen >> 32) as u32 == sys::getpid();
@@ -912,7 +922,7 @@ fn native_state() -> (u64, u64, u64) {
             })
             .fold(0, |ignored, signal| ignored | bit(signal))
     });
-    (mask, kernel, ignored)
+    (mask, ignored)
 }
 
 /// What a vfork child wants for our four, which is not its parent's wish: the child, a bit for each that it has set, and a bit for each
@@ -957,14 +967,156 @@ fn ignore(ignored: u64) {
     }
 }
 
-/// The program is about to execute another one. The kernel hands on the mask, what is ignored and what is pending, so it gets the program's own for the
-/// four: the next program is then as without us, whether it has the runtime or not. Returns what [`after_exec`] puts back.
-pub fn before_exec() -> Option<u64> {
+/// An exec that is under way in a thread: the kernel has the program's own mask and dispositions.
+#[derive(Clone, Copy, Default)]
+pub struct Executing {
+    /// The stack pointer at which it is left; 0: there is none.
+    left_at: u64,
+    /// The kernel's id of the thread or of a vfork child, which shares the state of its parent's thread and may be gone by now.
+    task: u32,
+    /// The mask that the kernel had before.
+    mask: u64,
+}
+
+/// Executes another program. The kernel hands on the mask, what is ignored and what is pending, so it gets the program's own for the
+/// four: the next program is then as without us, whether it has the runtime or not. `execute` returns if that fails.
+///
+/// A signal that comes meanwhile finds the kernel without our handlers. It leaves the exec ([`leave_exec`]), which begins anew when the program's
+/// handler has returned.
+pub fn executing<F: FnMut() -> c_int>(execute: F) -> c_int {
+    struct Call<F> {
+        execute: F,
+        mask: u64,
+        result: Option<c_int>,
+    }
+
+    extern "C" fn make<F: FnMut() -> c_int>(call: *mut c_void) {
+        // SAFETY: the one below, which waits for us.
+        let call = unsafe { &mut *call.cast::<Call<F>>() };
+        sys::set_mask(call.mask);
+        let result = (call.execute)();
+        sys::set_mask(!0);
+        call.result = Some(result);
+    }
+
+    let mut call = Call {
+        execute,
+        mask: 0,
+        result: None,
+    };
+    loop {
+        let Some((mask, kernel)) = before_exec() else {
+            return (call.execute)();
+        };
+        call.mask = mask;
+        let state = threads::current();
+        state.executing = Executing {
+            left_at: 0,
+            task: sys::gettid(),
+            mask: kernel,
+        };
+        let left_at = &raw mut state.executing.left_at;
+        // SAFETY: all is blocked here, and again when the call returns. If a signal takes it off the stack before, `execute` is in a function of
+        // libc that executes programs: a system call, on nothing but the stack.
+        unsafe { leave_to(make::<F>, (&raw mut call).cast(), left_at) };
+        // SAFETY: as above.
+        unsafe { left_at.write_volatile(0) };
+        after_exec(kernel);
+        if let Some(result) = call.result.take() {
+            return result;
+        }
+    }
+}
+
+/// Calls `function(argument)`. Notes before where its stack begins: whoever goes on at [`crashproof_left`] with that stack pointer takes the call off
+/// the stack.
+#[unsafe(naked)]
+unsafe extern "C" fn leave_to(function: extern "C" fn(*mut c_void), argument: *mut c_void, left_at: *mut u64) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbx",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbx, -16",
+        "push rbp",
+        ".cfi_def_cfa_offset 24",
+        ".cfi_offset rbp, -24",
+        "push r12",
+        ".cfi_def_cfa_offset 32",
+        ".cfi_offset r12, -32",
+        "push r13",
+        ".cfi_def_cfa_offset 40",
+        ".cfi_offset r13, -40",
+        "push r14",
+        ".cfi_def_cfa_offset 48",
+        ".cfi_offset r14, -48",
+        "push r15",
+        ".cfi_def_cfa_offset 56",
+        ".cfi_offset r15, -56",
+        "sub rsp, 8",
+        ".cfi_def_cfa_offset 64",
+        "mov [rdx], rsp",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "call rax",
+        ".globl crashproof_left",
+        ".hidden crashproof_left",
+        "crashproof_left:",
+        "add rsp, 8",
+        ".cfi_def_cfa_offset 56",
+        "pop r15",
+        ".cfi_def_cfa_offset 48",
+        "pop r14",
+        ".cfi_def_cfa_offset 40",
+        "pop r13",
+        ".cfi_def_cfa_offset 32",
+        "pop r12",
+        ".cfi_def_cfa_offset 24",
+        "pop rbp",
+        ".cfi_def_cfa_offset 16",
+        "pop rbx",
+        ".cfi_def_cfa_offset 8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+unsafe extern "C" {
+    fn crashproof_left();
+}
+
+/// If a signal has interrupted an exec: puts our handlers and the mask back, and has the exec begin anew when the signal's handler has returned.
+/// The frame has the mask of the program then.
+fn leave_exec(uc: &mut ucontext_t) -> bool {
+    let executing = &mut threads::current().executing;
+    if executing.left_at == 0 || executing.task != sys::gettid() {
+        return false;
+    }
+    let registers = &mut uc.uc_mcontext.gregs;
+    registers[libc::REG_RIP as usize] = crashproof_left as *const () as i64;
+    registers[libc::REG_RSP as usize] = std::mem::take(&mut executing.left_at) as i64;
+    registers[libc::REG_EFL as usize] &= !0x400;
+    put_back();
+    *mask_of(uc) = executing.mask;
+    true
+}
+
+/// Our handlers in place of what was ignored for real. The table has what the program wants.
+fn put_back() {
+    let ours = our_action();
+    for signal in EACH_OF_OURS {
+        let _ = kernel_action(signal, Some(&ours));
+    }
+}
+
+/// The program's mask, and the kernel's; `None` if there is nothing to hand on. All signals are blocked then, ours too.
+fn before_exec() -> Option<(u64, u64)> {
     if !installed() {
         return None;
     }
-    let (mask, kernel, ignored) = native_state();
+    let kernel = sys::set_mask(!0);
+    let (mask, ignored) = native_state(kernel);
     if mask == kernel && ignored == 0 {
+        sys::set_mask(kernel);
         return None;
     }
     // A vfork child was not sent what its parent was.
@@ -973,22 +1125,16 @@ pub fn before_exec() -> Option<u64> {
         false => EACH_OF_OURS.map(|signal| TABLE.with_pending(|pending| pending[signal as usize].take())),
     });
     ignore(ignored);
-    sys::set_mask(!0);
     take_from_kernel(libc::SIGSTKFLT);
     held.give_back();
-    sys::set_mask(mask);
-    Some(kernel)
+    Some((mask, kernel))
 }
 
-/// The other program could not be executed.
-pub fn after_exec(before: Option<u64>) {
-    let Some(kernel) = before else { return };
+/// The other program could not be executed. What is pending is found to be blocked by the program, because the mask comes with the shadow signal.
+fn after_exec(kernel: u64) {
     let _errno = sys::KeptErrno::new();
-    // First, so that what is pending is found to be blocked by the program.
+    put_back();
     sys::set_mask(kernel);
-    if !in_vfork_child() {
-        reclaim();
-    }
 }
 
 /// The same for a child that `spawn` starts with these attributes: it gets the program's mask, unless they say otherwise.
@@ -1002,7 +1148,10 @@ pub unsafe fn spawning(
     if !installed() {
         return spawn(attributes);
     }
-    let (mask, kernel, ignored) = native_state();
+    let mut kernel = 0u64;
+    // SAFETY: reads the mask.
+    let _ = unsafe { sys::syscall(libc::SYS_rt_sigprocmask, [0, 0, &raw mut kernel as u64, 8, 0, 0]) };
+    let (mask, ignored) = native_state(kernel);
     if mask == kernel && ignored == 0 {
         return spawn(attributes);
     }

@@ -7,8 +7,9 @@
 //! restarted and cancelled as it would have been.
 //!
 //! A second filter traps `write` and `writev` to stdout and stderr when libc makes them, for output events. It names
-//! addresses of this process, so it means nothing to a program that this one executes; the first needs no such care, since
-//! nobody else has buffers in the range of views. Every other way to give the kernel a PM buffer or to produce output is a
+//! addresses of this process. In a program that this one executes, other code has these addresses: by the layout of chance, once
+//! in a million, the runtime's own. So what the handler writes in the program's place is marked ([`UNTRAPPED`]), and passes. The
+//! first filter needs no such care, since nobody else has buffers in the range of views. Every other way to give the kernel a PM buffer or to produce output is a
 //! function of libc's with an indirect buffer (`readv`, `recvmsg`) or a socket (`send`), and is interposed: a thread of libc's
 //! own, which has SIGSYS blocked, must not be trapped there.
 
@@ -238,6 +239,10 @@ const FUTEX_WORDS: [usize; 2] = [0, 4];
 const OURS: u32 = 0xc9af;
 pub const TRAP: u32 = libc::SECCOMP_RET_TRAP | OURS;
 
+/// The sixth argument of a write that the handler makes. The kernel does not look at it, the filters for output do.
+const UNTRAPPED: u64 = 0xc9af_5157_a11b_e9d3;
+const LAST_ARGUMENT: usize = 5;
+
 pub type Instruction = libc::sock_filter;
 
 pub mod bpf {
@@ -426,6 +431,15 @@ impl Filter {
             filter.push(bpf::equal(2, 2, 0));
             filter.push(bpf::equal(RESULTS, 1, 0));
             filter.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
+            for instruction in [
+                bpf::load(bpf::argument(LAST_ARGUMENT)),
+                bpf::equal(UNTRAPPED as u32, 0, 3),
+                bpf::load(bpf::argument(LAST_ARGUMENT) + 4),
+                bpf::equal((UNTRAPPED >> 32) as u32, 0, 1),
+                bpf::answer(libc::SECCOMP_RET_ALLOW),
+            ] {
+                filter.push(instruction);
+            }
             filter.trap_within(bpf::INSTRUCTION_POINTER, low, high);
         });
         filter.push(bpf::answer(libc::SECCOMP_RET_ALLOW));
@@ -660,8 +674,9 @@ fn recorded_call(number: i64, arguments: [u64; 6], uc: &ucontext_t) -> Result<u6
     }
 }
 
-fn output_call(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
-    // SAFETY: the program's call.
+fn output_call(number: i64, mut arguments: [u64; 6]) -> Result<u64, i32> {
+    arguments[LAST_ARGUMENT] = UNTRAPPED;
+    // SAFETY: the program's call, which has three arguments.
     let written = unsafe { sys::syscall(number, arguments) }?;
     let Some(fd) = shown_as(arguments[0] as u32, written) else {
         return Ok(written);
@@ -1600,9 +1615,44 @@ unsafe extern "C" fn lio_listio64(
 
 // --- Interposed: output, and writes to PM files ---------------------------------------------------------------------------
 
+/// Where a write puts its data.
+#[derive(Clone, Copy)]
+pub enum Destination {
+    /// At the file position, which is behind the data then.
+    Position,
+    /// At this offset, unless the descriptor or these flags (`RWF_*`) append: Linux then disregards the offset.
+    Offset(off_t, c_int),
+}
+
+impl Destination {
+    /// Where the data of a successful write begins. `size`: the file's, after the write.
+    fn start(self, fd: c_int, size: u64, written: u64) -> u64 {
+        match self {
+            // SAFETY: lseek by 0 reads the position.
+            Destination::Position => unsafe {
+                let position = sys::syscall(libc::SYS_lseek, [fd as u64, 0, libc::SEEK_CUR as u64, 0, 0, 0]);
+                position.unwrap_or(0).saturating_sub(written)
+            },
+            Destination::Offset(_, flags) if appends(fd, flags) => size.saturating_sub(written),
+            Destination::Offset(offset, _) => offset as u64,
+        }
+    }
+}
+
+fn appends(fd: c_int, flags: c_int) -> bool {
+    /// From Linux 6.9 on; libc's headers lack it.
+    const RWF_NOAPPEND: c_int = 0x20;
+    let mode = || {
+        // SAFETY: F_GETFL reads only.
+        unsafe { sys::syscall(libc::SYS_fcntl, [fd as u64, libc::F_GETFL as u64, 0, 0, 0, 0]) }
+    };
+    flags & libc::RWF_APPEND != 0
+        || flags & RWF_NOAPPEND == 0 && mode().is_ok_and(|mode| mode as c_int & libc::O_APPEND != 0)
+}
+
 /// After a successful write: an output event if it went to a socket, a file event if it went to a PM file. What went to
-/// stdout or stderr is seen by the filter. `offset`: `None` for the file position.
-fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, offset: Option<off_t>) -> ssize_t {
+/// stdout or stderr is seen by the filter.
+fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, destination: Destination) -> ssize_t {
     let Some(session) = log::session() else { return total };
     if total <= 0 || fd == 1 || fd == 2 {
         return total;
@@ -1616,12 +1666,7 @@ fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, offset: Option<off_t>) -> s
     match status.st_mode & libc::S_IFMT {
         libc::S_IFSOCK => sent(fd, parts, total),
         libc::S_IFREG if may_be_pm(session, status.st_ino) => sys::without_signals(|| {
-            // SAFETY: lseek by 0 reads the position, which is behind what was written.
-            let position = || unsafe { sys::syscall(libc::SYS_lseek, [fd as u64, 0, libc::SEEK_CUR as u64, 0, 0, 0]) };
-            let start = match offset {
-                Some(offset) => offset as u64,
-                None => position().unwrap_or(0).saturating_sub(total as u64),
-            };
+            let start = destination.start(fd, status.st_size as u64, total as u64);
             each_part(parts, total as usize, |data, at| {
                 files::written(fd, data, Some(start + at))
             });
@@ -1644,11 +1689,11 @@ pub fn is_recorded(fd: c_int) -> bool {
 }
 
 /// After a successful write by an instruction of the program's.
-pub fn wrote_raw(fd: c_int, parts: &[iovec], total: u64, offset: Option<off_t>) {
+pub fn wrote_raw(fd: c_int, parts: &[iovec], total: u64, destination: Destination) {
     if fd == 1 || fd == 2 {
         each_part(parts, total as usize, |data, _| log::output(fd as u32, data));
     } else {
-        wrote(fd, parts, total as ssize_t, offset);
+        wrote(fd, parts, total as ssize_t, destination);
     }
 }
 
@@ -1682,7 +1727,7 @@ unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: size_t)
         fd,
         &one(buffer, len),
         unsafe { NEXT_WRITE.get()(fd, buffer, len) },
-        None,
+        Destination::Position,
     )
 }
 
@@ -1693,7 +1738,7 @@ unsafe extern "C-unwind" fn pwrite(fd: c_int, buffer: *const c_void, len: size_t
         fd,
         &one(buffer, len),
         unsafe { NEXT_PWRITE.get()(fd, buffer, len, offset) },
-        Some(offset),
+        Destination::Offset(offset, 0),
     )
 }
 
@@ -1711,7 +1756,7 @@ unsafe extern "C-unwind" fn writev(fd: c_int, buffers: *const iovec, count: c_in
             fd,
             parts(buffers, count as usize),
             NEXT_WRITEV.get()(fd, buffers, count),
-            None,
+            Destination::Position,
         )
     }
 }
@@ -1724,7 +1769,7 @@ unsafe extern "C-unwind" fn pwritev(fd: c_int, buffers: *const iovec, count: c_i
             fd,
             parts(buffers, count as usize),
             NEXT_PWRITEV.get()(fd, buffers, count, offset),
-            Some(offset),
+            Destination::Offset(offset, 0),
         )
     }
 }
@@ -1743,14 +1788,17 @@ unsafe extern "C-unwind" fn pwritev2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    let at = (offset != -1).then_some(offset);
+    let destination = match offset {
+        -1 => Destination::Position,
+        _ => Destination::Offset(offset, flags),
+    };
     // SAFETY: the program's call.
     unsafe {
         wrote(
             fd,
             parts(buffers, n as usize),
             NEXT_PWRITEV2.get()(fd, buffers, n, offset, flags),
-            at,
+            destination,
         )
     }
 }
@@ -2018,6 +2066,12 @@ pub mod tests {
                     let trapped = number != libc::SYS_read && (fd == 1 || fd == 2) && (low..high).contains(&at);
                     let expected = if trapped { TRAP } else { libc::SECCOMP_RET_ALLOW };
                     assert_eq!(verdict(&filter, number, [fd, 0, 0, 0, 0, 0], at), expected);
+                    let half = [UNTRAPPED as u32 as u64, UNTRAPPED & !0xffff_ffff];
+                    for last in half {
+                        assert_eq!(verdict(&filter, number, [fd, 0, 0, 0, 0, last], at), expected);
+                    }
+                    let marked = [fd, 0, 0, 0, 0, UNTRAPPED];
+                    assert_eq!(verdict(&filter, number, marked, at), libc::SECCOMP_RET_ALLOW);
                 }
             }
         }

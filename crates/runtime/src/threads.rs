@@ -49,6 +49,8 @@ pub struct ThreadState {
     pub probing: bool,
     /// Where the program stands, while a system call of its own is made for it; else null. See [`crate::raw`].
     pub raw_call: *const libc::ucontext_t,
+    /// An exec that is under way.
+    pub executing: signals::Executing,
     /// Where the program's stack was left for our own; see [`on_own_stack`].
     left_at: Option<Registers>,
     /// See [`crate::registered::try_again`].
@@ -181,6 +183,7 @@ unsafe fn initialise(state: *mut ThreadState) -> *mut ThreadState {
             sent: [None; 4],
             probing: false,
             raw_call: std::ptr::null(),
+            executing: signals::Executing::default(),
             left_at: None,
             restored: 0,
             stack_low: 0,

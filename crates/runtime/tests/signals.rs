@@ -175,9 +175,25 @@ fn signals_of_ours_that_others_send_to_new_children() {
     assert_eq!(behaves("sent_to_children").incomplete, Vec::<String>::new());
 }
 
+/// Filters are inherited, and the addresses in them are not the child's. Chance makes such a layout about once in a million programs.
+#[test]
+fn a_program_that_has_the_runtime_where_its_parent_has_libc() {
+    assert_eq!(behaves("layouts").incomplete, Vec::<String>::new());
+}
+
 #[test]
 fn what_is_blocked_ignored_and_pending_survives_an_exec() {
     assert_eq!(behaves("executed").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn handlers_that_store_interrupt_an_exec() {
+    assert_eq!(behaves("exec_interrupted").incomplete, Vec::<String>::new());
+}
+
+#[test]
+fn children_of_vfork_leave_no_memory_behind() {
+    assert_eq!(behaves("vfork_leaves").incomplete, Vec::<String>::new());
 }
 
 #[test]

@@ -28,8 +28,11 @@ pub const REGISTERED_MEMORY: &str = "registered memory ";
 /// A sanitizer that keeps notes for each address in a layout of its own, which leaves no room for the views of PM.
 pub struct SanitizerWithoutRoom {
     pub name: &'static str,
-    /// The function that starts it: the name is among the dynamic symbols of every executable that has it.
+    /// The function that starts it: the name is among the dynamic symbols of an executable that imports or exports it.
     pub start: &'static str,
+    /// Functions of libc that it replaces, and nothing else does so: an executable that defines all of them, in its dynamic symbols, has
+    /// the sanitizer in it although the symbol `start` may not be among them (gcc's `-static-libtsan`). Empty: there is no such executable.
+    pub replaces: &'static [&'static str],
     /// How the files of its library begin, where it has one.
     pub libraries: &'static [&'static str],
 }
@@ -38,11 +41,13 @@ pub const SANITIZERS_WITHOUT_ROOM: [SanitizerWithoutRoom; 2] = [
     SanitizerWithoutRoom {
         name: "ThreadSanitizer",
         start: "__tsan_init",
+        replaces: &["_setjmp", "__sigsetjmp", "__tls_get_addr"],
         libraries: &["libtsan.so", "libclang_rt.tsan"],
     },
     SanitizerWithoutRoom {
         name: "MemorySanitizer",
         start: "__msan_init",
+        replaces: &[],
         libraries: &["libclang_rt.msan"],
     },
 ];

@@ -112,6 +112,57 @@ fn no_fence_is_redundant_that_a_file_left_out_may_need() {
     assert_eq!(redundant["findings"][0]["kind"], "redundant-fence", "{redundant:#}");
 }
 
+/// A program without the runtime changes a file that no recorded process has mapped any more.
+#[test]
+fn what_only_an_unrecorded_child_changes_makes_the_trace_incomplete() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = crate::support::source("files/outsider.c");
+    let built = |flags: &[&str], name| {
+        compile(
+            "gcc",
+            &[&["-g", "-mclwb", &source], flags].concat(),
+            &folder.path().join(name),
+        )
+    };
+    built(&[], "program");
+    built(&["-static"], "outsider");
+    let check = |what: &str, status| {
+        let mut command = crashproof();
+        command.args(["check", "--", "./program", "pool", what, "./outsider"]);
+        text(&support::run(command.current_dir(folder.path()), status).stderr)
+    };
+    let changed = check("write", 2);
+    assert!(
+        changed.contains("pool: 1 byte differs, at offset 0x64 from what the log replays to"),
+        "{changed}"
+    );
+    let read = check("read", 0);
+    assert!(read.contains("trace complete"), "{read}");
+}
+
+/// A file that is made without a name and gets one in another directory before it is mapped.
+#[test]
+fn a_file_has_the_name_that_it_was_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = crate::support::source("files/unnamed.c");
+    compile("gcc", &["-g", "-mclwb", &source], &folder.path().join("program"));
+    for way in ["proc", "empty", "renamed"] {
+        let name = format!("there/{way}");
+        std::fs::create_dir_all(folder.path().join("there")).unwrap();
+        let report = check(&[], &["./program", way, &name], folder.path(), "");
+        let path = folder.path().join(&name).canonicalize().unwrap();
+        assert_eq!(report["files"][0]["path"], path.to_str().unwrap(), "{report:#}");
+    }
+    // One that a program without the runtime has named: nobody has told where.
+    let mut command = crashproof();
+    command.args(["check", "--", "./program", "unseen", "there/unseen"]);
+    let said = text(&support::run(command.current_dir(folder.path()), 2).stderr);
+    assert!(
+        said.contains("a PM file no longer has the name by which it was opened"),
+        "{said}"
+    );
+}
+
 #[test]
 fn every_report_names_the_files() {
     let folder = tempfile::tempdir().unwrap();

@@ -49,6 +49,7 @@ fn address_sanitizer_is_checked_like_any_program() {
 #[test]
 fn thread_sanitizer_is_refused_before_it_runs() {
     check(&["-fsanitize=thread"], 2, "ThreadSanitizer");
+    check(&["-fsanitize=thread", "-static-libtsan"], 2, "ThreadSanitizer");
 }
 
 const CHILD: &str = r#"
@@ -82,12 +83,16 @@ int main(int argc, char **argv) {
 "#;
 
 /// Children that have no room for views run as natively, and the trace says what it may lack.
-fn check_child(compiler: &str, flag: &str, name: &str) {
+fn check_child(compiler: &str, flags: &[&str], name: &str) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (source, program) = (folder.path().join("child.c"), folder.path().join("child"));
     std::fs::write(&source, CHILD).unwrap();
     let source = source.display().to_string();
-    support::compile(compiler, &["-g", "-O1", flag, "-pthread", &source], &program);
+    support::compile(
+        compiler,
+        &[&["-g", "-O1", "-pthread", &source], flags].concat(),
+        &program,
+    );
     for (arguments, maps) in [("", false), (" pm", true)] {
         let script = format!("./child{arguments}; echo status $?");
         let native = std::process::Command::new("sh")
@@ -111,7 +116,82 @@ fn check_child(compiler: &str, flag: &str, name: &str) {
 
 #[test]
 fn children_with_thread_or_memory_sanitizer_run_unrecorded() {
-    check_child("clang-19", "-fsanitize=thread", "ThreadSanitizer");
-    check_child("gcc", "-fsanitize=thread", "ThreadSanitizer");
-    check_child("clang-19", "-fsanitize=memory", "MemorySanitizer");
+    check_child("clang-19", &["-fsanitize=thread"], "ThreadSanitizer");
+    check_child("gcc", &["-fsanitize=thread"], "ThreadSanitizer");
+    check_child("gcc", &["-fsanitize=thread", "-static-libtsan"], "ThreadSanitizer");
+    check_child("clang-19", &["-fsanitize=memory"], "MemorySanitizer");
+}
+
+const RACES: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int shared;
+static char *places[2];
+
+// Maps, uses and unmaps the same addresses as the other thread, which ThreadSanitizer does not see to be over.
+static void *in_turn(void *which) {
+    long me = (long)which;
+    usleep(me * 200000);
+    char *at = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    at[0] = 1;
+    places[me] = at;
+    munmap(at, 1 << 20);
+    return NULL;
+}
+
+static void *at_once(void *unused) {
+    for (int i = 0; i < 100000; i++) shared++;
+    return unused;
+}
+
+int main(int argc, char **argv) {
+    pthread_t threads[2];
+    int races = argc > 1;
+    for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, races ? at_once : in_turn, (void *)i);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    printf("%s\n", races || places[0] == places[1] ? "as wanted" : "elsewhere");
+    fflush(stdout);
+    _exit(0);
+}
+"#;
+
+/// The sanitizer sees which memory is mapped anew, and when the process ends.
+#[test]
+fn thread_sanitizer_finds_in_a_child_what_it_finds_natively() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (source, program) = (folder.path().join("races.c"), folder.path().join("races"));
+    std::fs::write(&source, RACES).unwrap();
+    let source = source.display().to_string();
+    for flags in [&[][..], &["-static-libtsan"]] {
+        support::compile(
+            "gcc",
+            &[&["-g", "-O1", "-fsanitize=thread", "-pthread", &source], flags].concat(),
+            &program,
+        );
+        for (script, status) in [("./races", 0), ("./races race", 66)] {
+            let script = format!("{script} 2>&1; echo status $?");
+            let mut shell = std::process::Command::new("sh");
+            let native = shell.args(["-c", &script]).current_dir(folder.path()).output().unwrap();
+            let native = support::text(&native.stdout);
+            assert!(native.contains(&format!("status {status}")), "{native}");
+            let mut checker = support::crashproof();
+            checker.current_dir(folder.path());
+            let checked = checker.args(["check", "--", "sh", "-c", &script]).output().unwrap();
+            let recorded = support::text(&checked.stdout);
+            assert_eq!(
+                recorded.contains("data race"),
+                native.contains("data race"),
+                "{recorded}"
+            );
+            assert!(
+                recorded.contains("as wanted\n") && recorded.ends_with(&format!("status {status}\n")),
+                "{recorded}"
+            );
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! The cache lines of a crash as a picture: what happened to them before power failed, and what became of each store.
 //!
-//! One pass over the trace draws all causes. The state of a line is what the model says ([`Line`]), by the same rules as in the
-//! replay that makes crash states. Of each cause the last events before the crash are kept, all that have to do with the stores
+//! One pass over the trace draws all causes, by the [`Replay`] that makes crash states, too. Of each cause the last events before the crash are kept, all that have to do with the stores
 //! that it names, and a few of those that would have come; gaps say how many are left out.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -11,7 +10,8 @@ use crashproof_finding::picture::{
     LineState, StoreOutcome, Stored, Timeline, TimelineEvent, TimelineKind, TimelineLine,
 };
 use crashproof_finding::{FileOperation, Frame};
-use crashproof_model::{Bytes, Keep, LINE, Line, LineAddress, Store, Tag, WORD, pieces};
+use crashproof_model::{Awaits, Bytes, LINE, Line, LineAddress, Tag, WORD};
+use crashproof_replay::{Change, Observer, Replay, Step, Steps, StorePiece};
 use crashproof_stacks::file_name;
 use crashproof_trace::{Event, EventKind, FileId, FlushKind, Item, PmAddress, ReadError, StackId, Tables, TraceFile};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -125,36 +125,67 @@ impl Tag for Piece {
     type Site = ();
 }
 
-/// A line of some drawing.
-#[derive(Default)]
-struct Watched {
-    line: Line<Piece>,
-    /// Drawing, and row in it.
-    rows: Vec<(usize, usize)>,
+type Lines = Replay<Line<Piece>>;
+
+struct Watch<'a> {
+    /// Only the lines of drawings.
+    lines: Lines,
+    unit: u64,
+    /// Drawings that have the line.
+    drawings_of: FxHashMap<LineAddress, Vec<usize>>,
+    drawings: Vec<Drawing<'a>>,
+    mapped: FxHashSet<FileId>,
 }
 
-impl Watched {
-    fn state(&self) -> LineState {
-        let stores = self.line.stores();
-        // A flush covers all before it, so the last cached store is the one that may lack it.
-        let last = stores.iter().rposition(|store| !store.nontemporal);
-        match last {
-            Some(last) if self.line.flushed_at(last).is_none() => LineState::Dirty,
-            _ if !stores.is_empty() => LineState::Pending,
-            _ => LineState::Persistent,
-        }
+/// What an event does to the lines of drawings.
+struct Touched<'w> {
+    drawings_of: &'w FxHashMap<LineAddress, Vec<usize>>,
+    seq: u64,
+    lines: Vec<LineAddress>,
+    pieces: Vec<(StoreId, LineAddress, Bytes)>,
+}
+
+impl Observer for Touched<'_> {
+    type Line = Line<Piece>;
+
+    fn tag(&mut self, piece: &StorePiece) -> Piece {
+        Piece(StoreId {
+            seq: self.seq,
+            piece: piece.number,
+        })
+    }
+
+    fn open(&mut self, at: LineAddress) -> Option<Line<Piece>> {
+        self.drawings_of.contains_key(&at).then(Line::default)
+    }
+
+    fn change(&mut self, at: LineAddress, line: &mut Line<Piece>, change: Change) {
+        change.apply(line, |_| {});
+        self.lines.push(at);
     }
 }
 
-type Lines = FxHashMap<LineAddress, Watched>;
-
-struct Watch<'a> {
-    options: &'a CampaignOptions,
-    lines: Lines,
-    drawings: Vec<Drawing<'a>>,
-    /// By thread: lines that its next fence may persist.
-    pending: FxHashMap<u32, Vec<LineAddress>>,
-    mapped: FxHashSet<FileId>,
+impl Touched<'_> {
+    /// What is shown of a step even if it changes nothing that is not persistent.
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Store(piece) if self.drawings_of.contains_key(&piece.line) => {
+                let Piece(id) = self.tag(piece);
+                self.pieces.push((id, piece.line, piece.bytes));
+                self.lines.push(piece.line);
+            }
+            Step::Flush { line, .. } => self.lines.extend(self.drawings_of.contains_key(line).then_some(*line)),
+            Step::Write { at, len } => {
+                let end = at.offset.saturating_add(*len);
+                let lines = self
+                    .drawings_of
+                    .keys()
+                    .filter(|line| line.file == at.file.0 && !Bytes::of_line(line.line, at.offset, end).is_empty());
+                self.lines.extend(lines.copied());
+            }
+            _ => {}
+        }
+    }
 }
 
 /// What an event is, whatever lines it is about.
@@ -182,8 +213,8 @@ impl From<TimelineKind> for Deed {
 }
 
 impl<'a> Watch<'a> {
-    fn new(options: &'a CampaignOptions, scenes: &'a [Scene]) -> Watch<'a> {
-        let mut lines = Lines::default();
+    fn new(options: &CampaignOptions, scenes: &'a [Scene]) -> Watch<'a> {
+        let mut drawings_of: FxHashMap<LineAddress, Vec<usize>> = FxHashMap::default();
         let mut drawings = Vec::new();
         for (number, scene) in scenes.iter().enumerate() {
             // Missing ones and persisted ones in turn: both sides are to be seen.
@@ -208,18 +239,17 @@ impl<'a> Watch<'a> {
                 }
             }
             let rows: Vec<LineAddress> = rows.into_iter().collect();
-            for (row, line) in rows.iter().enumerate() {
-                let watched: &mut Watched = lines.entry(*line).or_default();
-                watched.rows.push((number, row));
+            for line in &rows {
+                drawings_of.entry(*line).or_default().push(number);
             }
             let more_lines = more.iter().filter(|line| !rows.contains(line)).count() as u64;
             drawings.push(Drawing::new(scene, rows, more_lines));
         }
         Watch {
-            options,
-            lines,
+            lines: Replay::new(options.model),
+            unit: if options.tear { WORD } else { LINE },
+            drawings_of,
             drawings,
-            pending: FxHashMap::default(),
             mapped: FxHashSet::default(),
         }
     }
@@ -230,56 +260,45 @@ impl<'a> Watch<'a> {
                 drawing.crash(&self.lines);
             }
         }
-        let thread = event.thread.0;
-        let mut touched: Vec<LineAddress> = Vec::new();
+        let mut touched = Touched {
+            drawings_of: &self.drawings_of,
+            seq: event.seq,
+            lines: Vec::new(),
+            pieces: Vec::new(),
+        };
+        for step in Steps::of(&event.kind, self.unit) {
+            touched.step(&step);
+            self.lines.step(event.thread.0, &step, &mut touched);
+        }
+        let Touched { lines, pieces, .. } = touched;
+        let stored = |at, data: &[u8], pieces| DeedStore {
+            at,
+            length: data.len() as u64,
+            data: digits(data),
+            pieces,
+        };
         let deed = match event.kind {
-            EventKind::Store { at, data, flags } => {
-                if flags.locked {
-                    self.fence(thread, &mut touched);
-                }
-                self.store(event, at, data, flags.nontemporal, &mut touched)
-            }
-            EventKind::Flush { at, kind } => {
-                let line = LineAddress {
-                    file: at.file.0,
-                    line: at.offset / LINE,
-                };
-                let Some(watched) = self.lines.get_mut(&line) else {
-                    return;
-                };
-                touched.push(line);
-                if kind == FlushKind::Clflush {
-                    watched.line.flush_now(thread, ());
-                    TimelineKind::FlushNow.into()
+            EventKind::Store { at, data, flags } => Deed {
+                stored: (!pieces.is_empty()).then(|| stored(at, data, pieces)),
+                ..if flags.nontemporal {
+                    TimelineKind::NtStore
                 } else {
-                    watched.line.flush(thread, ());
-                    self.pending.entry(thread).or_default().push(line);
-                    TimelineKind::Flush.into()
+                    TimelineKind::Store
                 }
-            }
-            EventKind::Fence { .. } => {
-                self.fence(thread, &mut touched);
-                TimelineKind::Fence.into()
-            }
-            EventKind::Sync { file, offset, len } => {
-                self.clean(file, offset, len, false, &mut touched);
-                TimelineKind::Sync.into()
-            }
-            EventKind::FileWrite { at, data } => {
-                self.clean(at.file, at.offset, data.len() as u64, true, &mut touched);
-                let stored = DeedStore {
-                    at,
-                    length: data.len() as u64,
-                    data: digits(data),
-                    pieces: Vec::new(),
-                };
-                Deed {
-                    stored: Some(stored),
-                    ..TimelineKind::Write.into()
-                }
-            }
+                .into()
+            },
+            EventKind::Flush {
+                kind: FlushKind::Clflush,
+                ..
+            } => TimelineKind::FlushNow.into(),
+            EventKind::Flush { .. } => TimelineKind::Flush.into(),
+            EventKind::Fence { .. } => TimelineKind::Fence.into(),
+            EventKind::Sync { .. } => TimelineKind::Sync.into(),
+            EventKind::FileWrite { at, data } => Deed {
+                stored: Some(stored(at, data, Vec::new())),
+                ..TimelineKind::Write.into()
+            },
             EventKind::Resize { file, size } => {
-                self.clean(file, size, u64::MAX - size, false, &mut touched);
                 return self.file_operation(event, file, FileOperation::Resized { size });
             }
             EventKind::Rename { file, path } => {
@@ -301,97 +320,13 @@ impl<'a> Watch<'a> {
             }
             _ => return,
         };
-        self.show(event, &deed, &touched);
-    }
-
-    fn store(
-        &mut self,
-        event: &Event<'_>,
-        at: PmAddress,
-        data: &[u8],
-        nontemporal: bool,
-        touched: &mut Vec<LineAddress>,
-    ) -> Deed {
-        let kind = if nontemporal {
-            TimelineKind::NtStore
-        } else {
-            TimelineKind::Store
-        };
-        let unit = if self.options.tear { WORD } else { LINE };
-        let mut stored = Vec::new();
-        for (number, piece) in pieces(at.offset, data.len() as u64, unit).enumerate() {
-            let line = LineAddress {
-                file: at.file.0,
-                line: piece.line,
-            };
-            let Some(watched) = self.lines.get_mut(&line) else {
-                continue;
-            };
-            let id = StoreId {
-                seq: event.seq,
-                piece: number as u16,
-            };
-            let store = Store {
-                bytes: piece.bytes,
-                thread: event.thread.0,
-                nontemporal,
-                tag: Piece(id),
-            };
-            watched.line.store(self.options.model, Keep::All, store);
-            stored.push((id, line, piece.bytes));
-            if nontemporal {
-                self.pending.entry(event.thread.0).or_default().push(line);
-            }
-            if !touched.contains(&line) {
-                touched.push(line);
-            }
-        }
-        if stored.is_empty() {
-            return kind.into();
-        }
-        let stored = DeedStore {
-            at,
-            length: data.len() as u64,
-            data: digits(data),
-            pieces: stored,
-        };
-        Deed {
-            stored: Some(stored),
-            ..kind.into()
-        }
-    }
-
-    fn fence(&mut self, thread: u32, touched: &mut Vec<LineAddress>) {
-        for line in self.pending.remove(&thread).unwrap_or_default() {
-            if let Some(watched) = self.lines.get_mut(&line)
-                && watched.line.fence(thread)
-            {
-                touched.push(line);
-            }
-        }
-    }
-
-    /// The range is durable. `always`: it is touched, whether or not anything in it was not.
-    fn clean(&mut self, file: FileId, offset: u64, length: u64, always: bool, touched: &mut Vec<LineAddress>) {
-        let end = offset.saturating_add(length);
-        for (at, watched) in self.lines.iter_mut().filter(|(at, _)| at.file == file.0) {
-            let start = at.line * LINE;
-            let (from, to) = (offset.max(start), end.min(start + LINE));
-            if from < to && (always || !watched.line.is_clean()) {
-                watched.line.set_clean(Bytes::range(from - start, to - from));
-                touched.push(*at);
-            }
-        }
+        self.show(event, &deed, &lines);
     }
 
     /// Shows an event to the drawings that have one of the lines.
     fn show(&mut self, event: &Event<'_>, deed: &Deed, touched: &[LineAddress]) {
-        let rows = touched
-            .iter()
-            .filter_map(|at| self.lines.get(at))
-            .flat_map(|watched| &watched.rows);
-        let drawings: BTreeSet<usize> = rows.map(|&(drawing, _)| drawing).collect();
-        for drawing in drawings {
+        let drawings = touched.iter().filter_map(|at| self.drawings_of.get(at)).flatten();
+        for drawing in drawings.copied().collect::<BTreeSet<usize>>() {
             self.drawings[drawing].add(event, deed, touched, &self.lines);
         }
     }
@@ -478,7 +413,11 @@ impl<'a> Drawing<'a> {
     }
 
     fn states(&self, lines: &Lines) -> Vec<LineState> {
-        let state = |at| lines.get(at).map_or(LineState::Persistent, Watched::state);
+        let state = |at: &LineAddress| match lines.line(*at).and_then(Line::awaits) {
+            None => LineState::Persistent,
+            Some(Awaits::Flush) => LineState::Dirty,
+            Some(Awaits::Fence) => LineState::Pending,
+        };
         self.rows.iter().map(state).collect()
     }
 
@@ -609,8 +548,8 @@ impl<'a> Drawing<'a> {
     /// Power fails here.
     fn crash(&mut self, lines: &Lines) {
         self.crashed = true;
-        let stores = self.rows.iter().filter_map(|at| lines.get(at));
-        let stores = stores.flat_map(|watched| watched.line.stores());
+        let stores = self.rows.iter().filter_map(|at| lines.line(*at));
+        let stores = stores.flat_map(|line| line.stores());
         self.uncertain = stores.map(|store| store.tag.0).collect();
         self.entries.extend(self.recent.drain(..).map(Entry::Event));
         self.entries.push(Entry::Crash);

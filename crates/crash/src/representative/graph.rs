@@ -14,7 +14,7 @@ use super::epochs::Member;
 use super::groups::Group;
 use super::typed::Typed;
 use super::view::{Behaviour, BehaviourUpdate, Viewer};
-use super::{Behaviours, analyse};
+use super::{Behaviours, analyse, show_all};
 use crate::campaign::CampaignOptions;
 use crate::error::CrashError;
 use crate::explain::Scene;
@@ -29,7 +29,7 @@ pub(crate) fn graphs(
     scenes: &[Scene],
 ) -> Result<Vec<Option<Graph>>, CrashError> {
     let mut subjects = Typed::open(trace, options.joint)?;
-    let behaviours = analyse(trace, options, &mut subjects)?;
+    let behaviours = analyse(options, &mut subjects, |show| show_all(trace, show))?;
     // Where the stores were made.
     let named: BTreeSet<u64> = scenes.iter().flat_map(Scene::events).collect();
     let mut stacks: FxHashMap<u64, StackId> = FxHashMap::default();

@@ -25,8 +25,10 @@ mod tests;
 mod typed;
 mod view;
 
+use std::fmt;
+
 use crashproof_finding as report;
-use crashproof_trace::TraceFile;
+use crashproof_trace::{Event, Tables, TraceFile};
 use rustc_hash::FxHashMap;
 
 use crate::campaign::CampaignOptions;
@@ -35,6 +37,7 @@ use choices::Tested;
 use epochs::{Class, Counts, Epoch, EpochId, Epochs, Member};
 pub(crate) use graph::graphs;
 pub(crate) use groups::Group;
+pub(crate) use order::show_all;
 use shape::NEVER;
 pub use view::{Behaviour, BehaviourList, BehaviourUpdate, behaviour_list};
 
@@ -50,6 +53,13 @@ pub(crate) struct Behaviours {
     pub warnings: Vec<String>,
 }
 
+impl fmt::Debug for Behaviours {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = formatter.debug_struct("Behaviours");
+        shown.field("groups", &self.groups.len()).finish_non_exhaustive()
+    }
+}
+
 /// Where a behaviour is crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum At {
@@ -59,20 +69,29 @@ pub(crate) enum At {
     End,
 }
 
-pub(crate) fn behaviours(trace: &TraceFile, options: &CampaignOptions) -> Result<Behaviours, CrashError> {
+/// What is shown all events of a trace.
+pub(crate) type Show<'s> = &'s mut dyn FnMut(&Event<'_>, &Tables);
+
+/// The update behaviours of a trace. `pass` shows its events, in a pass that may serve something else, too.
+pub(crate) fn behaviours(
+    trace: &TraceFile,
+    options: &CampaignOptions,
+    pass: impl FnOnce(Show<'_>) -> Result<(), CrashError>,
+) -> Result<Behaviours, CrashError> {
     let mut subjects = typed::Typed::open(trace, options.joint)?;
-    let mut behaviours = analyse(trace, options, &mut subjects)?;
+    let mut behaviours = analyse(options, &mut subjects, pass)?;
     behaviours.warnings = subjects.warnings().to_vec();
     Ok(behaviours)
 }
 
 fn analyse(
-    trace: &TraceFile,
     options: &CampaignOptions,
     subjects: &mut dyn subject::Subjects,
+    pass: impl FnOnce(Show<'_>) -> Result<(), CrashError>,
 ) -> Result<Behaviours, CrashError> {
     let mut epochs = Epochs::new(subjects, options.joint);
-    order::replay(trace, options, &mut epochs)?;
+    let mut graph = order::GraphReplay::new(options, &mut epochs);
+    pass(&mut |event, tables| graph.event(event, tables))?;
     epochs.finish();
     let Epochs {
         epochs,

@@ -73,34 +73,63 @@ struct EventNodes<'n, 'a, 'e> {
     tables: &'e Tables,
 }
 
-pub(crate) fn replay(trace: &TraceFile, options: &CampaignOptions, watch: &mut dyn Watch) -> Result<(), CrashError> {
-    let mut reader = trace.files()?;
-    let mut window = Window::new(options.from.as_deref(), options.until.as_deref());
-    let mut replay = Replay::new(options.model);
-    let mut nodes = Nodes {
-        reorder: options.reorder_in_line,
-        issued: 0,
-        within: false,
-        watch,
-        before: Vec::new(),
-    };
-    while let Some((item, tables)) = reader.next_with_tables()? {
-        let Item::Event(event) = item else { continue };
-        match window.event(event.stack, tables) {
-            Place::After => break,
-            place => nodes.within = place == Place::Within,
+/// Replays the events that it is shown.
+pub(crate) struct GraphReplay<'a> {
+    window: Window,
+    replay: Replay<Line<NodeId>>,
+    nodes: Nodes<'a>,
+    ended: bool,
+}
+
+impl<'a> GraphReplay<'a> {
+    pub fn new(options: &CampaignOptions, watch: &'a mut dyn Watch) -> GraphReplay<'a> {
+        GraphReplay {
+            window: Window::new(options.from.as_deref(), options.until.as_deref()),
+            replay: Replay::new(options.model),
+            nodes: Nodes {
+                reorder: options.reorder_in_line,
+                issued: 0,
+                within: false,
+                watch,
+                before: Vec::new(),
+            },
+            ended: false,
         }
-        if nodes.within {
-            nodes.watch.event(&event, tables);
+    }
+
+    /// Each event of the trace, in order.
+    pub fn event(&mut self, event: &Event<'_>, tables: &Tables) {
+        if self.ended {
+            return;
+        }
+        match self.window.event(event.stack, tables) {
+            Place::After => {
+                self.ended = true;
+                return;
+            }
+            place => self.nodes.within = place == Place::Within,
+        }
+        if self.nodes.within {
+            self.nodes.watch.event(event, tables);
         }
         let mut nodes = EventNodes {
-            nodes: &mut nodes,
-            event: &event,
+            nodes: &mut self.nodes,
+            event,
             tables,
         };
         for step in Steps::of(&event.kind, LINE) {
             nodes.file_operation(&step);
-            replay.step(event.thread.0, &step, &mut nodes);
+            self.replay.step(event.thread.0, &step, &mut nodes);
+        }
+    }
+}
+
+/// Shows all events of a trace.
+pub(crate) fn show_all(trace: &TraceFile, show: &mut dyn FnMut(&Event<'_>, &Tables)) -> Result<(), CrashError> {
+    let mut reader = trace.files()?;
+    while let Some((item, tables)) = reader.next_with_tables()? {
+        if let Item::Event(event) = item {
+            show(&event, tables);
         }
     }
     Ok(())

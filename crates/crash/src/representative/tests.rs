@@ -1,6 +1,8 @@
 //! The graph, the epochs, the shapes and the groups against slow and obvious references.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
 
 use crashproof_model::{LineAddress, Model};
 use crashproof_trace::{
@@ -14,7 +16,7 @@ use super::analyse;
 use super::compare::{Comparable, Scratch};
 use super::epochs::{Class, Epochs, Member};
 use super::groups;
-use super::order::{NodeId, Update, Watch, replay};
+use super::order::{GraphReplay, NodeId, Update, Watch, show_all};
 use super::shape::{NEVER, Node, Shape, ShapeHasher, before};
 use super::subject::{Instance, Subject, Subjects, TypeKey};
 use crate::campaign::CampaignOptions;
@@ -59,7 +61,13 @@ fn action() -> impl Strategy<Value = (u32, Action)> {
     (0..2u32, action)
 }
 
-fn write_trace(path: &std::path::Path, actions: &[(u32, Action)]) {
+fn replay(trace: &Path, options: &CampaignOptions, watch: &mut dyn Watch) {
+    let mut graph = GraphReplay::new(options, watch);
+    let trace = TraceFile::open(trace).unwrap();
+    show_all(&trace, &mut |event, tables| graph.event(event, tables)).unwrap();
+}
+
+fn write_trace(path: &Path, actions: &[(u32, Action)]) {
     let mut writer = TraceWriter::create(path, &Header::default()).unwrap();
     let (process, none) = (ProcessId(0), StackId(0));
     let start = EventKind::ProcessStart {
@@ -258,7 +266,7 @@ proptest! {
         write_trace(&trace, &actions);
         let model = if eadr { Model::Eadr } else { Model::Px86 };
         let mut nodes = Nodes::default();
-        replay(&TraceFile::open(&trace).unwrap(), &options(model, reorder), &mut nodes).unwrap();
+        replay(&trace, &options(model, reorder), &mut nodes);
         let reordered = reorderings(&actions, model, reorder);
         for b in 0..nodes.0.len() {
             for a in 0..b {
@@ -338,7 +346,7 @@ proptest! {
         write_trace(&trace, &actions);
         let options = options(Model::Px86, false);
         let mut nodes = Nodes::default();
-        replay(&TraceFile::open(&trace).unwrap(), &options, &mut nodes).unwrap();
+        replay(&trace, &options, &mut nodes);
         let offsets: Vec<u64> = actions
             .iter()
             .filter_map(|(_, action)| match action {
@@ -348,7 +356,7 @@ proptest! {
             .collect();
         let mut subjects = Nested;
         let mut epochs = Epochs::new(&mut subjects, true);
-        replay(&TraceFile::open(&trace).unwrap(), &options, &mut epochs).unwrap();
+        replay(&trace, &options, &mut epochs);
         epochs.finish();
         let found: BTreeSet<_> = epochs.seen.iter().cloned().collect();
         prop_assert_eq!(found, naive_epochs(&offsets, &nodes.0));
@@ -454,7 +462,7 @@ proptest! {
         write_trace(&trace, &actions);
         let options = options(Model::Px86, false);
         let trace = TraceFile::open(&trace).unwrap();
-        let strategy = Representative::new(analyse(&trace, &options, &mut Nested).unwrap());
+        let strategy = Representative::new(Arc::new(analyse(&options, &mut Nested, |show| show_all(&trace, show)).unwrap()));
         let mut walks: BTreeMap<(u64, u16, u64), Vec<Vec<u64>>> = BTreeMap::new();
         let unfinished = PassEnd { unfinished: 1, idle: 0 };
         for pass in (0..).take_while(|&pass| strategy.has_pass(pass, unfinished)) {

@@ -20,6 +20,8 @@ use crate::error::CrashError;
 
 /// Stores that are typed at a time.
 const CHUNK: usize = 1 << 16;
+/// The stores of so many chunks (100 MB) are kept for the second round; for more the trace is read again.
+const CHUNKS_KEPT: usize = 32;
 
 /// A type, a field of it, and how far before the store the object begins.
 type Level = (TypeId, FieldId, u64);
@@ -49,16 +51,28 @@ impl Typed {
             next: 0,
         };
         let mut any = false;
-        each_chunk(trace, |tables, _, stores| {
+        let mut chunks = Some(Vec::new());
+        each_chunk(trace, |tables, seqs, stores| {
             let types = typed.typing.all(tables, stores);
             any |= (0..stores.len()).any(|store| !types.of(store).is_empty());
+            chunks = chunks.take().filter(|chunks| chunks.len() < CHUNKS_KEPT);
+            if let Some(chunks) = &mut chunks {
+                chunks.push((seqs.to_vec(), stores.to_vec()));
+            }
         })?;
-        if any {
-            let mut numbers = FxHashMap::default();
-            each_chunk(trace, |tables, seqs, stores| {
-                let types = typed.typing.all(tables, stores);
-                typed.add(&types, seqs, stores, &mut numbers);
-            })?;
+        if !any {
+            return Ok(typed);
+        }
+        let mut numbers = FxHashMap::default();
+        let mut second_round = |tables: &Tables, seqs: &[u64], stores: &[Store]| {
+            let types = typed.typing.all(tables, stores);
+            typed.add(&types, seqs, stores, &mut numbers);
+        };
+        match chunks {
+            Some(chunks) => chunks
+                .iter()
+                .for_each(|(seqs, stores)| second_round(trace.tables(), seqs, stores)),
+            None => each_chunk(trace, second_round)?,
         }
         Ok(typed)
     }

@@ -10,7 +10,7 @@ use super::epochs::Member;
 use super::groups::{Group, shape_of};
 use super::subject::Subjects;
 use super::typed::Typed;
-use super::{Behaviours, NEVER, analyse};
+use super::{Behaviours, NEVER, analyse, show_all};
 use crate::campaign::CampaignOptions;
 use crate::error::CrashError;
 
@@ -66,7 +66,7 @@ pub struct BehaviourUpdate {
 /// Finds the update behaviours of a trace. Of the options those count that say what the model is and where to begin and end.
 pub fn behaviour_list(trace: &TraceFile, options: &CampaignOptions) -> Result<BehaviourList, CrashError> {
     let mut subjects = Typed::open(trace, options.joint)?;
-    let behaviours = analyse(trace, options, &mut subjects)?;
+    let behaviours = analyse(options, &mut subjects, |show| show_all(trace, show))?;
     let mut viewer = Viewer::new(&behaviours, &subjects, trace.outline());
     let mut groups: Vec<&Group> = behaviours.groups.iter().collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.count));

@@ -15,9 +15,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::{EARLY_PASSES, PassEnd, Step, Strategy, Work, early_parts, early_work};
+use crate::campaign::CampaignOptions;
 use crate::error::CrashError;
 use crate::state::{CrashPoint, PointHead};
 use crashproof_finding as report;
+use crashproof_trace::TraceFile;
 
 pub(crate) struct Auto {
     strategies: Vec<Box<dyn Strategy>>,
@@ -188,6 +190,12 @@ impl Strategy for Auto {
         }
     }
 
+    fn count(&self, trace: &TraceFile, options: &CampaignOptions, ends: &dyn Fn() -> bool) -> Result<(), CrashError> {
+        self.strategies
+            .iter()
+            .try_for_each(|strategy| strategy.count(trace, options, ends))
+    }
+
     /// What is not planned ahead is not known.
     fn planned(&self) -> Option<u128> {
         Some(u128::MAX)
@@ -275,6 +283,11 @@ impl Strategy for Later {
             Some(strategy) => strategy.work(pass, point, part),
             None => Work::States(Box::new(std::iter::empty())),
         }
+    }
+
+    fn count(&self, trace: &TraceFile, options: &CampaignOptions, ends: &dyn Fn() -> bool) -> Result<(), CrashError> {
+        self.known()
+            .map_or(Ok(()), |strategy| strategy.count(trace, options, ends))
     }
 
     fn behaviours(&self) -> Option<report::Behaviours> {

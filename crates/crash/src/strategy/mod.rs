@@ -18,6 +18,7 @@ mod random;
 mod representative;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use auto::{Auto, Early, Later};
 pub(crate) use conditions::Violating;
@@ -144,17 +145,21 @@ pub(crate) fn strategy(
             if options.conditions.is_some() {
                 strategies.push(Box::new(Violating::open(trace, options)?));
             }
-            let (trace, own) = (trace.clone(), options.clone());
-            let open = move || -> Result<Box<dyn Strategy>, CrashError> {
-                let strategy = Representative::open(&trace, &own)?;
-                strategy.count(&trace, &own, &|| false)?;
-                Ok(Box::new(strategy))
-            };
-            strategies.push(Box::new(Later::new(Box::new(open))));
+            strategies.push(match &survey.behaviours {
+                Some(behaviours) => Box::new(Representative::new(Arc::clone(behaviours))),
+                None => {
+                    let (trace, own) = (trace.clone(), options.clone());
+                    let open = move || Ok(Box::new(Representative::open(&trace, &own)?) as Box<dyn Strategy>);
+                    Box::new(Later::new(Box::new(open)))
+                }
+            });
             strategies.push(Box::new(Early));
             Box::new(Auto::new(strategies, options.time))
         }
-        StrategyKind::Representative => Box::new(Representative::open(trace, options)?),
+        StrategyKind::Representative => match &survey.behaviours {
+            Some(behaviours) => Box::new(Representative::new(Arc::clone(behaviours))),
+            None => Box::new(Representative::open(trace, options)?),
+        },
     })
 }
 

@@ -21,7 +21,7 @@ use crate::error::CrashError;
 use crate::image::SparseImage;
 use crate::representative::choices::{Others, Tested};
 use crate::representative::situation::{Candidate, Situations};
-use crate::representative::{At, Behaviours, behaviours};
+use crate::representative::{At, Behaviours, behaviours, show_all};
 use crate::state::{CrashPoint, PointHead, PointKind};
 
 /// What a pass does: each tier has the first two, one after the other; then each has the last.
@@ -105,7 +105,7 @@ impl Current {
 }
 
 pub(crate) struct Representative {
-    behaviours: Behaviours,
+    behaviours: Arc<Behaviours>,
     /// Of the representatives.
     plan: Arc<Plan>,
     /// Crash states of the representatives, once they have been counted.
@@ -118,11 +118,13 @@ pub(crate) struct Representative {
 }
 
 impl Representative {
+    /// Looks at the trace.
     pub fn open(trace: &TraceFile, options: &CampaignOptions) -> Result<Representative, CrashError> {
-        Ok(Representative::new(behaviours(trace, options)?))
+        let behaviours = behaviours(trace, options, |show| show_all(trace, show))?;
+        Ok(Representative::new(Arc::new(behaviours)))
     }
 
-    pub fn new(behaviours: Behaviours) -> Representative {
+    pub fn new(behaviours: Arc<Behaviours>) -> Representative {
         let failed = behaviours.groups.iter().map(|_| AtomicBool::new(false)).collect();
         let representatives = (0..behaviours.groups.len()).map(|group| (group, 0)).collect();
         let plan = Arc::new(plan(&behaviours, representatives));

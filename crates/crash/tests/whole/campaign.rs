@@ -744,7 +744,7 @@ fn a_trace_is_read_at_most_three_times_before_the_first_state() {
             action,
         })
     };
-    let steps: Vec<Step> = (0..60_000).flat_map(persist).collect();
+    let steps: Vec<Step> = (0..150_000).flat_map(persist).collect();
     write_trace(&path, &[1], &steps);
     for strategy in [
         StrategyKind::Representative,
@@ -772,7 +772,7 @@ fn a_trace_is_read_at_most_three_times_before_the_first_state() {
         let executors: Vec<Box<dyn Executor>> = vec![Box::new(executor)];
         crashproof_crash::run(&trace, &options, &survey, executors, collector, &|_| {}, &stop).unwrap();
         let times_read = times_read.lock().unwrap().expect("a state was tested");
-        // Of the pass that tests, only the beginning has been read.
-        assert!(times_read < 3.5, "{strategy:?}: {times_read}");
+        // Beside whole passes, first blocks are read: of what the files held, and of the pass that tests.
+        assert!(times_read < 4.0, "{strategy:?}: {times_read}");
     }
 }
