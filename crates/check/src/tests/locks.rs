@@ -1,6 +1,6 @@
 //! Locks and other volatile data are told from data by the way they are used.
 
-use crashproof_finding::{Kind, Severity};
+use crashproof_finding::{Finding, Kind, Severity};
 use crashproof_trace::*;
 
 use super::*;
@@ -176,6 +176,34 @@ fn a_program_that_was_killed_may_hold_its_lock() {
         };
         assert_eq!(kinds(&mut b), [(kind, LOCK)]);
     }
+}
+
+/// Of one call path. What it says about other kinds of findings does not matter.
+#[test]
+fn a_crash_test_is_evidence_for_its_call_path() {
+    let findings = |transient: Vec<Finding>| {
+        let mut b = TraceBuilder::new();
+        b.store(T0, 1, 0, 8).store(T0, 2, 64, 8).flush(T0, 3, 128).sfence(T0, 4);
+        b.transient = transient;
+        b.findings()
+    };
+    let shown = |mut finding: Finding| {
+        finding.kind = Kind::TransientData;
+        finding.severity = Severity::Note;
+        finding.message = "its loss changed nothing".into();
+        finding
+    };
+    let not_second = findings(Vec::new()).into_iter().filter(|f| place(f) != 2);
+    let with = findings(not_second.map(shown).collect());
+    assert_eq!(
+        summary(&with),
+        [
+            (Kind::MissingFlush, 2, 1),
+            (Kind::FlushUnmodified, 3, 1),
+            (Kind::TransientData, 1, 1)
+        ]
+    );
+    assert_eq!(with[2].message, "its loss changed nothing");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crashproof_check::{CheckOptions, check};
+use crashproof_check::{CheckOptions, UNPERSISTED, check};
 use crashproof_crash::oracle::transient::{Loss, lose};
 use crashproof_crash::{CampaignOptions, Executor};
 use crashproof_finding::{Finding, Kind};
@@ -15,7 +15,6 @@ const UNNEEDED: [Kind; 4] = [
     Kind::RedundantFence,
     Kind::TxSnapshotTwice,
 ];
-const UNPERSISTED: [Kind; 3] = [Kind::MissingFlush, Kind::MissingFence, Kind::TransientData];
 
 pub fn findings(
     trace: &Path,
