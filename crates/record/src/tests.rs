@@ -1012,6 +1012,11 @@ mod whole {
     #[test]
     fn signals_are_remembered_or_passed_on() {
         let _no_recording = RECORDING.lock().unwrap_or_else(|e| e.into_inner());
+        // What the caller ignores (nohup, a job in the background) stays ignored otherwise, by us and by what we start.
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            // SAFETY: no other test of this process has handlers of these signals while it records.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
         let signals = Signals::install();
         // SAFETY: the handlers of these signals were just installed.
         unsafe { libc::raise(libc::SIGTERM) };

@@ -6,11 +6,14 @@ pub mod place;
 pub mod pmdk;
 pub mod project;
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub fn crashproof() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_crashproof"));
+    // SAFETY: between fork and exec it only makes system calls.
+    unsafe { command.pre_exec(takes_signals) };
     if std::env::var_os("CRASHPROOF_RUNTIME").is_none() {
         let runtime = Path::new(env!("CARGO_BIN_EXE_crashproof")).with_file_name("libcrashproof_runtime.so");
         assert!(
@@ -21,6 +24,20 @@ pub fn crashproof() -> Command {
         command.env("CRASHPROOF_RUNTIME", runtime);
     }
     command
+}
+
+/// What the caller of the tests ignores or blocks (nohup, a job in the background) is not ignored by what they start.
+fn takes_signals() -> std::io::Result<()> {
+    // SAFETY: an all-zero set is valid; the calls only change this process, and are allowed after a fork.
+    unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::sigaddset(&mut signals, signal);
+        }
+        libc::sigprocmask(libc::SIG_UNBLOCK, &signals, std::ptr::null_mut());
+    }
+    Ok(())
 }
 
 /// Compiles with a C compiler, and says what it said if it fails.
