@@ -833,10 +833,10 @@ fn a_full_disk_stops_the_trace_and_not_the_program() {
         let (kind, options) = (c"tmpfs".as_ptr(), c"size=1m".as_ptr());
         libc::mount(kind, target.as_ptr(), kind, 0, options.cast()) == 0
     };
-    if !mounted {
-        eprintln!("skipped: mounting a small tmpfs needs root");
-        return;
-    }
+    assert!(
+        mounted,
+        "this test mounts a small disk, which only root can: run it as root, or leave it out with --skip"
+    );
     let trace_path = small.path().join("trace");
     let mut fake = Fake::new();
     let pool = fake.directory.path().join("pool");

@@ -40,6 +40,31 @@ fn takes_signals() -> std::io::Result<()> {
     Ok(())
 }
 
+/// A file system in memory of its own, gone when it is dropped.
+pub struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts it on the folder, which is there. Only root can.
+    pub fn mount(folder: PathBuf, size: &str) -> SmallDisk {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]);
+        let mounted = mount.arg(&folder).output().expect("mount can be run");
+        assert!(
+            mounted.status.success(),
+            "this test mounts a small disk, which only root can ({}): run it as root, or leave it out with --skip",
+            text(&mounted.stderr).trim()
+        );
+        SmallDisk(folder)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Best effort: the test has its verdict already.
+        let _ = Command::new("umount").arg(&self.0).output();
+    }
+}
+
 /// Compiles with a C compiler, and says what it said if it fails.
 pub fn compile(compiler: &str, arguments: &[&str], output: &Path) {
     let result = Command::new(compiler).args(arguments).arg("-o").arg(output).output();
