@@ -6,7 +6,6 @@
 mod crash;
 mod diff;
 mod gnu;
-mod group;
 pub mod html;
 mod json;
 mod junit;
