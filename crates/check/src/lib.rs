@@ -27,7 +27,7 @@ mod transactions;
 pub use config::{Analysis, Config, ConfigError, Ignore, RepairCommands, Rule, Selector};
 pub use crashproof_model::Model;
 
-use crashproof_finding::{Kind, Program, Report, TraceSummary};
+use crashproof_finding::{Finding, Kind, Program, Report, TraceSummary};
 use crashproof_trace::{FileUses, Item, LeftOutReason, ReadError, TraceReader};
 
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,13 @@ pub struct CheckOptions {
     pub config: Config,
     /// Who stores, flushes and fences is wanted, too.
     pub traffic: bool,
+    /// What a crash test of the same run has shown to be transient: findings of the same call path, if they are about data that is not
+    /// persisted, are these instead.
+    pub transient: Vec<Finding>,
 }
+
+/// What is said of data that is not persisted. A test that its loss makes no difference shows it to be transient.
+pub const UNPERSISTED: [Kind; 3] = [Kind::MissingFlush, Kind::MissingFence, Kind::TransientData];
 
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
@@ -83,6 +89,7 @@ pub fn check(
     let context = render::Context {
         model: options.model,
         config: &options.config,
+        transient: &options.transient,
         header: reader.header(),
         tables: reader.tables(),
         uses: &uses,

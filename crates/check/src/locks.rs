@@ -5,11 +5,13 @@
 //! may have initialised the object, or put data into its place.
 //!
 //! Words are known by the way they are used: taken by a compare-exchange, or an exchange whose result the code looks at, from
-//! a free value that the same thread puts back, every time.
+//! a free value that the same thread puts back, every time. What a lock holds while it is taken carries no data: a thread takes it with one value, 1 or a
+//! number of its own. Some have a second value for a lock that others wait for; the code that stores it then does so, sooner or later, while another thread
+//! has the lock.
 //!
 //! What is not evidence: an atomic addition (a counter, a ticket), a word that takes ever new values (a version), a word that one instruction
-//! both takes and puts back (a switch between two copies), one that a thread takes with ever new values (the head of a list), and a word that was taken and
-//! not put back. One lock word that was used at least twice is
+//! both takes and puts back (a switch between two copies), one that a thread takes with different values (the head of a list, a mailbox), and a word that was
+//! taken and not put back. One lock word that was used at least twice is
 //! evidence for itself; a word that was used once is a lock if the instruction that put it back does so with other words, and always puts the same value there.
 
 use crashproof_model::{Bytes, LINE, LineAddress, pieces};
@@ -25,6 +27,8 @@ const MAX_WORDS: usize = 1 << 16;
 const ENOUGH: u32 = 2;
 /// Values up to this one are states of a lock, not references to something.
 const LEVELS: u64 = 3;
+/// So many threads of a word are remembered.
+const MAX_TAKERS: usize = 64;
 /// Bits of the filter before the table of words.
 const FILTER: u64 = 1 << 12;
 
@@ -50,8 +54,14 @@ struct Word {
     free: Option<u64>,
     /// The thread that has it.
     holder: Option<u32>,
-    /// Who took it last, and the value that says so.
-    taken: (u32, u64),
+    /// Who took it, the last to do so for the first time at the end.
+    takers: Vec<Taker>,
+    /// The two values that threads have taken it with, where one of them has used both.
+    levels: Option<(u64, u64)>,
+    /// The instructions that did.
+    varied: Vec<Frame>,
+    /// A thread has stored to it while another one had it.
+    contended: bool,
     /// How often it was taken and put back.
     uses: u32,
     /// The instruction that put it back last.
@@ -59,11 +69,21 @@ struct Word {
     broken: bool,
 }
 
+/// A thread that took a word.
+struct Taker {
+    thread: u32,
+    /// What it stored, and the instruction.
+    value: u64,
+    at: Frame,
+}
+
 /// An instruction that puts words back.
 struct Release {
     /// How often it put one back that was known to be free with the value.
     times: u32,
     free: u64,
+    /// Instructions that have taken such words with different values.
+    varied: Vec<Frame>,
     /// It also does something else.
     broken: bool,
 }
@@ -75,9 +95,16 @@ pub struct Locks {
     words: usize,
     /// Bit n: a line with this hash has a word.
     filter: [u64; (FILTER / 64) as usize],
-    /// Instructions that take words.
+    code: Code,
+}
+
+/// What is known of the instructions that use words.
+#[derive(Default)]
+struct Code {
     acquires: FxHashSet<Frame>,
     releases: FxHashMap<Frame, Release>,
+    /// Those that store to a word while another thread has it.
+    waits: FxHashSet<Frame>,
 }
 
 impl Default for Locks {
@@ -87,8 +114,7 @@ impl Default for Locks {
             lines: FxHashMap::default(),
             words: 0,
             filter: [0; (FILTER / 64) as usize],
-            acquires: FxHashSet::default(),
-            releases: FxHashMap::default(),
+            code: Code::default(),
         }
     }
 }
@@ -148,7 +174,7 @@ impl Locks {
                     let shift = 8 * (n - word.bytes.first());
                     value = value & !(0xff << shift) | u64::from(byte(n)) << shift;
                 }
-                word.change(value, &change, &mut self.acquires, &mut self.releases);
+                word.change(value, &change, &mut self.code);
             }
             let is_word = flags.exchange && data.len() <= 8 && piece.bytes.span() == data.len() as u64;
             if let (true, false, Some(taken_at)) = (is_word, known, change.at)
@@ -156,16 +182,25 @@ impl Locks {
             {
                 let mut value = [0; 8];
                 value[..data.len()].copy_from_slice(data);
+                let value = u64::from_le_bytes(value);
                 self.words += 1;
                 let bit = hash(line);
                 self.filter[(bit / 64) as usize] |= 1 << (bit % 64);
-                self.acquires.insert(taken_at);
+                self.code.acquires.insert(taken_at);
+                let taker = Taker {
+                    thread,
+                    value,
+                    at: taken_at,
+                };
                 self.lines.entry(line).or_default().push(Word {
                     bytes: piece.bytes,
-                    value: u64::from_le_bytes(value),
+                    value,
                     free: None,
                     holder: Some(thread),
-                    taken: (thread, u64::from_le_bytes(value)),
+                    takers: vec![taker],
+                    levels: None,
+                    varied: Vec::new(),
+                    contended: false,
                     uses: 0,
                     released_at: None,
                     broken: false,
@@ -220,9 +255,12 @@ impl Locks {
         }
         let words = self.lines.get(&line).map_or(&[][..], Vec::as_slice);
         let of_release = |at: Option<&Frame>, free: Option<u64>| {
-            let release = at.and_then(|at| self.releases.get(at));
+            let release = at.and_then(|at| self.code.releases.get(at));
             release.is_some_and(|release| {
-                !release.broken && release.times >= ENOUGH && free.is_none_or(|free| free == release.free)
+                !release.broken
+                    && self.code.explains(&release.varied)
+                    && release.times >= ENOUGH
+                    && free.is_none_or(|free| free == release.free)
             })
         };
         let Some(word) = words.iter().find(|word| word.bytes.contains(bytes)) else {
@@ -233,7 +271,7 @@ impl Locks {
         };
         let used = word.uses >= ENOUGH || word.uses > 0 && of_release(word.released_at.as_ref(), word.free);
         match word.holder {
-            _ if word.broken => Use::Other,
+            _ if word.broken || !word.contended && !self.code.explains(&word.varied) => Use::Other,
             _ if !used => Use::Perhaps,
             None => Use::Lock,
             Some(_) => Use::HeldLock,
@@ -253,14 +291,15 @@ fn hash(line: LineAddress) -> u64 {
     (line.line ^ u64::from(line.file)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - FILTER.trailing_zeros())
 }
 
+impl Code {
+    /// Whether that these take a word with different values is no reason to take them for data: one of them also waits for locks.
+    fn explains(&self, varied: &[Frame]) -> bool {
+        varied.is_empty() || varied.iter().any(|at| self.waits.contains(at))
+    }
+}
+
 impl Word {
-    fn change(
-        &mut self,
-        value: u64,
-        change: &Change,
-        acquires: &mut FxHashSet<Frame>,
-        releases: &mut FxHashMap<Frame, Release>,
-    ) {
+    fn change(&mut self, value: u64, change: &Change, code: &mut Code) {
         let old = std::mem::replace(&mut self.value, value);
         let Change { thread, flags, at } = *change;
         if self.broken || value == old {
@@ -269,34 +308,59 @@ impl Word {
         let is_free = self.free == Some(value);
         let fits = match self.holder {
             // Another one waits for it: the word says so.
-            Some(holder) if holder != thread => flags.locked && !is_free,
+            Some(holder) if holder != thread => {
+                self.contended = true;
+                code.waits.extend(at.filter(|_| flags.exchange));
+                flags.locked && !is_free
+            }
             // A mutex that others wait for is put back by degrees.
             Some(_) if !is_free && self.free.is_some() => flags.locked && !flags.exchange,
             Some(_) => match at {
-                Some(at) if !acquires.contains(&at) => {
-                    self.put_back(value, at, releases);
+                Some(at) if !code.acquires.contains(&at) => {
+                    self.put_back(value, at, &mut code.releases);
                     true
                 }
                 _ => false,
             },
             None if is_free => true,
             None => match at {
-                Some(at) if flags.exchange && !releases.contains_key(&at) => {
-                    acquires.insert(at);
-                    self.holder = Some(thread);
-                    let (last, before) = std::mem::replace(&mut self.taken, (thread, value));
-                    // A thread takes a lock with one value: 1, or a number of its own. Some have another for a lock that others wait for.
-                    last != thread || before == value || before.max(value) <= LEVELS
+                Some(at) if flags.exchange && !code.releases.contains_key(&at) => {
+                    code.acquires.insert(at);
+                    self.take(Taker { thread, value, at })
                 }
                 _ => false,
             },
         };
         if !fits {
             self.broken = true;
-            if let Some(release) = self.released_at.and_then(|at| releases.get_mut(&at)) {
+            if let Some(release) = self.released_at.and_then(|at| code.releases.get_mut(&at)) {
                 release.broken = true;
             }
         }
+    }
+
+    /// Whether what it is taken with may be a lock's.
+    fn take(&mut self, taker: Taker) -> bool {
+        self.holder = Some(taker.thread);
+        let known = self.takers.iter_mut().rev().find(|known| known.thread == taker.thread);
+        let Some(known) = known else {
+            if self.takers.len() == MAX_TAKERS {
+                self.takers.remove(0);
+            }
+            self.takers.push(taker);
+            return true;
+        };
+        let before = std::mem::replace(known, taker);
+        if before.value == known.value {
+            return true;
+        }
+        let levels = (before.value.min(known.value), before.value.max(known.value));
+        for at in [before.at, known.at] {
+            if !self.varied.contains(&at) {
+                self.varied.push(at);
+            }
+        }
+        levels.1 <= LEVELS && *self.levels.get_or_insert(levels) == levels
     }
 
     fn put_back(&mut self, value: u64, at: Frame, releases: &mut FxHashMap<Frame, Release>) {
@@ -308,10 +372,16 @@ impl Word {
         let release = releases.entry(at).or_insert(Release {
             times: 0,
             free: value,
+            varied: Vec::new(),
             broken: false,
         });
         release.times = release.times.saturating_add(u32::from(known));
         release.broken |= release.free != value;
+        for &at in self.varied.iter().filter(|_| !self.contended) {
+            if !release.varied.contains(&at) {
+                release.varied.push(at);
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use crashproof_model::Model;
 use crashproof_trace::{FileId, FileUses, Header, ProgramEnd, StackId, Tables};
 use rustc_hash::FxHashMap;
 
+use crate::UNPERSISTED;
 use crate::config::{Analysis, Config, Rule};
 use crate::findings::{Detail, RawFinding, Relation};
 use crate::pass::Outcome;
@@ -19,6 +20,7 @@ pub struct Context<'a> {
     pub header: &'a Header,
     pub tables: &'a Tables,
     pub uses: &'a FileUses,
+    pub transient: &'a [Finding],
     /// `None`: the trace ends without saying how.
     pub end: Option<ProgramEnd>,
 }
@@ -71,14 +73,15 @@ pub fn render(outcome: Outcome, deleted: impl Fn(FileId) -> bool, context: &Cont
         }
         let file = finding.at.map(|(at, _)| at.file).filter(|&file| deleted(file));
         let list = file.map_or(&mut findings, |file| in_deleted.entry(file).or_default());
-        list.push(put_into_words(
+        let finding = put_into_words(
             finding,
             entry.as_ref(),
             unseen_fences,
             &mut stacks,
             &mut typing,
             context,
-        ));
+        );
+        list.push(with_evidence(finding, context.transient));
     }
     let in_deleted = in_deleted.into_iter().map(|(file, mut findings)| {
         context.config.apply_ignores(&mut findings, Analysis::Check);
@@ -157,6 +160,22 @@ fn is_library_internal(kind: Kind, entry: Option<&Entry>, header: &Header) -> bo
             !header.options.client_requests && entry.library.starts_with("libpmemobj") && !entry.is_copy()
         }
         _ => false,
+    }
+}
+
+/// The finding as a crash test has shown it to be.
+fn with_evidence(finding: Finding, transient: &[Finding]) -> Finding {
+    let shown = transient.iter().find(|shown| shown.stack == finding.stack);
+    let Some(shown) = shown.filter(|_| UNPERSISTED.contains(&finding.kind)) else {
+        return finding;
+    };
+    Finding {
+        kind: shown.kind,
+        severity: shown.severity,
+        message: shown.message.clone(),
+        help: shown.help.clone(),
+        durable_by: None,
+        ..finding
     }
 }
 

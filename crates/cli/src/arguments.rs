@@ -19,7 +19,7 @@ mod results;
 #[path = "../../repair/src/arguments.rs"]
 mod repair;
 
-pub use crash::{CrashArguments, Strategy};
+pub use crash::{CrashArguments, Durability, Oracle, Strategy, SuffixLength};
 pub use exchange::{ExportArguments, ExportFormat, ImportArguments, Tool};
 pub use explain::ExplainArguments;
 pub use infer::InferArguments;

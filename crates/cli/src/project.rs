@@ -3,15 +3,17 @@
 //! The keys of a `[[test]]` are the long options of `crashproof crash`, with the same meaning and the same defaults: a test is
 //! turned into the command lines that one would type, and those are run.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::marker::PhantomData;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::path::Path;
+use std::str::FromStr;
 
 use clap::ValueEnum;
 use crashproof_check::{Config, ConfigError};
 use serde::Deserialize;
 
-use crate::arguments::{Model, Strategy, Switch};
+use crate::arguments::{Durability, Model, Oracle, Strategy, SuffixLength, Switch};
 use crate::shell;
 use crate::units::{Size, Time};
 
@@ -39,7 +41,16 @@ pub struct Test {
     pub recover: Option<String>,
     pub check: Option<String>,
     pub expect_output: Option<String>,
+    pub oracle: Option<Oracle>,
+    pub ops: Option<String>,
+    pub suffix: Option<Text<SuffixLength>>,
+    pub criterion: Option<Text<Durability>>,
+    #[serde(default)]
+    pub crash_creation: bool,
+    #[serde(default)]
+    pub performance: bool,
     pub strategy: Option<Strategy>,
+    pub dependences: Option<String>,
     #[serde(default)]
     pub no_joint: bool,
     pub seed: Option<u64>,
@@ -68,6 +79,34 @@ pub struct Test {
     pub allow_failure: bool,
     #[serde(default)]
     pub allow_no_stores: bool,
+}
+
+/// The value of an option that is a `T`, as the user wrote it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "RawText", bound = "T: FromStr<Err = String>")]
+pub struct Text<T> {
+    text: String,
+    is: PhantomData<T>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a string, or a number")]
+enum RawText {
+    Number(u64),
+    Text(String),
+}
+
+impl<T: FromStr<Err = String>> TryFrom<RawText> for Text<T> {
+    type Error = String;
+
+    fn try_from(raw: RawText) -> Result<Self, String> {
+        let text = match raw {
+            RawText::Number(number) => number.to_string(),
+            RawText::Text(text) => text,
+        };
+        T::from_str(&text)?;
+        Ok(Text { text, is: PhantomData })
+    }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -130,12 +169,27 @@ impl Test {
         }
     }
 
-    /// `check` and what follows it on the command line.
-    pub fn check_command(&self, config: &Path) -> Vec<OsString> {
+    /// `check` and what follows it on the command line. `driver` is what it runs, if that is not the program as it stands here.
+    pub fn check_command(&self, config: &Path, driver: Option<&[OsString]>) -> Vec<OsString> {
         let mut line = Line::new("check", config);
         line.option("--model", self.model.as_ref().map(name_of));
         self.recording(&mut line);
-        line.program(&self.program)
+        match driver {
+            Some(driver) => line.program(driver),
+            None => line.program(&self.program.0),
+        }
+    }
+
+    /// Whether its crash test shows which data is transient, which its check then knows.
+    pub fn shows_transient_data(&self) -> bool {
+        self.oracle.is_some() && self.performance
+    }
+
+    /// Whether it has a key that only a crash test has a use for.
+    fn is_crashed(&self) -> bool {
+        let texts = [&self.recover, &self.ops];
+        let judged = self.oracle.is_some() || self.suffix.is_some() || self.criterion.is_some();
+        texts.into_iter().any(Option::is_some) || judged || self.crash_creation || self.performance
     }
 
     /// Where failing images go: a folder of the test's own.
@@ -152,15 +206,24 @@ impl Test {
         format!("{DEFAULT_SAVE}/{folder}")
     }
 
-    /// `crash` and what follows it, for the test of this number; none if it has no recovery.
+    /// `crash` and what follows it, for the test of this number; none if it has neither a recovery nor an oracle.
     pub fn crash_command(&self, config: &Path, number: usize) -> Option<Vec<OsString>> {
-        let recover = self.recover.as_ref()?;
+        if !self.is_crashed() {
+            return None;
+        }
         let mut line = Line::new("crash", config);
-        line.option("--recover", Some(recover));
+        line.option("--oracle", self.oracle.as_ref().map(name_of));
+        line.option("--ops", self.ops.as_ref());
+        line.option("--suffix", self.suffix.as_ref().map(|suffix| &suffix.text));
+        line.option("--criterion", self.criterion.as_ref().map(|criterion| &criterion.text));
+        line.switch("--crash-creation", self.crash_creation);
+        line.switch("--performance", self.performance);
+        line.option("--recover", self.recover.as_ref());
         line.option("--setup", self.setup.as_ref());
         line.option("--check", self.check.as_ref());
         line.option("--expect-output", self.expect_output.as_ref());
         line.option("--strategy", self.strategy.as_ref().map(name_of));
+        line.option("--dependences", self.dependences.as_ref());
         line.switch("--no-joint", self.no_joint);
         line.option("--seed", self.seed);
         line.option("--from", self.from.as_ref());
@@ -178,7 +241,7 @@ impl Test {
         line.switch("--no-server", self.no_server);
         line.option("--save", Some(self.save(number)));
         self.recording(&mut line);
-        Some(line.program(&self.program))
+        Some(line.program(&self.program.0))
     }
 
     fn recording(&self, line: &mut Line) {
@@ -219,9 +282,9 @@ impl Line {
         self.0.extend(on.then(|| name.into()));
     }
 
-    fn program(mut self, program: &Program) -> Vec<OsString> {
+    fn program(mut self, program: &[impl AsRef<OsStr>]) -> Vec<OsString> {
         self.0.push("--".into());
-        self.0.extend(program.0.iter().map(OsString::from));
+        self.0.extend(program.iter().map(OsString::from));
         self.0
     }
 }
@@ -237,6 +300,7 @@ mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command};
     use clap::Parser;
+    use crashproof_crash::oracle::{Criterion, Suffix};
 
     fn parse(text: &str) -> Result<Config<Test>, String> {
         Config::parse(text, Path::new("crashproof.toml")).map_err(|error| error.to_string())
@@ -303,13 +367,62 @@ mod tests {
         assert_eq!(crash.save, Path::new("crashes"));
         assert_eq!(crash.config.as_deref(), Some(Path::new("other.toml")));
         assert_eq!(crash.recording.client_requests, Switch::On);
-        let Command::Check(check) = line(test.check_command(Path::new(DEFAULT_FILE))) else {
+        let Command::Check(check) = line(test.check_command(Path::new(DEFAULT_FILE), None)) else {
             panic!("not check");
         };
         assert_eq!(check.command, ["./app", "--load", "my pool"]);
         assert_eq!((check.model, check.config), (Model::Eadr, None));
         for allowances in [crash.allowances, check.allowances] {
             assert!(allowances.allow_failure && allowances.allow_no_stores);
+        }
+    }
+
+    #[test]
+    fn every_key_of_a_driver_reaches_the_command_line() {
+        let parse = |suffix: &str| {
+            let text = r#"
+            [[test]]
+            program = "./driver pool"
+            oracle = "output"
+            ops = "a.ops"
+            criterion = "buffered=8,sync"
+            crash-creation = true
+            performance = true
+            strategy = "conditions"
+            dependences = "d.trace"
+            "#;
+            parse(&format!("{text}suffix = {suffix}\n"))
+        };
+        for (suffix, length) in [("7", Suffix::Operations(7)), ("\"all\"", Suffix::All)] {
+            let test = &parse(suffix).unwrap().tests[0];
+            let command = test.crash_command(Path::new(DEFAULT_FILE), 1).unwrap();
+            let Command::Crash(crash) = Arguments::parse_from([vec!["crashproof".into()], command].concat()).command
+            else {
+                panic!("not crash");
+            };
+            assert_eq!(crash.oracle, Some(Oracle::Output));
+            assert_eq!(crash.ops.as_deref(), Some(Path::new("a.ops")));
+            assert_eq!(crash.suffix.0, length);
+            let sync = Some("sync".to_owned());
+            assert_eq!(crash.criterion.0, Criterion::Buffered { operations: 8, sync });
+            assert!(crash.crash_creation && crash.performance && test.shows_transient_data());
+            assert_eq!(crash.dependences.as_deref(), Some(Path::new("d.trace")));
+        }
+        let check = parse("7").unwrap().tests[0].check_command(Path::new(DEFAULT_FILE), Some(&["./driver".into()]));
+        assert_eq!(check, ["check", "--", "./driver"]);
+        // A key that needs another one is not passed over.
+        for key in [
+            "ops = \"a.ops\"",
+            "performance = true",
+            "criterion = \"durable\"",
+            "suffix = 1",
+        ] {
+            let config = super::tests::parse(&format!("[[test]]\nprogram = \"./app\"\n{key}\n")).unwrap();
+            let command = config.tests[0].crash_command(Path::new(DEFAULT_FILE), 1).unwrap();
+            assert!(
+                Arguments::try_parse_from([vec!["crashproof".into()], command].concat()).is_err(),
+                "{key}"
+            );
         }
     }
 
@@ -327,6 +440,9 @@ mod tests {
             ("program = \"./app\"\ntime = \"10\"", "is not a time"),
             ("program = \"./app\"\ndepth = 3", "recovery, too"),
             ("program = \"./app\"\njobs = 0", "nonzero"),
+            ("program = \"./app\"\nsuffix = \"few\"", "a number of operations"),
+            ("program = \"./app\"\ncriterion = \"buffered\"", "buffered=D"),
+            ("program = \"./app\"\noracle = \"input\"", "output"),
             ("program = \"./app\"\nmemory = \"10X\"", "is not a size"),
             ("program = \"./app\"\nstrategy = \"fast\"", "fast"),
             ("name = \"x\"\nprogram = \"a | b\"", "started without a shell"),

@@ -2,6 +2,7 @@
 //! findings that say which stores had persisted and which had not.
 //!
 //! Architecture invariant: reads traces and makes findings; what runs a recovery is behind [`Executor`].
+#![forbid(unsafe_code)]
 
 mod campaign;
 mod conditions;

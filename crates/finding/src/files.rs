@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::group::Group;
 use crate::words::{number, plural};
 use crate::{FileLeftOut, FileLookedAt, LeftOutReason, Report};
 
@@ -72,8 +73,13 @@ impl FileLeftOut {
 }
 
 impl FileLookedAt {
-    /// "111 stores, 3 flushes, 2 findings".
-    pub fn in_words(&self) -> String {
+    /// How many of these are in the file.
+    fn shown(&self, groups: &[Group<'_>]) -> u64 {
+        groups.iter().filter(|group| group.is_in(&self.path)).count() as u64
+    }
+
+    /// "111 stores, 3 flushes, 2 findings"; `shown` is what the report shows, of all files.
+    pub fn in_words(&self, shown: &[Group<'_>]) -> String {
         let mut parts = vec![plural(self.stores, "store")];
         match self.flushes {
             0 => {}
@@ -83,8 +89,9 @@ impl FileLookedAt {
         if self.syncs > 0 {
             parts.push(plural(self.syncs, "sync"));
         }
-        if self.findings > 0 {
-            parts.push(plural(self.findings, "finding"));
+        let findings = self.shown(shown);
+        if findings > 0 {
+            parts.push(plural(findings, "finding"));
         }
         let mut words = parts.join(", ");
         if self.deleted {
@@ -196,17 +203,18 @@ impl<'a> LeftOutLine<'a> {
     }
 }
 
-/// The files of a report as a terminal shows them: one line each, and how many more there are.
-pub fn lines(report: &Report) -> Vec<String> {
-    some_lines(report, MAX_LINES)
+/// The files of a report as a terminal shows them: one line each, and how many more there are. `shown` is what stands beside them, so
+/// that the counts agree.
+pub fn lines(report: &Report, shown: &[Group<'_>]) -> Vec<String> {
+    some_lines(report, shown, MAX_LINES)
 }
 
 /// The same, without an end.
-pub fn all_lines(report: &Report) -> Vec<String> {
-    some_lines(report, usize::MAX)
+pub fn all_lines(report: &Report, shown: &[Group<'_>]) -> Vec<String> {
+    some_lines(report, shown, usize::MAX)
 }
 
-fn some_lines(report: &Report, most: usize) -> Vec<String> {
+fn some_lines(report: &Report, groups: &[Group<'_>], most: usize) -> Vec<String> {
     let paths = report.files.iter().map(|file| file.path.as_str());
     let paths: Vec<&str> = paths
         .chain(report.left_out.iter().map(|file| file.path.as_str()))
@@ -232,8 +240,8 @@ fn some_lines(report: &Report, most: usize) -> Vec<String> {
     };
     // Most findings first, then most stores: those are the ones to look at.
     let mut files: Vec<&FileLookedAt> = report.files.iter().collect();
-    files.sort_by_key(|file| std::cmp::Reverse((file.findings, file.stores)));
-    let looked_at = files.into_iter().map(|file| (shown(&file.path), file.in_words()));
+    files.sort_by_cached_key(|file| std::cmp::Reverse((file.shown(groups), file.stores)));
+    let looked_at = files.into_iter().map(|file| (shown(&file.path), file.in_words(groups)));
     add("persistent memory", looked_at.collect());
     let relevant = |file: &&FileLeftOut| report.trace.stores == 0 || !file.reason.is_about_one_use();
     let left_out = LeftOutLine::of(report.left_out.iter().filter(relevant)).into_iter();
@@ -263,14 +271,14 @@ mod tests {
             syncs: 2,
             ..FileLookedAt::default()
         };
-        assert_eq!(file.in_words(), "1,111 stores, 1 flush, 2 syncs");
+        assert_eq!(file.in_words(&[]), "1,111 stores, 1 flush, 2 syncs");
         let deleted = FileLookedAt {
             deleted: true,
             not_shown: 3,
             ..file
         };
         assert_eq!(
-            deleted.in_words(),
+            deleted.in_words(&[]),
             "1,111 stores, 1 flush, 2 syncs; deleted by the program, 3 findings not shown; --pm data.mdb"
         );
     }
@@ -288,11 +296,11 @@ mod tests {
             "left out: lock.mdb (a lock file; --pm lock.mdb)",
             "left out: denied (cannot be opened for writing: Permission denied)",
         ];
-        assert_eq!(lines(&report), [&[missing], &rest[..]].concat());
+        assert_eq!(lines(&report, &[]), [&[missing], &rest[..]].concat());
         report.left_out.extend((1..342).map(|i| failed(&format!("/db/{i}"), 2)));
         let many = "left out: 342 files (cannot be opened for writing: No such file or directory: 0, 1, 2, ...; --json lists them)";
-        assert_eq!(lines(&report), [&[many], &rest[..]].concat());
-        assert_eq!(all_lines(&report), lines(&report));
+        assert_eq!(lines(&report, &[]), [&[many], &rest[..]].concat());
+        assert_eq!(all_lines(&report, &[]), lines(&report, &[]));
         let notes: Vec<String> = LeftOutLine::of(report.left_out.iter())
             .iter()
             .map(LeftOutLine::as_note)
@@ -324,10 +332,10 @@ mod tests {
             "persistent memory: 2 (2 stores)",
             "persistent memory: 2 more files (--json lists them)",
         ];
-        assert_eq!(lines(&report), expected);
+        assert_eq!(lines(&report, &[]), expected);
         report.trace.stores = 0;
         assert_eq!(
-            lines(&report).last().map(String::as_str),
+            lines(&report, &[]).last().map(String::as_str),
             Some("left out: /b/5 (cannot be opened for writing: No such file or directory)")
         );
     }

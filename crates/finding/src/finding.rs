@@ -128,6 +128,16 @@ pub struct Finding {
     pub order: Vec<Order>,
 }
 
+impl Finding {
+    /// Whether one of its addresses is in this PM file.
+    pub fn is_in(&self, path: &str) -> bool {
+        let stores = self.crash.iter();
+        let stores = stores.flat_map(|crash| crash.persisted.iter().chain(&crash.missing));
+        let mut places = self.address.iter().chain(stores.map(|store| &store.pm));
+        places.any(|at| at.file == path)
+    }
+}
+
 /// A crash after which recovery fails, reduced to what matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crash {
@@ -445,14 +455,7 @@ impl Report {
     /// Counts the findings in each file.
     pub fn count_findings(&mut self) {
         for file in &mut self.files {
-            let is_here = |finding: &&Finding| {
-                let stores = finding
-                    .crash
-                    .iter()
-                    .flat_map(|crash| crash.persisted.iter().chain(&crash.missing));
-                let mut places = finding.address.iter().chain(stores.map(|store| &store.pm));
-                places.any(|at| at.file == file.path)
-            };
+            let is_here = |finding: &&Finding| finding.is_in(&file.path);
             file.findings = self.findings.iter().filter(is_here).count() as u64;
         }
     }
@@ -472,7 +475,7 @@ pub struct FileLookedAt {
     pub flushes: u64,
     /// msync, fsync, fdatasync.
     pub syncs: u64,
-    /// Findings of the report whose address is in it.
+    /// Findings of the report whose address is in it; each call path is one of its own.
     pub findings: u64,
     /// The program deleted it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -8,6 +8,7 @@ mod baseline;
 mod conclusive;
 pub mod files;
 pub mod finding;
+pub mod group;
 mod kind;
 pub mod picture;
 pub mod stack;

@@ -9,6 +9,7 @@
 //! it. On the bytes that two stores share, the later one wins.
 //!
 //! Architecture invariant: pure. No I/O, no trace format, no knowledge of what a tag means.
+#![forbid(unsafe_code)]
 
 mod bytes;
 mod crash;

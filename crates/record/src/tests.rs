@@ -864,10 +864,10 @@ fn a_full_disk_stops_the_trace_and_not_the_program() {
         let (kind, options) = (c"tmpfs".as_ptr(), c"size=1m".as_ptr());
         libc::mount(kind, target.as_ptr(), kind, 0, options.cast()) == 0
     };
-    if !mounted {
-        eprintln!("skipped: mounting a small tmpfs needs root");
-        return;
-    }
+    assert!(
+        mounted,
+        "this test mounts a small disk, which only root can: run it as root, or leave it out with --skip"
+    );
     let trace_path = small.path().join("trace");
     let mut fake = Fake::new();
     let pool = fake.directory.path().join("pool");
@@ -1043,6 +1043,11 @@ mod whole {
     #[test]
     fn signals_are_remembered_or_passed_on() {
         let _no_recording = RECORDING.lock().unwrap_or_else(|e| e.into_inner());
+        // What the caller ignores (nohup, a job in the background) stays ignored otherwise, by us and by what we start.
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            // SAFETY: no other test of this process has handlers of these signals while it records.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
         let signals = Signals::install();
         // SAFETY: the handlers of these signals were just installed.
         unsafe { libc::raise(libc::SIGTERM) };

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crashproof_finding::group::{Group, Which, groups};
 use crashproof_finding::stack::{describe, innermost_position, trimmed};
 use crashproof_finding::{Finding, Frame, Inconclusive, Report, files};
 
 use crate::crash;
-use crate::group::{Group, Which, groups};
 use crate::source::Sources;
 
 /// The findings that are not in the baseline, worst first, each followed by the other places that explain it; then why the report is
@@ -17,7 +17,7 @@ pub fn render_gnu(report: &Report, root: &Path) -> String {
     let groups = groups(report, Which::New);
     let findings = groups.iter().map(|group| lines(group, &sources));
     let doubts = report.inconclusive.iter().map(doubt_lines);
-    let files = files::lines(report).into_iter();
+    let files = files::lines(report, &groups).into_iter();
     let files = files.map(|line| format!("crashproof: note: {}\n", one_line(&line)));
     findings.chain(doubts).chain(files).collect()
 }

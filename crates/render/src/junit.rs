@@ -8,10 +8,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crashproof_finding::group::{Group, Which, all_groups, groups};
 use crashproof_finding::{Report, Severity, files};
 
 use crate::gnu;
-use crate::group::{Group, Which, groups};
 use crate::source::Sources;
 
 /// What one command came to.
@@ -75,7 +75,10 @@ pub fn to_junit(suites: &[Suite], fail_on: Severity, root: &Path) -> String {
         for case in &cases {
             case.write(&mut body);
         }
-        let files = suite.report.as_ref().map_or_else(|_| Vec::new(), files::all_lines);
+        let files = suite
+            .report
+            .as_ref()
+            .map_or_else(|_| Vec::new(), |report| files::all_lines(report, &all_groups(report)));
         if !files.is_empty() {
             let _ = writeln!(body, "    <system-out>{}</system-out>", escaped(&files.join("\n")));
         }

@@ -2,11 +2,11 @@
 //!
 //! Architecture invariant: reads [`crashproof_finding`] and source files, never a trace. Only binaries depend on this crate
 //! (`crates/base/tests/edges.rs`).
+#![forbid(unsafe_code)]
 
 mod crash;
 mod diff;
 mod gnu;
-mod group;
 pub mod html;
 mod json;
 mod junit;

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use crashproof_finding::group::ungrouped;
 use crashproof_finding::stack::{innermost_position, trimmed};
 use crashproof_finding::{Crash, CrashStore, Finding, Frame, Kind, Patch, Report, Severity, files};
 use serde_json::{Map, Value, json};
@@ -347,7 +348,11 @@ fn invocation(report: &Report) -> Value {
     let warnings = incomplete
         .chain(report.warnings.iter().cloned())
         .map(|text| (text, "warning"))
-        .chain(files::lines(report).into_iter().map(|text| (text, "note")))
+        .chain(
+            files::lines(report, &ungrouped(report))
+                .into_iter()
+                .map(|text| (text, "note")),
+        )
         .map(|(text, level)| json!({ "level": level, "message": { "text": text } }));
     let notifications: Vec<Value> = doubts.chain(warnings).collect();
     let mut invocation = object(json!({

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Element, Group as Block, Level, Origin, Renderer, Snippet};
+use crashproof_finding::group::{self, Group, Which, groups};
 use crashproof_finding::stack::{describe, innermost_position, trimmed};
 use crashproof_finding::words::{number, plural};
 use crashproof_finding::{
@@ -13,7 +14,6 @@ use crashproof_finding::{
 };
 
 use crate::crash;
-use crate::group::{Group, Which, groups};
 use crate::source::Sources;
 
 /// Call paths shown for one place; the rest are counted.
@@ -269,14 +269,16 @@ impl Terminal<'_> {
             (false, Some(_)) => "do that first".to_owned(),
         };
         let must = if of_first.is_some() { "be durable" } else { "persist" };
+        let comma = if of_first.is_some() { "," } else { "" };
         let (before, after) = (self.change(first, of_first), self.change(then, of_then));
-        Some(format!("{before} must {must} before {after}: {how}"))
+        Some(format!("{before}{comma} must {must} before {after}: {how}"))
     }
 
-    /// "`log->count = n` (log.c:14)", "the new size of pool (8192 bytes), by `ftruncate(fd, 8192)` (log.c:9)"
+    /// "`log->count = n` (log.c:14)", "the new size of pool (8192 bytes), by `ftruncate(fd, 8192)` (log.c:9)"; where the sentence goes
+    /// on after the latter, there is a comma.
     fn change(&mut self, frame: &Frame, operation: Option<String>) -> String {
         let statement = self.statement(frame);
-        operation.map_or(statement.clone(), |operation| format!("{operation}, by {statement},"))
+        operation.map_or(statement.clone(), |operation| format!("{operation}, by {statement}"))
     }
 
     /// The source text of a frame and its position, as far as they are known.
@@ -439,7 +441,7 @@ impl Terminal<'_> {
                 format!("{none}, but not clean: {}", report.doubts_in_words()),
             ),
         };
-        match crate::group::groups(report, Which::Known).len() as u64 {
+        match group::groups(report, Which::Known).len() as u64 {
             0 => {}
             known => {
                 let _ = write!(found, " ({} in the baseline, not shown)", number(known));
@@ -460,7 +462,7 @@ impl Terminal<'_> {
             "{found}; {}\n{recorded}; trace {complete}",
             report.program.end_in_words()
         );
-        for line in files::lines(report) {
+        for line in files::lines(report, groups) {
             let _ = write!(title, "\n{line}");
         }
         if let Some(stats) = &report.stats {

@@ -6,6 +6,7 @@
 //! instrumented site its code address, which only the linker knows). [`section`] has the bytes.
 //!
 //! Architecture invariant: knows no LLVM, so that `check` and `crash` need none.
+#![forbid(unsafe_code)]
 
 mod dwarf;
 mod functions;

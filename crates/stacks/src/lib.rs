@@ -1,6 +1,7 @@
 //! What a call stack says: whose code it is, which function of PMDK the program called, where in the source it is.
 //!
 //! Everything is found out on first use and kept per stack: a trace has millions of events and thousands of stacks.
+#![forbid(unsafe_code)]
 
 use crashproof_finding as report;
 use crashproof_trace::symbols::{SourceFrame, Symbolizer};

@@ -1,6 +1,6 @@
 //! Locks and other volatile data are told from data by the way they are used.
 
-use crashproof_finding::{Kind, Severity};
+use crashproof_finding::{Finding, Kind, Severity};
 use crashproof_trace::*;
 
 use super::*;
@@ -74,11 +74,63 @@ fn threads_that_wait_for_it_change_its_value() {
     assert_eq!(kinds(&mut b), [(Kind::TransientData, UNLOCK)]);
 }
 
+/// One that finds it free takes it with the value of one that waits, too.
+#[test]
+fn a_lock_that_others_wait_for_has_two_values() {
+    for (waits_first, waits_at_all, kind) in [
+        (true, true, Kind::TransientData),
+        (false, true, Kind::TransientData),
+        (false, false, Kind::MissingFlush),
+    ] {
+        let mut b = TraceBuilder::new();
+        b.thread(T1, 0);
+        let waits = |b: &mut TraceBuilder| {
+            b.value(T0, LOCK, 0, 1, EXCHANGE).value(T1, 7, 0, 2, EXCHANGE);
+            b.value(T0, UNLOCK, 0, 0, LOCKED).value(T1, 7, 0, 2, EXCHANGE);
+            b.value(T1, UNLOCK, 0, 0, LOCKED);
+        };
+        if waits_first {
+            waits(&mut b);
+        }
+        for (place, value) in [(LOCK, 1), (7, 2), (LOCK, 1)] {
+            b.value(T1, place, 0, value, EXCHANGE).value(T1, UNLOCK, 0, 0, LOCKED);
+        }
+        if waits_at_all && !waits_first {
+            waits(&mut b);
+        }
+        assert_eq!(kinds(&mut b), [(kind, UNLOCK)], "{waits_first} {waits_at_all}");
+    }
+}
+
+/// The instruction that empties mailboxes puts words back, and no evidence comes of that.
+#[test]
+fn a_mailbox_that_was_used_once_is_no_lock_either() {
+    let mut b = TraceBuilder::new();
+    for value in [1, 2, 1] {
+        b.value(T0, LOCK, 0, value, EXCHANGE).value(T0, UNLOCK, 0, 0, PLAIN);
+    }
+    b.value(T0, LOCK, 256, 1, EXCHANGE).value(T0, UNLOCK, 256, 0, PLAIN);
+    assert_eq!(b.summary(), [(Kind::MissingFlush, UNLOCK, 2)]);
+}
+
+#[test]
+fn threads_take_a_lock_with_numbers_of_their_own() {
+    let mut b = TraceBuilder::new();
+    b.thread(T1, 0);
+    for _ in 0..3 {
+        for (thread, number) in [(T0, 4711), (T1, 4712)] {
+            b.value(thread, LOCK, 0, number, EXCHANGE)
+                .value(thread, UNLOCK, 0, 0, PLAIN);
+        }
+    }
+    assert_eq!(kinds(&mut b), [(Kind::TransientData, UNLOCK)]);
+}
+
 #[test]
 fn what_is_no_lock() {
     // Each is (thread, place, value, flags) to one word.
     type Case<'a> = (&'a str, &'a [(u32, u64, u32, StoreFlags)]);
-    let cases: [Case; 8] = [
+    let cases: [Case; 10] = [
         ("taken once", &[(T0, LOCK, 1, EXCHANGE), (T0, UNLOCK, 0, PLAIN)]),
         (
             "a counter",
@@ -130,6 +182,28 @@ fn what_is_no_lock() {
             ],
         ),
         (
+            "a mailbox for small numbers",
+            &[
+                (T0, LOCK, 1, EXCHANGE),
+                (T0, UNLOCK, 0, PLAIN),
+                (T0, LOCK, 2, EXCHANGE),
+                (T0, UNLOCK, 0, PLAIN),
+                (T0, LOCK, 1, EXCHANGE),
+                (T0, UNLOCK, 0, PLAIN),
+            ],
+        ),
+        (
+            "a mailbox for three commands, each posted at a place of its own",
+            &[
+                (T0, LOCK, 1, EXCHANGE),
+                (T0, UNLOCK, 0, PLAIN),
+                (T0, 7, 2, EXCHANGE),
+                (T0, UNLOCK, 0, PLAIN),
+                (T0, 8, 3, EXCHANGE),
+                (T0, UNLOCK, 0, PLAIN),
+            ],
+        ),
+        (
             "a slot that stays taken",
             &[
                 (T0, LOCK, 1, EXCHANGE),
@@ -176,6 +250,34 @@ fn a_program_that_was_killed_may_hold_its_lock() {
         };
         assert_eq!(kinds(&mut b), [(kind, LOCK)]);
     }
+}
+
+/// Of one call path. What it says about other kinds of findings does not matter.
+#[test]
+fn a_crash_test_is_evidence_for_its_call_path() {
+    let findings = |transient: Vec<Finding>| {
+        let mut b = TraceBuilder::new();
+        b.store(T0, 1, 0, 8).store(T0, 2, 64, 8).flush(T0, 3, 128).sfence(T0, 4);
+        b.transient = transient;
+        b.findings()
+    };
+    let shown = |mut finding: Finding| {
+        finding.kind = Kind::TransientData;
+        finding.severity = Severity::Note;
+        finding.message = "its loss changed nothing".into();
+        finding
+    };
+    let not_second = findings(Vec::new()).into_iter().filter(|f| place(f) != 2);
+    let with = findings(not_second.map(shown).collect());
+    assert_eq!(
+        summary(&with),
+        [
+            (Kind::MissingFlush, 2, 1),
+            (Kind::FlushUnmodified, 3, 1),
+            (Kind::TransientData, 1, 1)
+        ]
+    );
+    assert_eq!(with[2].message, "its loss changed nothing");
 }
 
 #[test]

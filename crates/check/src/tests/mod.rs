@@ -50,6 +50,8 @@ struct TraceBuilder {
     stacks: HashMap<Vec<(Option<&'static str>, u64)>, StackId>,
     libraries: HashMap<&'static str, ModuleId>,
     end: ProgramEnd,
+    /// What a crash test has shown.
+    transient: Vec<Finding>,
 }
 
 const T0: u32 = 0;
@@ -94,6 +96,7 @@ impl TraceBuilder {
                 status: Some(0),
                 ..ProgramEnd::default()
             },
+            transient: Vec::new(),
         };
         builder.process(0, None);
         builder.thread(0, 0);
@@ -301,6 +304,7 @@ impl TraceBuilder {
     }
 
     fn report(&mut self, model: Model, config: &str) -> Report {
+        let transient = std::mem::take(&mut self.transient);
         let bytes = self.bytes();
         let config = Config::parse(config, std::path::Path::new("crashproof.toml")).unwrap();
         let len = bytes.len() as u64;
@@ -311,6 +315,7 @@ impl TraceBuilder {
                 model,
                 config,
                 traffic: true,
+                transient,
             },
             |_, _| {},
         )

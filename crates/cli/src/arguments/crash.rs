@@ -221,7 +221,8 @@ impl CrashArguments {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Oracle {
     /// What a driver prints after the crash, compared with what it prints if the operation was done, or left out
     Output,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crashproof_check::CheckOptions;
-use crashproof_finding::Report;
+use crashproof_finding::{Finding, Report};
 use crashproof_trace::TraceReader;
 
 use super::Result;
@@ -14,20 +14,25 @@ use crate::{interrupt, project};
 
 pub fn run(arguments: &CheckArguments) -> Result {
     let judge = Judge::new(&arguments.results)?;
-    let mut report = report(arguments, false)?;
+    let mut report = report(arguments, false, Vec::new())?;
     judge.show(&mut report);
     judge.tell_gone([&report], |kind| !outcome::of_crash(kind));
     outcome::write_one(&judge, &arguments.results, "check", &report)?;
     Ok(judge.verdict(&report))
 }
 
-/// `kept`: the program does not outlive us.
-pub fn report(arguments: &CheckArguments, kept: bool) -> std::result::Result<Report, Box<dyn std::error::Error>> {
+/// `kept`: the program does not outlive us. `transient`: what a crash test of the same run has shown.
+pub fn report(
+    arguments: &CheckArguments,
+    kept: bool,
+    transient: Vec<Finding>,
+) -> std::result::Result<Report, Box<dyn std::error::Error>> {
     // What is wrong with the configuration is said before the program runs, not after.
     let options = CheckOptions {
         model: arguments.model.into(),
         config: project::load(arguments.config.as_deref())?.without_tests(),
         traffic: arguments.results.html.is_some(),
+        transient,
     };
     let reader = match &arguments.trace {
         Some(trace) => TraceReader::open(trace)?,

@@ -1,16 +1,18 @@
 //! `crashproof test`: what `crashproof.toml` says, as the command lines that one would type.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
 use crashproof_check::Config;
-use crashproof_finding::Report;
+use crashproof_finding::group::{Which, groups};
+use crashproof_finding::{Finding, Report};
 use crashproof_render::{Suite, to_json};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::crash::Driver;
 use super::outcome::{self, Judge};
 use super::{Result, check, crash, setup};
 use crate::arguments::{Arguments, Command, ResultOptions, TestArguments};
@@ -32,6 +34,31 @@ enum TestError {
     },
     #[error("{} has two tests named {name:?}; names tell tests apart", path.display())]
     Twice { path: PathBuf, name: String },
+    #[error(
+        "the keys of the test {title:?} in {} do not go together, as options of `crashproof crash`: {message}; see docs/test.md",
+        path.display()
+    )]
+    Keys {
+        path: PathBuf,
+        title: String,
+        message: String,
+    },
+}
+
+impl TestError {
+    fn keys(path: &Path, test: &Test, error: &clap::Error) -> TestError {
+        let text = error.to_string();
+        let message = text
+            .split("\n\n")
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("error: ");
+        TestError::Keys {
+            path: path.to_owned(),
+            title: test.title(),
+            message: message.split_whitespace().collect::<Vec<_>>().join(" "),
+        }
+    }
 }
 
 fn known(names: &[String]) -> String {
@@ -113,13 +140,68 @@ impl Steps {
     }
 }
 
-fn step(steps: &Shared, test: &Test, command: Vec<OsString>) -> Option<Report> {
-    let what = command[0].to_string_lossy().into_owned();
+/// One of the commands of a test.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Check,
+    Crash,
+}
+
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Step::Check => "check",
+            Step::Crash => "crash",
+        }
+    }
+}
+
+/// A test, its number, and the file that describes it.
+#[derive(Clone, Copy)]
+struct Chosen<'a> {
+    test: &'a Test,
+    number: usize,
+    config: &'a Path,
+}
+
+impl Chosen<'_> {
+    /// What is run, in order. The check comes last where the crash test shows what of its findings is transient data.
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = vec![Step::Check];
+        if self.crash_command().is_some() {
+            let first = self.test.shows_transient_data();
+            steps.insert(usize::from(!first), Step::Crash);
+        }
+        steps
+    }
+
+    fn crash_command(&self) -> Option<Vec<OsString>> {
+        self.test.crash_command(self.config, self.number)
+    }
+
+    /// The driver of operations, if it is one.
+    fn driver(&self) -> std::result::Result<Option<Driver>, Error> {
+        match self.crash_command().map(parse).transpose()? {
+            Some(Command::Crash(arguments)) => Ok(Driver::of(&arguments)?),
+            _ => Ok(None),
+        }
+    }
+}
+
+type Error = Box<dyn std::error::Error>;
+
+fn parse(command: Vec<OsString>) -> std::result::Result<Command, clap::Error> {
+    Ok(Arguments::try_parse_from([vec!["crashproof".into()], command].concat())?.command)
+}
+
+/// `transient`: what the steps before it have shown.
+fn step(steps: &Shared, chosen: Chosen<'_>, step: Step, transient: &mut Vec<Finding>) -> Option<Report> {
+    let (test, what) = (chosen.test, step.name());
     let stopped = {
-        let (steps, test, what) = (Arc::clone(steps), test.clone(), what.clone());
+        let (steps, test) = (Arc::clone(steps), test.clone());
         move || {
             let mut steps = lock(&steps);
-            steps.add(&what, &test, Exit::Failed, Err("interrupted".to_owned()));
+            steps.add(what, &test, Exit::Failed, Err("interrupted".to_owned()));
             if let Err(error) = steps.conclude() {
                 terminal::error(&error);
             }
@@ -129,14 +211,21 @@ fn step(steps: &Shared, test: &Test, command: Vec<OsString>) -> Option<Report> {
         let steps = lock(steps);
         (Arc::clone(&steps.judge), steps.results.html.clone())
     };
-    match report(test, command, html, &judge, stopped) {
+    let done = match step {
+        Step::Check => check(chosen, html, &judge, std::mem::take(transient)),
+        Step::Crash => crash(chosen, html, &judge, stopped).map(|tested| {
+            *transient = tested.transient;
+            (tested.exit, tested.report)
+        }),
+    };
+    match done {
         Ok((exit, report)) => {
-            lock(steps).add(&what, test, exit, Ok(&report));
+            lock(steps).add(what, test, exit, Ok(&report));
             Some(report)
         }
         Err(error) => {
             terminal::error(&error);
-            lock(steps).add(&what, test, Exit::Failed, Err(error.to_string()));
+            lock(steps).add(what, test, Exit::Failed, Err(error.to_string()));
             None
         }
     }
@@ -149,6 +238,16 @@ pub fn run(arguments: &TestArguments) -> Result {
     }
     let config: Config<Test> = Config::load(path)?;
     let chosen = select(&config.tests, arguments)?;
+    for &(number, test) in &chosen {
+        let chosen = Chosen {
+            test,
+            number,
+            config: path,
+        };
+        if let Some(Err(error)) = chosen.crash_command().map(parse) {
+            return Err(TestError::keys(path, test, &error).into());
+        }
+    }
     let steps = Arc::new(Mutex::new(Steps {
         lines: Vec::new(),
         worst: Exit::Clean,
@@ -158,25 +257,30 @@ pub fn run(arguments: &TestArguments) -> Result {
         results: arguments.results.clone(),
     }));
     interrupt::watch();
-    for (number, test) in chosen {
-        let check = step(&steps, test, test.check_command(path));
+    'tests: for (number, test) in chosen {
+        let chosen = Chosen {
+            test,
+            number,
+            config: path,
+        };
         lock(&steps).tests.push(Tested {
             name: test.title(),
-            check: check.as_ref().map(as_written).transpose()?,
+            check: None,
             crash: None,
         });
-        if interrupt::requested() {
-            break;
-        }
-        let Some(command) = test.crash_command(path, number) else {
-            continue;
-        };
-        let crash = step(&steps, test, command);
-        if let Some(tested) = lock(&steps).tests.last_mut() {
-            tested.crash = crash.as_ref().map(as_written).transpose()?;
-        }
-        if interrupt::requested() {
-            break;
+        let mut transient = Vec::new();
+        for what in chosen.steps() {
+            let report = step(&steps, chosen, what, &mut transient);
+            let written = report.as_ref().map(as_written).transpose()?;
+            if let Some(tested) = lock(&steps).tests.last_mut() {
+                match what {
+                    Step::Check => tested.check = written,
+                    Step::Crash => tested.crash = written,
+                }
+            }
+            if interrupt::requested() {
+                break 'tests;
+            }
         }
     }
     let mut steps = lock(&steps);
@@ -222,34 +326,52 @@ fn select<'a>(tests: &'a [Test], arguments: &TestArguments) -> std::result::Resu
     Ok((1..).zip(tests).filter(|(_, test)| chosen(test)).collect())
 }
 
-/// Runs one of the two commands and shows what came of it. With `html`, it makes what the page needs.
-fn report(
-    test: &Test,
-    step: Vec<OsString>,
+/// Checks, and shows what came of it. With `html`, it makes what the page needs.
+fn check(
+    chosen: Chosen<'_>,
+    html: Option<PathBuf>,
+    judge: &Judge,
+    transient: Vec<Finding>,
+) -> std::result::Result<(Exit, Report), Error> {
+    let driver = chosen.driver()?;
+    let operations = driver.as_ref().map(Driver::all_operations);
+    let command = chosen.test.check_command(chosen.config, operations.as_deref());
+    let line = shown(&command);
+    let Command::Check(mut arguments) = parse(command)? else {
+        unreachable!("it begins with the word check");
+    };
+    arguments.results.html = html;
+    if let Some(command) = &chosen.test.setup {
+        terminal::command(command);
+        setup::run(command)?;
+    }
+    let _kept = driver.as_ref().map(Driver::keep_pool).transpose()?;
+    terminal::command(&line);
+    let mut report = check::report(&arguments, true, transient)?;
+    judge.show(&mut report);
+    Ok((judge.verdict(&report), report))
+}
+
+/// Crashes, and shows what came of it.
+fn crash(
+    chosen: Chosen<'_>,
     html: Option<PathBuf>,
     judge: &Judge,
     stopped: impl FnOnce() + Send + 'static,
-) -> std::result::Result<(Exit, Report), Box<dyn std::error::Error>> {
-    let line = shell_words::join(step.iter().map(|word| word.to_string_lossy()));
-    match Arguments::try_parse_from([vec!["crashproof".into()], step].concat())?.command {
-        Command::Check(mut arguments) => {
-            arguments.results.html = html;
-            if let Some(command) = &test.setup {
-                terminal::command(command);
-                setup::run(command)?;
-            }
-            terminal::command(&format!("crashproof {line}"));
-            let mut report = check::report(&arguments, true)?;
-            judge.show(&mut report);
-            Ok((judge.verdict(&report), report))
-        }
-        Command::Crash(mut arguments) => {
-            arguments.results.html = html;
-            terminal::command(&format!("crashproof {line}"));
-            crash::report(&arguments, judge, stopped)
-        }
-        other => unreachable!("a test is a check or a crash test, not {other:?}"),
-    }
+) -> std::result::Result<crash::Tested, Error> {
+    let command = chosen.crash_command().unwrap_or_default();
+    let line = shown(&command);
+    let Command::Crash(mut arguments) = parse(command)? else {
+        unreachable!("it begins with the word crash");
+    };
+    arguments.results.html = html;
+    terminal::command(&line);
+    crash::report(&arguments, judge, stopped)
+}
+
+fn shown(command: &[OsString]) -> String {
+    let words = command.iter().map(|word| word.to_string_lossy());
+    format!("crashproof {}", shell_words::join(words))
 }
 
 /// 2 is worse than 1 is worse than 0.
@@ -264,7 +386,7 @@ fn worse(a: Exit, b: Exit) -> Exit {
 
 /// `check  append: 2 findings`.
 fn line(what: &str, title: &str, exit: Exit, report: Option<&Report>) -> String {
-    let new = report.map_or(0, |report| report.findings.len() - report.known.len());
+    let new = report.map_or(0, |report| groups(report, Which::New).len());
     let doubt = report.and_then(|report| report.inconclusive.first());
     let (color, words) = match (exit, new) {
         (Exit::Clean, n) if n > 0 => (32, format!("clean ({n} minor)")),

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{compile, crashproof, run, source, text};
+use support::{SmallDisk, compile, crashproof, run, source, text};
 use tempfile::TempDir;
 
 fn endings(folder: &TempDir) -> PathBuf {
@@ -232,14 +232,7 @@ fn a_full_disk_stops_the_trace_and_not_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=256k", "none"])
-        .arg(&disk)
-        .output();
-    if !mounted.is_ok_and(|output| output.status.success()) {
-        println!("skipped: a small disk can only be mounted by root");
-        return;
-    }
+    let mounted = SmallDisk::mount(disk.clone(), "256k");
     let trace = disk.join("trace");
     let mut record = crashproof();
     record
@@ -252,7 +245,7 @@ fn a_full_disk_stops_the_trace_and_not_the_program() {
     let output = record.output().unwrap();
     let (status, said) = (output.status.code(), text(&output.stderr));
     let (check_status, check_said) = outcome(crashproof().arg("check").arg(&trace));
-    run(Command::new("umount").arg(&disk), 0);
+    drop(mounted);
     assert_eq!(
         (status, text(&output.stdout)),
         (Some(7), "stored\ndone\n".into()),

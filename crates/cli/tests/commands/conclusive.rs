@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::place::{APPEND, Place, VERIFY, expect, expect_words};
-use crate::support::{compile, crashproof, run, source, text};
+use crate::support::{SmallDisk, compile, crashproof, run, source, text};
 
 /// With `silent`, a right program that ends as it is told; with `endings`, one with a finding.
 fn folder() -> TempDir {
@@ -254,14 +254,7 @@ fn a_recording_that_a_full_disk_ends_leaves_the_trace_before_it_alone() {
     let folder = folder();
     let disk = folder.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=256k", "none"])
-        .arg(&disk)
-        .output();
-    if !mounted.is_ok_and(|output| output.status.success()) {
-        println!("skipped: a small disk can only be mounted by root");
-        return;
-    }
+    let mounted = SmallDisk::mount(disk.clone(), "256k");
     std::fs::write(disk.join("trace"), "what was there").unwrap();
     let said = in_folder(
         &folder,
@@ -270,7 +263,7 @@ fn a_recording_that_a_full_disk_ends_leaves_the_trace_before_it_alone() {
     );
     let kept = std::fs::read_to_string(disk.join("trace")).unwrap_or_default();
     let partial = in_folder(&folder, &["dump", "--kind", "fence", "disk/trace.partial"], 0);
-    run(Command::new("umount").arg(&disk), 0);
+    drop(mounted);
     assert_eq!(kept, "what was there", "{said}");
     assert!(
         said.contains("is as it was before; what was recorded is in disk/trace.partial"),

@@ -243,6 +243,85 @@ fn data_that_nobody_would_miss_is_transient() {
     );
 }
 
+/// Runs `crashproof test` on the driver with these keys.
+fn test_of_a_driver(place: &Place, keys: &str, options: &[&str], status: i32) -> Value {
+    let program = format!("program = [{:?}, \"pool\"]", driver().display().to_string());
+    let test = format!("[[test]]\nname = \"driver\"\noracle = \"output\"\nops = \"ops\"\n{program}\n{keys}");
+    std::fs::write(place.path().join("crashproof.toml"), test).unwrap();
+    let mut command = place.command(&["test", "--json", "all.json"]);
+    run(command.args(options), status);
+    let all: Value = serde_json::from_slice(&std::fs::read(place.path().join("all.json")).unwrap()).unwrap();
+    all["tests"][0].clone()
+}
+
+fn kinds(report: &Value) -> Vec<&str> {
+    let findings = report["findings"].as_array().unwrap().iter();
+    findings.map(|finding| finding["kind"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_driver_is_a_test_of_a_project() {
+    let place = Place::new("order", SETS);
+    let test = test_of_a_driver(&place, "suffix = 3\ncriterion = \"durable\"\n", &[], 1);
+    assert_eq!(kinds(&test["crash"]), ["crash-order"]);
+    assert_eq!(
+        test["check"]["program"]["command"].as_array().unwrap()[1..],
+        ["pool", "--ops", "ops", "--from", "0", "--to", "8"]
+    );
+    assert!(!place.path().join("pool").exists(), "neither step leaves it");
+    let wrong = "[[test]]\nprogram = \"./driver pool\"\nops = \"ops\"\n";
+    std::fs::write(place.path().join("crashproof.toml"), wrong).unwrap();
+    let said = text(&run(&mut place.command(&["test"]), 2).stderr);
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("do not go together") && words.contains("--oracle"),
+        "{said}"
+    );
+    assert!(!words.contains("crashproof check"), "nothing runs: {said}");
+}
+
+/// What the crash test shows, the check knows: both have the same verdict.
+#[test]
+fn a_test_of_a_project_confirms_transient_data() {
+    let place = Place::new("scratch", SETS);
+    let without = test_of_a_driver(&place, "", &[], 1);
+    assert_eq!(
+        (kinds(&without["check"]), kinds(&without["crash"])),
+        (vec!["missing-flush"], vec![])
+    );
+    // A pool that is there is what it was afterwards.
+    run(
+        Command::new(driver())
+            .args(["pool", "--ops", "ops", "--to", "0"])
+            .current_dir(place.path()),
+        0,
+    );
+    let pool = || std::fs::read(place.path().join("pool")).unwrap();
+    let before = pool();
+    let with = test_of_a_driver(&place, "performance = true\n", &["--fail-on", "error"], 0);
+    assert!(pool() == before);
+    for report in [&with["check"], &with["crash"]] {
+        assert_eq!(kinds(report), ["transient-data"], "{report:#}");
+        assert_eq!(report["findings"][0]["line"], line_of("never flushed, never read"));
+        assert_eq!(report["findings"][0]["severity"], "note");
+        assert!(
+            report["findings"][0]["message"]
+                .as_str()
+                .unwrap()
+                .contains("changed nothing")
+        );
+    }
+    // An [[ignore]] is for both, too.
+    let ignored = "performance = true\n[[ignore]]\nkind = \"transient-data\"\nreason = \"scratch\"\n";
+    let ignored = test_of_a_driver(&place, ignored, &[], 0);
+    assert_eq!((kinds(&ignored["check"]), kinds(&ignored["crash"])), (vec![], vec![]));
+    // What would be missed stays an error.
+    let place = Place::new("", "push 1\npush 2\n");
+    let missed = test_of_a_driver(&place, "performance = true\n", &["--fail-on", "error"], 1);
+    assert!(kinds(&missed["check"]).contains(&"missing-flush"), "{missed:#}");
+    assert!(!kinds(&missed["check"]).contains(&"transient-data"), "{missed:#}");
+}
+
 #[test]
 fn buffered_operations_may_be_lost_up_to_the_last_sync() {
     let pushes = "push 1\npush 2\nsync\npush 3\npush 4\npush 5\n";

@@ -82,6 +82,7 @@ pub fn build(case: &Case, variant: Variant) -> Result<Built, String> {
 
     let program = folder.join("program");
     let mut command = variant.compiler.command(case.is_cxx());
+    command.args(directives.dependences.then_some("--deps"));
     command.args([
         "-g",
         variant.flag(),

@@ -35,6 +35,8 @@ pub struct Directives {
     pub file_differs: bool,
     /// Why the trace must say that it is incomplete.
     pub incomplete: bool,
+    /// Built with `crashproof cc --deps` only, recorded so that its dependences are in the trace, and then checked.
+    pub dependences: bool,
 }
 
 impl Case {
@@ -67,6 +69,11 @@ impl Case {
     /// builds what clang may, a C program with and without optimisation.
     pub fn variants(&self) -> impl Iterator<Item = Variant> + use<> {
         let Directives { build, flags, .. } = &self.directives;
+        if self.directives.dependences {
+            let compiler = Compiler::Crashproof;
+            let variant = |optimise| Variant { compiler, optimise };
+            return vec![variant(false), variant(true)].into_iter();
+        }
         let wanted = |list: &Option<Vec<String>>, word: &str| list.as_ref().is_none_or(|l| l.iter().any(|w| w == word));
         let chosen = build.is_some() || flags.is_some();
         let mut variants = Vec::new();
@@ -127,6 +134,7 @@ fn parse_directives(text: &str) -> Result<Directives, String> {
             "needs" => directives.needs = words(),
             "file-differs" => directives.file_differs = true,
             "incomplete" => directives.incomplete = true,
+            "dependences" => directives.dependences = true,
             // Prose with a colon in it.
             name if name.contains(' ') => {}
             name => return Err(format!("no directive is called `{name}`")),

@@ -46,20 +46,33 @@ pub fn native(case: &Case, built: &Built) -> Result<Effects, String> {
 pub fn recorded(case: &Case, built: &Built) -> Result<Recorded, String> {
     let json = built.folder.join("report.json");
     let _ = std::fs::remove_file(&json);
-    let mut command = support::crashproof();
-    command
-        .arg("check")
-        .arg("--json")
-        .arg(&json)
-        .args(&case.directives.crashproof);
+    let mut check = support::crashproof();
+    check.arg("check").arg("--json").arg(&json);
     if case.directives.exit != 0 || case.directives.signal.is_some() {
-        command.arg("--allow-failure");
+        check.arg("--allow-failure");
     }
     if let Some(config) = &case.directives.config {
-        command.arg("--config").arg(case.source.with_file_name(config));
+        check.arg("--config").arg(case.source.with_file_name(config));
     }
-    command.arg("--").arg(&built.program);
-    let (status, stdout, stderr) = run(program(case, built, command), built)?;
+    let (status, stdout, stderr) = match case.directives.dependences {
+        true => {
+            let trace = built.folder.join("trace");
+            let mut record = support::crashproof();
+            record
+                .args(["record", "-o"])
+                .arg(&trace)
+                .args(&case.directives.crashproof);
+            record.arg("--").arg(&built.program);
+            let (_, stdout, recorded) = run(program(case, built, record), built)?;
+            let checked = check.arg(&trace).output();
+            let checked = checked.map_err(|error| format!("{check:?}: {error}"))?;
+            (checked.status, stdout, recorded + &support::text(&checked.stderr))
+        }
+        false => {
+            check.args(&case.directives.crashproof).arg("--").arg(&built.program);
+            run(program(case, built, check), built)?
+        }
+    };
     let text =
         std::fs::read_to_string(&json).map_err(|_| format!("crashproof ended with {status} and no JSON:\n{stderr}"))?;
     let report: Report = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))?;

@@ -6,16 +6,58 @@ pub mod place;
 pub mod pmdk;
 pub mod project;
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub fn crashproof() -> Command {
     crashproof_testing::programs();
     let mut command = Command::new(env!("CARGO_BIN_EXE_crashproof"));
+    // SAFETY: between fork and exec it only makes system calls.
+    unsafe { command.pre_exec(takes_signals) };
     if std::env::var_os("CRASHPROOF_RUNTIME").is_none() {
         command.env("CRASHPROOF_RUNTIME", crashproof_testing::runtime());
     }
     command
+}
+
+/// What the caller of the tests ignores or blocks (nohup, a job in the background) is not ignored by what they start.
+fn takes_signals() -> std::io::Result<()> {
+    // SAFETY: an all-zero set is valid; the calls only change this process, and are allowed after a fork.
+    unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::sigaddset(&mut signals, signal);
+        }
+        libc::sigprocmask(libc::SIG_UNBLOCK, &signals, std::ptr::null_mut());
+    }
+    Ok(())
+}
+
+/// A file system in memory of its own, gone when it is dropped.
+pub struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts it on the folder, which is there. Only root can.
+    pub fn mount(folder: PathBuf, size: &str) -> SmallDisk {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]);
+        let mounted = mount.arg(&folder).output().expect("mount can be run");
+        assert!(
+            mounted.status.success(),
+            "this test mounts a small disk, which only root can ({}): run it as root, or leave it out with --skip",
+            text(&mounted.stderr).trim()
+        );
+        SmallDisk(folder)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Best effort: the test has its verdict already.
+        let _ = Command::new("umount").arg(&self.0).output();
+    }
 }
 
 /// Compiles with a C compiler, and says what it said if it fails.

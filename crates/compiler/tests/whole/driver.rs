@@ -161,15 +161,23 @@ fn compilation_database() {
 /// Interrupted while clang reads its input, it ends by the signal, and nothing is left.
 #[test]
 fn interrupts() {
+    use std::os::unix::process::CommandExt;
     use std::process::Stdio;
     let folder = Folder::new();
     for signal in [libc::SIGTERM, libc::SIGINT] {
-        let mut child = folder
-            .command(cc())
+        let mut command = folder.command(cc());
+        command
             .args(["-x", "c", "-c", "-o", "never.o", "-"])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stdin(Stdio::piped());
+        // What the caller ignores (nohup, a job in the background) is not ignored by the compiler.
+        // SAFETY: between fork and exec it only makes a system call.
+        unsafe {
+            command.pre_exec(move || {
+                libc::signal(signal, libc::SIG_DFL);
+                Ok(())
+            })
+        };
+        let mut child = command.spawn().unwrap();
         // The front end runs once its folder is there; it waits for the input.
         let started = Instant::now();
         let tmp = folder.path("").parent().unwrap().join("tmp");

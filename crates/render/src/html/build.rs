@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crashproof_finding::files::LeftOutLine;
+use crashproof_finding::group::all_groups;
 use crashproof_finding::picture::{self, TimelineKind};
 use crashproof_finding::stack::innermost_position;
 use crashproof_finding::words::signal_name;
@@ -92,6 +93,7 @@ struct Builder {
 
 impl Builder {
     fn run(&mut self, name: &str, report: &Report) -> Run {
+        let groups = all_groups(report);
         let findings = report.findings.iter().enumerate();
         let findings = findings.map(|(index, finding)| data::Finding {
             known: report.is_known(index),
@@ -115,7 +117,7 @@ impl Builder {
             files: report
                 .files
                 .iter()
-                .map(|file| file_line(&file.path, file.in_words()))
+                .map(|file| file_line(&file.path, file.in_words(&groups)))
                 .collect(),
             left_out: LeftOutLine::of(report.left_out.iter())
                 .iter()

@@ -22,6 +22,59 @@ fn sarif_in(report: &Report, root: &std::path::Path) -> Value {
     serde_json::from_str(&to_sarif(&[run], root).expect("serialises")).expect("is JSON")
 }
 
+/// Two places, the first on three call paths, and one of the baseline.
+fn counted() -> Report {
+    let path = |line| Finding {
+        stack: stack([frame("append", "log.c", 14, 13), frame("main", "log.c", line, 2)]),
+        ..missing_flush()
+    };
+    let mut report = report(vec![path(21), path(22), path(23), crash_order(), path(24)]);
+    report.findings[4].kind = Kind::RedundantFlush;
+    report.known = vec![4];
+    report.files = vec![FileLookedAt {
+        path: "/mnt/pm/log.pm".into(),
+        stores: 7,
+        ..FileLookedAt::default()
+    }];
+    report.count_findings();
+    report
+}
+
+#[test]
+fn the_findings_of_a_file_are_those_that_the_report_shows() {
+    let (report, folder) = (counted(), sources());
+    assert_eq!(json(&report)["files"][0]["findings"], 5, "as many as JSON has");
+    let notifications = &sarif(&report)["runs"][0]["invocations"][0]["toolExecutionNotifications"];
+    assert!(
+        notifications.to_string().contains("7 stores, 5 findings"),
+        "{notifications}"
+    );
+    let terminal = render(&report, folder.path());
+    assert!(terminal.contains("2 errors"), "{terminal}");
+    for text in [terminal, render_gnu(&report, folder.path())] {
+        assert!(text.contains("log.pm (7 stores, 2 findings)"), "{text}");
+    }
+    let suite = Suite {
+        name: "check".into(),
+        report: Ok(report),
+    };
+    let junit = to_junit(std::slice::from_ref(&suite), Severity::Error, folder.path());
+    assert!(
+        junit.contains(r#"tests="3""#) && junit.contains("log.pm (7 stores, 3 findings)"),
+        "{junit}"
+    );
+    let options = html::HtmlOptions {
+        command: String::new(),
+        root: folder.path().to_owned(),
+        compared: true,
+    };
+    let html = html::to_html(&[suite], &options).expect("serialises");
+    assert!(
+        html.contains("7 stores, 3 findings"),
+        "the page groups them as JUnit does"
+    );
+}
+
 fn awkward_reports() -> Vec<Report> {
     let mut killed = every_kind();
     killed.program = Program {

@@ -47,6 +47,48 @@ fn crash_of_each_kind() {
     assert_snapshot!(rendered(&report));
 }
 
+/// What has to be durable first is an operation on a file, and so is what comes after it.
+#[test]
+fn the_advice_for_operations_on_files_is_a_sentence() {
+    let advice = |first: Option<FileOperation>, then: Option<FileOperation>| {
+        let mut finding = crash_order();
+        let crash = finding.crash.as_mut().unwrap();
+        crash.missing[0].operation = first;
+        crash.persisted[0].operation = then;
+        let text = rendered(&report(vec![finding]));
+        let help = text.split("= help: ").nth(1).unwrap();
+        help.split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .trim_end_matches(" =")
+            .to_owned()
+    };
+    let (id, count) = (
+        "`event->id = id` (log.c:11)",
+        "`log->count = log->count + 1` (log.c:14)",
+    );
+    let written = || Some(FileOperation::Written);
+    let resized = || Some(FileOperation::Resized { size: 8192 });
+    let how = "flush and fence it before that";
+    for (first, then, expected) in [
+        (None, None, format!("{id} must persist before {count}: {how} store")),
+        (
+            None,
+            written(),
+            format!("{id} must persist before what was written to log.pm, by {count}: {how}"),
+        ),
+        (
+            resized(),
+            written(),
+            format!(
+                "the new size of log.pm (8192 bytes), by {id}, must be durable before what was written to log.pm, by {count}: {how}"
+            ),
+        ),
+    ] {
+        assert_eq!(advice(first, then), expected);
+    }
+}
+
 #[test]
 fn crash_without_findings() {
     let mut report = report(Vec::new());

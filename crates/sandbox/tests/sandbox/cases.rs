@@ -55,6 +55,18 @@ pub fn all() -> Vec<Case> {
     ]
 }
 
+/// Why the case cannot run on this machine: then it is ignored.
+pub fn missing(name: &str) -> Option<&'static str> {
+    let python = || std::process::Command::new("python3").arg("--version").output().is_ok();
+    // SAFETY: only returns a number of this process.
+    let root = || unsafe { libc::geteuid() } == 0;
+    match name {
+        "two_servers_on_one_port" => (!python()).then_some("python3 is not installed"),
+        "as_an_ordinary_user" => (!root()).then_some("only root can become an ordinary user"),
+        _ => None,
+    }
+}
+
 /// Parked, and a process for each run.
 fn both_ways(options: &Options, test: impl Fn(&mut Worker, bool)) {
     for no_server in [false, true] {
@@ -708,10 +720,6 @@ fn shell_commands_and_pipelines() {
 
 /// A server on a loopback port and its client, in two sandboxes at once.
 fn two_servers_on_one_port() {
-    if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no python3");
-        return;
-    }
     let place = Place::new();
     let script = "python3 -c '
 import socket, os, time
@@ -836,11 +844,6 @@ fn comes_true(condition: impl Fn() -> bool) -> bool {
 
 /// The cases again, without the rights of root.
 fn as_an_ordinary_user() {
-    // SAFETY: only returns a number of this process.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("skipped: this is not root");
-        return;
-    }
     // What an ordinary user can reach.
     let folder = tempfile::Builder::new()
         .prefix("sandbox-user-")

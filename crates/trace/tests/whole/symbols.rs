@@ -387,10 +387,11 @@ fn stores_that_gcc_merged_are_approximate() {
 /// dwz moves what two debug files share into a third.
 #[test]
 fn supplementary_debug_files() {
-    if Command::new("dwz").arg("--version").output().is_err() {
-        eprintln!("skipped: dwz is not installed");
-        return;
-    }
+    let dwz = Command::new("dwz").arg("--version").output();
+    assert!(
+        dwz.is_ok(),
+        "dwz is not installed: see tools/deps.sh, or leave this test out with --skip"
+    );
     let program = Program::c(&["-O2", "-g"]);
     let (store, directory) = (program.store(), program.directory.path());
     std::fs::copy(&program.path, directory.join("twin")).unwrap();

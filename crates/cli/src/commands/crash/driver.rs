@@ -7,7 +7,8 @@ use std::process::{Command, Output, Stdio};
 use crashproof_crash::oracle::OracleOptions;
 use crashproof_infer::Conditions;
 use crashproof_sandbox::Ended;
-use crashproof_trace::TraceFile;
+use crashproof_trace::{TraceFile, replace};
+use tempfile::TempPath;
 
 use super::state::State;
 use super::{how_it_ended, quote};
@@ -106,6 +107,27 @@ impl Drop for Made<'_> {
     }
 }
 
+/// A pool that is put back, or removed, when this is dropped.
+pub struct KeptPool<'a> {
+    pool: &'a Path,
+    /// None: it was not there.
+    saved: Option<TempPath>,
+}
+
+impl Drop for KeptPool<'_> {
+    fn drop(&mut self) {
+        let Some(saved) = self.saved.take() else {
+            let _ = std::fs::remove_file(self.pool);
+            return;
+        };
+        if let Err(source) = std::fs::copy(&saved, self.pool) {
+            let saved = saved.keep().unwrap_or_else(|error| error.path.to_path_buf());
+            let pool = self.pool.to_owned();
+            terminal::error(&DriverRunError::PutBack { pool, saved, source });
+        }
+    }
+}
+
 impl Driver {
     /// None without --oracle.
     pub fn of(arguments: &CrashArguments) -> Result<Option<Driver>, DriverRunError> {
@@ -147,6 +169,32 @@ impl Driver {
     /// The pool, if it is one that the test makes, and removes.
     pub fn missing_pool(&self) -> Option<PathBuf> {
         (!self.pool.exists()).then(|| self.pool.clone())
+    }
+
+    /// Keeps the pool as it is while somebody else runs the driver.
+    pub fn keep_pool(&self) -> Result<KeptPool<'_>, DriverRunError> {
+        let pool = self.pool.as_path();
+        let copy = || {
+            let file = tempfile::Builder::new()
+                .prefix(".crashproof-")
+                .tempfile_in(replace::folder_of(pool))?;
+            std::fs::copy(pool, file.path())?;
+            Ok(file.into_temp_path())
+        };
+        let saved = pool
+            .exists()
+            .then(copy)
+            .transpose()
+            .map_err(|source| DriverRunError::Copy {
+                pool: self.pool.clone(),
+                source,
+            })?;
+        Ok(KeptPool { pool, saved })
+    }
+
+    /// All operations, without a probe.
+    pub fn all_operations(&self) -> Vec<OsString> {
+        self.command(0, self.options.count())
     }
 
     fn command(&self, from: u64, to: u64) -> Vec<OsString> {
@@ -208,7 +256,7 @@ impl Driver {
         let _held = interrupt::hold();
         self.record_operations(arguments, &state.unfinished_trace())?;
         if !self.pool.exists() {
-            let (pool, command) = (self.pool.clone(), shown(&self.command(0, self.options.count())));
+            let (pool, command) = (self.pool.clone(), shown(&self.all_operations()));
             return Err(DriverRunError::NoPoolMade { pool, command }.into());
         }
         if self.wants_dependences(arguments) {
@@ -234,7 +282,7 @@ impl Driver {
     }
 
     fn record_operations(&self, arguments: &CrashArguments, trace: &Path) -> Result<(), Box<dyn std::error::Error>> {
-        let command = self.command(0, self.options.count());
+        let command = self.all_operations();
         let (ended, _) = self.record_once(arguments, &command, trace, false)?;
         if !ended.succeeded() {
             return Err(DriverRunError::Fails {
@@ -254,7 +302,7 @@ impl Driver {
         trace: &Path,
         makes_pool: bool,
     ) -> Result<bool, Box<dyn std::error::Error>> {
-        let operations = self.command(0, self.options.count());
+        let operations = self.all_operations();
         let (ended, followed) = self.record_once(arguments, &operations, trace, true)?;
         if ended.succeeded() {
             return Ok(followed);

@@ -21,12 +21,12 @@ use crashproof_check::{Analysis, CheckOptions};
 use crashproof_crash::explain::{Investigator, Words};
 use crashproof_crash::oracle::OutputOracle;
 use crashproof_crash::{Baseline, CampaignOptions, Executor, Outcome, StrategyKind, Survey, Verdict};
-use crashproof_finding::Report;
 use crashproof_finding::picture::Traffic;
+use crashproof_finding::{Finding, Kind, Report};
 use crashproof_sandbox::{Ended, How, Run, SandboxError, Track, Worker};
 use crashproof_trace::TraceFile;
 
-pub use driver::read_operations;
+pub use driver::{Driver, read_operations};
 
 use super::Result;
 use super::outcome::{self, Judge};
@@ -94,10 +94,18 @@ pub fn run(arguments: &CrashArguments) -> Result {
         return replay::run(folder, arguments);
     }
     let judge = Judge::new(&arguments.results)?;
-    let (exit, report) = report(arguments, &judge, || ())?;
+    let Tested { exit, report, .. } = report(arguments, &judge, || ())?;
     judge.tell_gone([&report], outcome::of_crash);
     outcome::write_one(&judge, &arguments.results, "crash", &report)?;
     Ok(exit)
+}
+
+/// What came of the whole test.
+pub struct Tested {
+    pub exit: Exit,
+    pub report: Report,
+    /// With `--performance`: the data whose loss makes no difference, also where an `[[ignore]]` keeps it out of the report.
+    pub transient: Vec<Finding>,
 }
 
 /// The whole test; the report has been shown. `stopped` is called if Ctrl-C ends the process before there is one.
@@ -105,7 +113,7 @@ pub fn report(
     arguments: &CrashArguments,
     judge: &Judge,
     stopped: impl FnOnce() + Send + 'static,
-) -> std::result::Result<(Exit, Report), Box<dyn std::error::Error>> {
+) -> std::result::Result<Tested, Box<dyn std::error::Error>> {
     let plan = Plan::new(arguments)?;
     let stop = interrupt::watch();
     let state = State::open(&plan.identity(arguments), arguments.resume)?;
@@ -178,7 +186,11 @@ pub fn report(
         }
         judge.show(&mut report);
         state.remove();
-        return Ok((judge.verdict(&report), report));
+        return Ok(Tested {
+            exit: judge.verdict(&report),
+            report,
+            transient: Vec::new(),
+        });
     }
     let survey = crashproof_crash::survey(&trace, &options)?;
     if survey.points == 0 {
@@ -200,6 +212,7 @@ pub fn report(
         let folder = state.recoveries()?;
         depth::crash_recoveries(&test, &trace, &options, &survey, &folder, &mut tested)?;
     }
+    let mut transient = Vec::new();
     if arguments.performance && !interrupt::requested() {
         let checking = CheckOptions {
             model: arguments.model.into(),
@@ -207,13 +220,10 @@ pub fn report(
             ..CheckOptions::default()
         };
         let mut executor = test.executor(&survey, StrategyKind::Exhaustive)?;
-        tested.findings.extend(performance::findings(
-            &trace,
-            &options,
-            &survey,
-            &checking,
-            &mut executor,
-        )?);
+        let findings = performance::findings(&trace, &options, &survey, &checking, &mut executor)?;
+        let is_transient = |finding: &&Finding| finding.kind == Kind::TransientData;
+        transient.extend(findings.iter().filter(is_transient).cloned());
+        tested.findings.extend(findings);
     }
     let mut warnings = tested.warnings;
     // The report says that by itself.
@@ -238,7 +248,11 @@ pub fn report(
     report.count_findings();
     judge.show(&mut report);
     let verdict = judge.verdict(&report);
-    Ok((conclude(&report, verdict, state, undecided), report))
+    Ok(Tested {
+        exit: conclude(&report, verdict, state, undecided),
+        report,
+        transient,
+    })
 }
 
 /// Who causes the traffic that was recorded.

@@ -1,7 +1,7 @@
 //! `--performance`: what the run does for nothing. Flushes, fences and snapshots that are not needed are those of `crashproof check`; that
 //! data is only volatile, the driver's output confirms.
 
-use crashproof_check::{CheckOptions, check};
+use crashproof_check::{CheckOptions, UNPERSISTED, check};
 use crashproof_crash::oracle::transient::{Loss, lose};
 use crashproof_crash::{CampaignOptions, Executor, Survey};
 use crashproof_finding::{Finding, Kind};
@@ -13,7 +13,6 @@ const UNNEEDED: [Kind; 4] = [
     Kind::RedundantFence,
     Kind::TxSnapshotTwice,
 ];
-const UNPERSISTED: [Kind; 3] = [Kind::MissingFlush, Kind::MissingFence, Kind::TransientData];
 
 pub fn findings(
     trace: &TraceFile,

@@ -1,17 +1,17 @@
 //! Findings of one kind at one place are one thing to repair, however many call paths lead there: they are shown together.
 //! Not so crashes: their findings are grouped by cause already, and each has a story of its own.
 
-use crashproof_finding::{Finding, Report};
+use crate::{Finding, Report};
 
 /// Which findings: those that a baseline has, or the others.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
+pub enum Which {
     New,
     Known,
 }
 
 /// Findings with the same kind and place; never empty.
-pub(crate) struct Group<'a> {
+pub struct Group<'a> {
     pub findings: Vec<&'a Finding>,
 }
 
@@ -19,10 +19,34 @@ impl<'a> Group<'a> {
     pub fn first(&self) -> &'a Finding {
         self.findings[0]
     }
+
+    /// Whether one of its addresses is in this PM file.
+    pub fn is_in(&self, path: &str) -> bool {
+        self.findings.iter().any(|finding| finding.is_in(path))
+    }
+}
+
+/// What a report shows that has each finding for itself.
+pub fn ungrouped(report: &Report) -> Vec<Group<'_>> {
+    let findings = report.findings.iter();
+    findings
+        .map(|finding| Group {
+            findings: vec![finding],
+        })
+        .collect()
+}
+
+/// The new ones, then those of the baseline.
+pub fn all_groups(report: &Report) -> Vec<Group<'_>> {
+    [Which::New, Which::Known]
+        .map(|which| groups(report, which))
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The groups: errors, then warnings, then notes; within these in the order of the report.
-pub(crate) fn groups(report: &Report, which: Which) -> Vec<Group<'_>> {
+pub fn groups(report: &Report, which: Which) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut index = std::collections::HashMap::new();
     let chosen = |(number, _): &(usize, &Finding)| report.is_known(*number) == (which == Which::Known);
