@@ -77,8 +77,8 @@ fn lacks(environment: Environment, prefix: &[u8], ours: &CStr) -> bool {
     }
 }
 
-/// Calls `f` with so much memory, for as long as that runs: on the stack if it is little. A child of vfork that executes another program
-/// leaves no mapping behind then. `None`: there is no memory.
+/// Calls `f` with so much memory, for as long as that runs. A child of vfork has it on the stack, if it is little: what it maps stays in its
+/// parent when it executes another program. `None`: there is no memory.
 fn with_memory<R>(size: usize, f: impl FnOnce(*mut u8) -> R) -> Option<R> {
     /// As libc's own functions need for a path.
     const ON_STACK: usize = 4096;
@@ -103,7 +103,7 @@ fn with_memory<R>(size: usize, f: impl FnOnce(*mut u8) -> R) -> Option<R> {
         call.result
     }
 
-    if size <= ON_STACK {
+    if size <= ON_STACK && signals::in_vfork_child() {
         return on_stack(size, f);
     }
     let memory = sys::map_anonymous(size as u64)?;

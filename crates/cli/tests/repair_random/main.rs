@@ -11,6 +11,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crashproof_finding::{Finding, Report, Severity};
 
@@ -43,8 +44,20 @@ fn main() {
         .collect();
     let mut arguments = libtest_mimic::Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or(Some(2));
-    libtest_mimic::run(&arguments, trials).exit();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let (begun, repaired) = (BEGUN.load(Ordering::Relaxed), REPAIRED.load(Ordering::Relaxed));
+    if !conclusion.has_failed() && 2 * repaired < begun {
+        eprintln!(
+            "of {begun} programs only {repaired} lost data without flushes, so that little was repaired: this tests nothing"
+        );
+        std::process::exit(101);
+    }
+    conclusion.exit();
 }
+
+/// How many programs were tried, and how many of them had something to repair.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+static REPAIRED: AtomicUsize = AtomicUsize::new(0);
 
 /// What a command printed, and how it ended.
 struct Ran {
@@ -67,6 +80,7 @@ impl Checked {
 }
 
 fn repair(seed: u64) -> Result<(), String> {
+    BEGUN.fetch_add(1, Ordering::Relaxed);
     let mut random = Random::new(seed);
     let program = Program::random(&mut random);
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -93,6 +107,7 @@ fn repair(seed: u64) -> Result<(), String> {
     let Some(removed) = found.transpose()? else {
         return Ok(());
     };
+    REPAIRED.fetch_add(1, Ordering::Relaxed);
     let repaired = run(support::crashproof()
         .args([
             "repair",
