@@ -15,7 +15,7 @@
 //! evidence for itself; a word that was used once is a lock if the instruction that put it back does so with other words, and always puts the same value there.
 
 use crashproof_model::{Bytes, LINE, LineAddress, pieces};
-use crashproof_stacks::{Stacks, file_name, is_c_runtime};
+use crashproof_stacks::{Stacks, file_name, is_language_runtime};
 use crashproof_trace::{Frame, PmAddress, StackId, StoreFlags, Tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -421,7 +421,7 @@ impl LockFunctions {
 
 fn is_in_c_runtime(frame: &Frame, tables: &Tables) -> bool {
     let module = frame.module.and_then(|id| tables.module(id));
-    module.is_some_and(|module| is_c_runtime(file_name(module.file())))
+    module.is_some_and(|module| is_language_runtime(file_name(module.file())))
 }
 
 pub fn is_lock_function(name: &str) -> bool {

@@ -1,8 +1,6 @@
 //! Findings put into words: symbolised, filtered, sorted.
 
-use crashproof_finding::{
-    Address, DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity, innermost_position,
-};
+use crashproof_finding::{Address, DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity, blamed};
 use crashproof_model::Model;
 use crashproof_trace::{FileId, FileUses, Header, ProgramEnd, StackId, Tables};
 use rustc_hash::FxHashMap;
@@ -12,7 +10,7 @@ use crate::config::{Analysis, Config, Rule};
 use crate::findings::{Detail, RawFinding, Relation};
 use crate::pass::Outcome;
 use crashproof_sites::Typing;
-use crashproof_stacks::{Entry, Stacks, Symbolized, file_name, is_c_runtime, standing};
+use crashproof_stacks::{Entry, Stacks, Symbolized, file_name, is_language_runtime};
 
 pub struct Context<'a> {
     pub model: Model,
@@ -119,7 +117,7 @@ pub fn render(outcome: Outcome, deleted: impl Fn(FileId) -> bool, context: &Cont
 /// out of it. All that came after would be rolled back, too.
 fn unfinished_warning(begin: StackId, stacks: &mut Stacks, tables: &Tables) -> String {
     let frames = stacks.symbolize(begin, tables).frames;
-    let place = standing(&frames).map_or_else(
+    let place = blamed(&frames).map_or_else(
         || "an unknown place".to_owned(),
         |frame| match (&frame.file, &frame.function) {
             (Some(file), _) => format!("{file}:{}", frame.line.unwrap_or(0)),
@@ -143,7 +141,7 @@ fn unseen_fences(context: &Context, threads: bool) -> bool {
     let own_locked = context.tables.modules.iter().any(|module| {
         let name = file_name(&module.path);
         // libpmem itself has some, none of them after a flush.
-        module.locked_sites > 0 && !is_c_runtime(name) && !name.starts_with("libpmem.so")
+        module.locked_sites > 0 && !is_language_runtime(name) && !name.starts_with("libpmem.so")
     });
     !context.header.options.locked_rmw && (threads || own_locked)
 }
@@ -188,7 +186,7 @@ fn put_into_words(
     context: &Context,
 ) -> Finding {
     let Symbolized { frames, approximate } = stacks.symbolize(raw.stack, context.tables);
-    let position = innermost_position(&frames).or(frames.first());
+    let position = blamed(&frames).or(frames.first());
     let index = position.and_then(|p| frames.iter().position(|f| std::ptr::eq(f, p)));
     let position = position.cloned().unwrap_or_default();
     let mut symbolize = |stack: StackId| stacks.symbolize(stack, context.tables).frames;
@@ -247,7 +245,7 @@ const PERHAPS_VOLATILE_HELP: &str = "if it has to survive a power failure, flush
 /// The other places of a finding, each line once.
 fn related(raw: &RawFinding, position: &Frame, symbolize: &mut impl FnMut(StackId) -> Vec<Frame>) -> Vec<Related> {
     let line = |frame: &Frame| (frame.file.clone(), frame.line, frame.address);
-    let standing = |stack: &[Frame]| innermost_position(stack).or(stack.first()).cloned().unwrap_or_default();
+    let standing = |stack: &[Frame]| blamed(stack).or(stack.first()).cloned().unwrap_or_default();
     let mut shown = Vec::new();
     let mut related = Vec::new();
     let others = raw.others.iter().filter(|&&other| Some(other) != raw.related);

@@ -4,9 +4,10 @@
 //! An event is its function's that has source: what libpmem or memcpy does is the caller's. The numbers are of all events of
 //! the trace, and add up to its counts. A flush or fence is redundant if the oracles say so, before anything is ignored.
 
+use crashproof_finding::blamed;
 use crashproof_finding::picture::{Caller, Traffic};
 use crashproof_finding::{Frame, Kind};
-use crashproof_stacks::{Stacks, standing};
+use crashproof_stacks::Stacks;
 use crashproof_trace::{Event, EventKind, StackId, Tables};
 use rustc_hash::FxHashMap;
 
@@ -94,7 +95,7 @@ impl ByStack {
                 continue;
             }
             let frames = stacks.symbolize(stack, tables).frames;
-            let frame = standing(&frames);
+            let frame = blamed(&frames);
             let name = (
                 frame.and_then(|frame| frame.function.clone()),
                 frame.and_then(|frame| frame.file.clone()),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use crashproof_finding::innermost_position;
+use crashproof_finding::blamed;
 use crashproof_model::{Awaits, Keep, LINE, Line, LineAddress, Model, Store};
 use crashproof_replay::{Change, Observer, Replay, Steps, StorePiece};
 use crashproof_stacks::Stacks;
@@ -218,7 +218,7 @@ impl Exporter<'_> {
 
     fn source(&mut self, stack: StackId, tables: &Tables) -> Option<(String, String)> {
         let frames = self.stacks.symbolize(stack, tables).frames;
-        let frame = innermost_position(&frames)?;
+        let frame = blamed(&frames)?;
         let source = format!("{}:{}", frame.file.as_deref()?, frame.line?);
         Some((frame.function.clone().unwrap_or_default(), source))
     }

@@ -18,4 +18,4 @@ pub use baseline::{Baseline, BaselineError};
 pub use conclusive::{Allowed, Inconclusive, InconclusiveReason, Verdict};
 pub use finding::*;
 pub use kind::KindInfo;
-pub use stack::innermost_position;
+pub use stack::{blamed, blamed_position};

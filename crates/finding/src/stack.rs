@@ -36,18 +36,13 @@ impl Frame {
     /// Whether the code is of a library that every program has (memcpy, pthread_mutex_lock). It may have debug info, but
     /// the place to show is its caller.
     pub fn in_language_runtime(&self) -> bool {
-        const NAMES: [&str; 8] = [
-            "libc.so",
-            "libc-",
-            "ld-linux",
-            "ld-musl",
-            "libpthread",
-            "libm.so",
-            "libgcc_s",
-            "libstdc++",
-        ];
+        self.module_name().is_some_and(is_language_runtime)
+    }
+
+    /// Whether the code is of a library that the user did not write and that stores, flushes and fences for its callers.
+    fn in_serving_library(&self) -> bool {
         self.module_name()
-            .is_some_and(|name| NAMES.iter().any(|runtime| name.starts_with(runtime)))
+            .is_some_and(|name| is_language_runtime(name) || is_pmdk(name))
     }
 
     fn in_libc(&self) -> bool {
@@ -62,16 +57,47 @@ impl Frame {
     }
 }
 
-/// The frame that stands for a stack: the innermost one with a source position that the program's author wrote.
-pub fn innermost_position(stack: &[Frame]) -> Option<&Frame> {
-    stack
-        .iter()
-        .find(|frame| frame.has_position() && !frame.in_system_header() && !frame.in_language_runtime())
-        .or_else(|| {
-            stack
-                .iter()
-                .find(|frame| frame.has_position() && !frame.in_language_runtime())
-        })
+/// Whether a module, by the last component of its path, is a library that every program has: memcpy and its like.
+pub fn is_language_runtime(module: &str) -> bool {
+    const PREFIXES: [&str; 9] = [
+        "libc.so",
+        "libc-",
+        "ld-linux",
+        "ld-musl",
+        "libpthread",
+        "libm.so",
+        "libgcc_s",
+        "libstdc++",
+        "libcrashproof_runtime",
+    ];
+    PREFIXES.iter().any(|prefix| module.starts_with(prefix)) || module.contains("vdso")
+}
+
+/// Whether a module, by the last component of its path, is a library of PMDK.
+pub fn is_pmdk(module: &str) -> bool {
+    module.starts_with("libpmem")
+}
+
+/// The frame to blame for an event: the innermost one in the user's code, which is not a library that only does what it is
+/// called for. One with a source position is preferred; `None` if nothing is known of any.
+pub fn blamed(stack: &[Frame]) -> Option<&Frame> {
+    let outside = stack.iter().position(|frame| !frame.in_serving_library());
+    let users = &stack[outside.unwrap_or(0)..];
+    let positioned = || {
+        users
+            .iter()
+            .filter(|frame| frame.has_position() && !frame.in_language_runtime())
+    };
+    positioned()
+        .find(|frame| !frame.in_system_header())
+        .or_else(|| positioned().next())
+        .or_else(|| users.first())
+        .filter(|frame| frame.has_position() || frame.address != 0 || frame.function.is_some())
+}
+
+/// The frame to blame, if the debug info knows where it is.
+pub fn blamed_position(stack: &[Frame]) -> Option<&Frame> {
+    blamed(stack).filter(|frame| frame.has_position())
 }
 
 /// The stack without the C library's frames at its outer end.
@@ -148,9 +174,9 @@ mod tests {
         let header = frame("_mm_clwb", "/usr/lib/gcc/x86_64-linux-gnu/12/include/clwbintrin.h");
         let clang = frame("_mm_sfence", "/usr/lib/llvm-19/lib/clang/19/include/xmmintrin.h");
         let user = frame("persist", "pm.h");
-        assert_eq!(innermost_position(&[header.clone(), clang, user.clone()]), Some(&user));
-        assert_eq!(innermost_position(std::slice::from_ref(&header)), Some(&header));
-        assert_eq!(innermost_position(&[frame("f", "")]), None);
+        assert_eq!(blamed(&[header.clone(), clang, user.clone()]), Some(&user));
+        assert_eq!(blamed(std::slice::from_ref(&header)), Some(&header));
+        assert_eq!(blamed_position(&[frame("f", "")]), None);
     }
 
     #[test]
@@ -185,5 +211,32 @@ mod tests {
             ),
             "0x10 (inlined)"
         );
+    }
+
+    /// With debug symbols of PMDK and of the C library, too, a finding is where the user called them.
+    #[test]
+    fn libraries_that_serve_their_callers_are_not_blamed() {
+        let frame = |function: &str, file: Option<&str>, module: &str| Frame {
+            function: Some(function.into()),
+            file: file.map(str::to_owned),
+            line: file.map(|_| 7),
+            module: Some(module.into()),
+            address: 0x10,
+            ..Frame::default()
+        };
+        let memcpy = frame("memcpy", Some("/build/glibc/memcpy.c"), "/lib/libc.so.6");
+        let persist = frame("pmem_persist", Some("/build/pmdk/pmem.c"), "/lib/libpmem.so.1");
+        let user = frame("put", Some("/home/me/kv.c"), "/home/me/kv");
+        let stripped = frame("put", None, "/home/me/kv");
+        let stack = [memcpy.clone(), persist.clone(), user.clone()];
+        assert_eq!(blamed(&stack), Some(&user));
+        let without_lines = [persist.clone(), stripped.clone()];
+        assert_eq!(blamed(&without_lines), Some(&stripped));
+        assert_eq!(blamed_position(&without_lines), None);
+        // A library without debug info between the user's code and PMDK.
+        assert_eq!(blamed(&[persist.clone(), stripped, user.clone()]), Some(&user));
+        // Nothing of the user's.
+        assert_eq!(blamed(std::slice::from_ref(&persist)), Some(&persist));
+        assert_eq!(blamed(&[]), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crashproof_finding::{Address, Frame, innermost_position};
+use crashproof_finding::{Address, Frame, blamed};
 use crashproof_stacks::Stacks;
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
@@ -54,7 +54,7 @@ impl<C: Deref<Target = Conditions>> Names<C> {
             .entry(stack)
             .or_insert_with(|| {
                 let frames = stacks.symbolize(stack, &conditions.tables).frames;
-                innermost_position(&frames).or(frames.first()).cloned()
+                blamed(&frames).or(frames.first()).cloned()
             })
             .clone()
     }

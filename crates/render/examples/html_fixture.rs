@@ -159,7 +159,7 @@ fn flush(line: u32) -> Vec<Frame> {
 }
 
 fn finding(kind: Kind, message: &str, stack: Vec<Frame>) -> Finding {
-    let place = innermost_position(&stack).cloned().unwrap_or_default();
+    let place = blamed_position(&stack).cloned().unwrap_or_default();
     Finding {
         kind,
         severity: kind.severity(),

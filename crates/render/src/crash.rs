@@ -1,6 +1,6 @@
 //! The story of a crash, for people: what had persisted, what had not, where power failed, and what recovery made of it.
 
-use crashproof_finding::stack::{describe, innermost_position, trimmed};
+use crashproof_finding::stack::{blamed_position, describe, trimmed};
 use crashproof_finding::{Crash, CrashStore, Finding, Frame, OutputDifference};
 
 /// Of a missing store that the program had not made yet.
@@ -212,7 +212,7 @@ pub(crate) fn call_paths(crash: &Crash) -> Vec<(&'static str, &[Frame])> {
 
 /// The function that made the store, and from where it was called: what differs in nothing else is one call path.
 fn callers(stack: &[Frame]) -> Vec<String> {
-    let at = innermost_position(stack).and_then(|at| stack.iter().position(|frame| std::ptr::eq(frame, at)));
+    let at = blamed_position(stack).and_then(|at| stack.iter().position(|frame| std::ptr::eq(frame, at)));
     let at = at.unwrap_or(0);
     let function = stack.get(at).and_then(|frame| frame.function.clone());
     let outer = stack.iter().skip(at + 1).map(|frame| describe(frame, str::to_owned));

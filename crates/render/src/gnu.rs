@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crashproof_finding::group::{Group, Which, groups};
-use crashproof_finding::stack::{describe, innermost_position, trimmed};
+use crashproof_finding::stack::{blamed_position, describe, trimmed};
 use crashproof_finding::{Finding, Frame, Inconclusive, Report, files};
 
 use crate::crash;
@@ -63,7 +63,7 @@ pub(crate) fn lines(group: &Group<'_>, sources: &Sources) -> String {
 fn other_places(finding: &Finding) -> Vec<(Frame, String)> {
     let mut places = Vec::new();
     let mut add = |stack: &[Frame], label: &str| {
-        if let Some(frame) = innermost_position(stack) {
+        if let Some(frame) = blamed_position(stack) {
             places.push((frame.clone(), label.to_owned()));
         }
     };

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use crashproof_finding::group::ungrouped;
-use crashproof_finding::stack::{innermost_position, trimmed};
+use crashproof_finding::stack::{blamed_position, trimmed};
 use crashproof_finding::{Crash, CrashStore, Finding, Frame, Kind, Patch, Report, Severity, files};
 use serde_json::{Map, Value, json};
 
@@ -131,7 +131,7 @@ impl Sarif<'_> {
         let related: Vec<Value> = finding
             .related
             .iter()
-            .filter_map(|related| Some(self.labelled(innermost_position(&related.stack)?, &related.message)))
+            .filter_map(|related| Some(self.labelled(blamed_position(&related.stack)?, &related.message)))
             .collect();
         if !related.is_empty() {
             result.insert("relatedLocations".into(), related.into());
@@ -208,7 +208,7 @@ impl Sarif<'_> {
 
     /// The place that stands for a stack, with a text.
     fn labelled_stack(&self, stack: &[Frame], text: &str) -> Value {
-        match innermost_position(stack).or(stack.first()) {
+        match blamed_position(stack).or(stack.first()) {
             Some(frame) => self.labelled(frame, text),
             None => json!({ "message": { "text": text } }),
         }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Element, Group as Block, Level, Origin, Renderer, Snippet};
 use crashproof_finding::group::{self, Group, Which, groups};
-use crashproof_finding::stack::{describe, innermost_position, trimmed};
+use crashproof_finding::stack::{blamed_position, describe, trimmed};
 use crashproof_finding::words::{number, plural};
 use crashproof_finding::{
     Behaviours, Crash, CrashStore, Finding, Frame, Inconclusive, Kind, Report, Severity, Stats, files,
@@ -161,7 +161,7 @@ impl Terminal<'_> {
             });
         }
         if let Some(durable_by) = &finding.durable_by {
-            match innermost_position(&durable_by.stack).and_then(position) {
+            match blamed_position(&durable_by.stack).and_then(position) {
                 Some((file, line, column)) if !marks.iter().any(|mark| mark.file == file && mark.line == line) => {
                     let label = durable_by.kind.label().to_owned();
                     marks.push(Mark {
@@ -176,7 +176,7 @@ impl Terminal<'_> {
             }
         }
         for related in &finding.related {
-            match innermost_position(&related.stack).and_then(position) {
+            match blamed_position(&related.stack).and_then(position) {
                 Some((file, line, column)) => {
                     let label = related.message.clone();
                     marks.push(Mark {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use crashproof_finding as report;
+pub use crashproof_finding::stack::{is_language_runtime, is_pmdk};
 use crashproof_trace::symbols::{SourceFrame, Symbolizer};
 use crashproof_trace::{Frame, Module, ModuleId, StackId, Tables};
 use rustc_hash::FxHashMap;
@@ -28,9 +29,9 @@ fn module_kind(module: Option<&Module>) -> ModuleKind {
     let Some(name) = module.map(|m| file_name(m.file())) else {
         return ModuleKind::Program;
     };
-    if name.starts_with("libpmem") {
+    if is_pmdk(name) {
         ModuleKind::Pmdk
-    } else if is_c_runtime(name) {
+    } else if is_language_runtime(name) {
         ModuleKind::CRuntime
     } else {
         ModuleKind::Program
@@ -39,20 +40,6 @@ fn module_kind(module: Option<&Module>) -> ModuleKind {
 
 pub fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-pub fn is_c_runtime(name: &str) -> bool {
-    const PREFIXES: [&str; 8] = [
-        "libc.so",
-        "libc-",
-        "ld-linux",
-        "ld-musl",
-        "libpthread",
-        "libm.so",
-        "libgcc_s",
-        "libcrashproof_runtime",
-    ];
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || name.starts_with("libstdc++") || name.contains("vdso")
 }
 
 /// The function of PMDK that the program called.
@@ -105,19 +92,6 @@ pub struct Symbolized {
     pub frames: Vec<report::Frame>,
     /// Which of them have no line of their own, only a nearest one.
     pub approximate: Vec<bool>,
-}
-
-/// The frame that stands for a stack: the innermost with a source position in the program itself; without debug info, the
-/// innermost that is not in a library that stores on the program's behalf.
-pub fn standing(frames: &[report::Frame]) -> Option<&report::Frame> {
-    let of_library = |frame: &report::Frame| {
-        let name = frame.module.as_deref().map_or("", file_name);
-        name.starts_with("libpmem") || is_c_runtime(name)
-    };
-    let outside = frames.iter().position(|frame| !of_library(frame)).unwrap_or(0);
-    report::innermost_position(&frames[outside.min(frames.len())..])
-        .or_else(|| frames.get(outside))
-        .filter(|frame| frame.has_position() || frame.address != 0 || frame.function.is_some())
 }
 
 #[derive(Default)]

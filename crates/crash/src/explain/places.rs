@@ -1,7 +1,7 @@
 //! Where in the program a change was made: the source line that stands for its call stack.
 
+pub use crashproof_finding::blamed;
 use crashproof_sites::Typing;
-pub use crashproof_stacks::standing;
 use crashproof_stacks::{Stacks, Symbolized};
 use crashproof_trace::{StackId, Tables};
 use rustc_hash::FxHashMap;
@@ -49,7 +49,7 @@ impl Places {
             Some(known) => *known,
             None => {
                 let frames = self.stacks.symbolize(change.stack, tables).frames;
-                let spot = standing(&frames).map(|frame| match (&frame.file, frame.line) {
+                let spot = blamed(&frames).map(|frame| match (&frame.file, frame.line) {
                     (Some(file), Some(line)) => Spot::Source(file.clone(), line),
                     _ => Spot::Code(frame.module.clone().unwrap_or_default(), frame.address),
                 });

@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cause::Cause;
 use super::history::Laboratory;
-use super::places::{Places, standing};
+use super::places::{Places, blamed};
 use crate::campaign::CampaignOptions;
 use crate::executor::StoreId;
 
@@ -623,7 +623,7 @@ impl<'a> Drawing<'a> {
         });
         let event = TimelineEvent {
             thread: shown.thread,
-            frame: standing(&frames).cloned().unwrap_or_default(),
+            frame: blamed(&frames).cloned().unwrap_or_default(),
             lines: shown.rows,
             stored,
             text: shown.text.or(operation),

@@ -13,7 +13,7 @@ use crashproof_stacks::{Symbolized, file_name};
 use super::Words;
 use super::cause::{Cause, Form};
 use super::history::{Index, Laboratory, What};
-use super::places::{Places, standing};
+use super::places::{Places, blamed};
 use super::save::quoted;
 
 /// Bytes of a command's output that a finding holds: its end, where the reason is.
@@ -126,7 +126,7 @@ fn stores(indices: &[Index], cause: &Cause, context: &Context, places: &mut Plac
         }
         let stack = places.symbolize(change.stack, context.lab.tables()).frames;
         let store = CrashStore {
-            frame: standing(&stack).cloned().unwrap_or_default(),
+            frame: blamed(&stack).cloned().unwrap_or_default(),
             stack,
             pm: Address {
                 file: context.lab.file_name(change.file).to_owned(),
@@ -169,7 +169,7 @@ fn last_executed(cause: &Cause, context: &Context, places: &mut Places) -> (Fram
     for index in (first..cause.state.point).rev() {
         let change = context.lab.change(index);
         let stack = places.symbolize(change.stack, context.lab.tables()).frames;
-        if let Some(frame) = standing(&stack) {
+        if let Some(frame) = blamed(&stack) {
             return (frame.clone(), stack);
         }
     }
@@ -182,7 +182,7 @@ fn approximate(cause: &Cause, context: &Context, places: &mut Places) -> bool {
     };
     let stack = context.lab.change(first).stack;
     let Symbolized { frames, approximate } = places.symbolize(stack, context.lab.tables());
-    let index = standing(&frames).and_then(|at| frames.iter().position(|frame| std::ptr::eq(frame, at)));
+    let index = blamed(&frames).and_then(|at| frames.iter().position(|frame| std::ptr::eq(frame, at)));
     index.is_some_and(|index| approximate[index]) || places.is_merged(stack, context.lab.tables())
 }
 

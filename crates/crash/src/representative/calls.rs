@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use crashproof_stacks::{Stacks, file_name, is_c_runtime};
+use crashproof_stacks::{Stacks, file_name, is_language_runtime};
 use crashproof_trace::{Event, StackId, Tables};
 use rustc_hash::FxHashMap;
 
@@ -75,7 +75,7 @@ impl Calls {
         for (depth, &frame) in tables.frames(stack).iter().enumerate() {
             let module = frame.module.and_then(|id| tables.module(id));
             let module = module.map_or("", |module| file_name(&module.path)).to_owned();
-            if is_c_runtime(&module) {
+            if is_language_runtime(&module) {
                 continue;
             }
             let address = mix(frame.address ^ u64::from(frame.module.map_or(0, |id| id.0)) << 48);

@@ -150,7 +150,7 @@ impl<'a> Viewer<'a> {
             return known.clone();
         }
         let frames = self.stacks.symbolize(stack, &self.outline.tables).frames;
-        let position = report::innermost_position(&frames).or(frames.first()).cloned();
+        let position = report::blamed(&frames).or(frames.first()).cloned();
         let position = position.unwrap_or_default();
         self.positions.insert(stack, position.clone());
         position

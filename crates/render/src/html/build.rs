@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crashproof_finding::files::LeftOutLine;
 use crashproof_finding::group::all_groups;
 use crashproof_finding::picture::{self, TimelineKind};
-use crashproof_finding::stack::innermost_position;
+use crashproof_finding::stack::blamed_position;
 use crashproof_finding::words::signal_name;
 use crashproof_finding::{Address, Crash, CrashStore, DurableByKind, Finding, Frame, Kind, Program, Report};
 
@@ -153,7 +153,7 @@ impl Builder {
                 .chain(placeless)
                 .map(|note| tables.text(&note)),
         );
-        let frame = innermost_position(&finding.stack);
+        let frame = blamed_position(&finding.stack);
         let module = frame.and_then(|frame| frame.module.as_deref());
         data::Finding {
             kind: finding.kind.name(),
@@ -348,7 +348,7 @@ impl Marks<'_> {
 
     /// At the place that stands for the stack, if there is one; whether that is new.
     fn add_stack(&mut self, stack: &[Frame], role: Role, label: &str) -> bool {
-        let Some(frame) = innermost_position(stack) else {
+        let Some(frame) = blamed_position(stack) else {
             return false;
         };
         match (&frame.file, frame.line) {

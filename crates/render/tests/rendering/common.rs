@@ -97,7 +97,7 @@ pub fn stack(frames: impl IntoIterator<Item = Frame>) -> Vec<Frame> {
 
 /// A finding whose position is that of its innermost frame with debug info.
 pub fn finding(kind: Kind, message: &str, stack: Vec<Frame>) -> Finding {
-    let at = innermost_position(&stack).cloned().unwrap_or_default();
+    let at = blamed_position(&stack).cloned().unwrap_or_default();
     Finding {
         kind,
         severity: kind.severity(),

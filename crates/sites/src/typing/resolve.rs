@@ -13,7 +13,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use crashproof_stacks::{Stacks, file_name, is_c_runtime};
+use crashproof_stacks::{Stacks, file_name, is_language_runtime, is_pmdk};
 use crashproof_trace::{Frame, ModuleId, StackId, Tables};
 use rustc_hash::FxHashMap;
 
@@ -258,7 +258,7 @@ impl Resolver {
             frame
                 .module
                 .and_then(|id| tables.module(id))
-                .is_some_and(|m| is_c_runtime(file_name(&m.path)))
+                .is_some_and(|m| is_language_runtime(file_name(&m.path)))
         };
         let frame = tables.frames(stack).iter().find(|frame| !is_c(frame));
         let module = frame.and_then(|frame| self.module(frame.module?, tables));
@@ -334,7 +334,7 @@ fn writes_for_its_caller(frame: &Frame, tables: &Tables) -> bool {
     let module = frame.module.and_then(|id| tables.module(id));
     module.is_some_and(|module| {
         let name = file_name(&module.path);
-        is_c_runtime(name) || name.starts_with("libpmem")
+        is_language_runtime(name) || is_pmdk(name)
     })
 }
 
