@@ -229,9 +229,11 @@ impl<L: LineState> Replay<L> {
         };
         if self.is_durable(piece) {
             let store = store(observer);
-            let line = self.lines.get_mut(&at);
-            observer.stored_durably(at, line, store);
-            self.close_if_clean(at, observer);
+            let mut line = self.lines.get_mut(&at);
+            observer.stored_durably(at, line.as_deref_mut(), store);
+            if line.is_some_and(|line| line.line().is_clean()) {
+                self.close(at, observer);
+            }
             return;
         }
         let line = match self.lines.entry(at) {
@@ -275,14 +277,14 @@ impl<L: LineState> Replay<L> {
     fn change<O: Observer<Line = L>>(&mut self, at: LineAddress, change: Change, observer: &mut O) {
         if let Some(line) = self.lines.get_mut(&at) {
             observer.change(at, line, change);
-            self.close_if_clean(at, observer);
+            if line.line().is_clean() {
+                self.close(at, observer);
+            }
         }
     }
 
-    fn close_if_clean<O: Observer<Line = L>>(&mut self, at: LineAddress, observer: &mut O) {
-        if self.lines.get(&at).is_some_and(|state| state.line().is_clean())
-            && let Some(line) = self.lines.remove(&at)
-        {
+    fn close<O: Observer<Line = L>>(&mut self, at: LineAddress, observer: &mut O) {
+        if let Some(line) = self.lines.remove(&at) {
             observer.closed(at, line);
         }
     }

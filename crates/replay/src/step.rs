@@ -53,6 +53,40 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// That of an event which is one step; a store may be several ([`Steps`]).
+    #[inline]
+    pub fn of(event: &EventKind<'_>) -> Option<Step> {
+        Some(match *event {
+            EventKind::Flush { at, kind } => Step::Flush {
+                line: line_of(at),
+                at_once: kind == FlushKind::Clflush,
+            },
+            EventKind::Fence { .. } => Step::Fence,
+            EventKind::Sync { file, offset, len } => Step::Sync { file, offset, len },
+            EventKind::FileWrite { at, data } => Step::Write {
+                at,
+                len: data.len() as u64,
+            },
+            EventKind::Resize { file, size } => Step::Resize { file, size },
+            EventKind::Rename { file, .. } => Step::Rename { file },
+            EventKind::Map { file, .. } => Step::Map { file },
+            // What PMDK says of its ranges, and that a mapping or a process is gone, persists nothing.
+            EventKind::Store { .. }
+            | EventKind::Unmap { .. }
+            | EventKind::Output { .. }
+            | EventKind::Call { .. }
+            | EventKind::Request { .. }
+            | EventKind::ThreadStart { .. }
+            | EventKind::ProcessStart { .. }
+            | EventKind::ProcessEnd { .. }
+            | EventKind::Quiet
+            | EventKind::Access { .. }
+            | EventKind::Path { .. } => return None,
+        })
+    }
+}
+
 /// The part of a store that lies in one line or word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorePiece {
@@ -102,38 +136,12 @@ impl Steps {
     /// Stores are cut where they cross into another `unit`: a word if they may tear, else a line.
     #[inline]
     pub fn of(event: &EventKind<'_>, unit: u64) -> Steps {
-        let step = match *event {
-            EventKind::Store { at, data, flags } => {
-                return Steps::of_store(at, data.len() as u64, flags, unit);
-            }
-            EventKind::Flush { at, kind } => Step::Flush {
-                line: line_of(at),
-                at_once: kind == FlushKind::Clflush,
+        match *event {
+            EventKind::Store { at, data, flags } => Steps::of_store(at, data.len() as u64, flags, unit),
+            _ => Steps {
+                step: Step::of(event),
+                ..Steps::default()
             },
-            EventKind::Fence { .. } => Step::Fence,
-            EventKind::Sync { file, offset, len } => Step::Sync { file, offset, len },
-            EventKind::FileWrite { at, data } => Step::Write {
-                at,
-                len: data.len() as u64,
-            },
-            EventKind::Resize { file, size } => Step::Resize { file, size },
-            EventKind::Rename { file, .. } => Step::Rename { file },
-            EventKind::Map { file, .. } => Step::Map { file },
-            // What PMDK says of its ranges, and that a mapping or a process is gone, persists nothing.
-            EventKind::Unmap { .. }
-            | EventKind::Output { .. }
-            | EventKind::Call { .. }
-            | EventKind::Request { .. }
-            | EventKind::ThreadStart { .. }
-            | EventKind::ProcessStart { .. }
-            | EventKind::ProcessEnd { .. }
-            | EventKind::Quiet
-            | EventKind::Access { .. }
-            | EventKind::Path { .. } => return Steps::default(),
-        };
-        Steps {
-            step: Some(step),
-            ..Steps::default()
         }
     }
 

@@ -142,7 +142,7 @@ fn pairs(orderer: &Orderer, before: &Side, after: &Side) -> Vec<Pair> {
         false => orderer.is_of(event, after),
     };
     for (index, event) in orderer.trace.events.iter().enumerate() {
-        if !matches!(event.what, What::Store { .. } | What::File | What::Output) {
+        if !matches!(event.what, What::Store { .. } | What::File(_) | What::Output) {
             continue;
         }
         if orderer.is_of(event, before) {
@@ -209,7 +209,7 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
                     litmus.ops.push(Op { thread, action: fence });
                 }
             }
-            What::File | What::Output => {
+            What::File(_) | What::Output => {
                 push(Action::Store(litmus.stores.len()));
                 litmus.stores.push(Store {
                     name: format!("s{index}"),

@@ -432,7 +432,7 @@ impl Instance {
                 }
                 if matches!(
                     event.what,
-                    What::Flush { .. } | What::Fence { .. } | What::Sync { .. } | What::File | What::Output
+                    What::Flush { .. } | What::Fence { .. } | What::Sync { .. } | What::File(_) | What::Output
                 ) {
                     open = 0;
                 }

@@ -60,7 +60,7 @@ impl Slice {
                 self.push(Action::Fence { full: true }, false, moved);
             }
             // Persistent at once, in a line of its own.
-            What::File | What::Output => {
+            What::File(_) | What::Output => {
                 let at = Range {
                     start: ELSEWHERE + 64 * self.litmus.stores.len() as u64,
                     len: 1,

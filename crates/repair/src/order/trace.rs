@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crashproof_base::{LINE, LineAddress};
 use crashproof_finding::Frame;
 use crashproof_litmus::StoreKind;
+use crashproof_replay::{Step, Steps};
 use crashproof_stacks::Stacks;
-use crashproof_trace::{EventKind, FenceKind, FileId, FlushKind, Item, ReadError, StackId, TraceReader};
+use crashproof_trace::{EventKind, FenceKind, FileId, FlushKind, Item, PmAddress, ReadError, StackId, TraceReader};
 use rustc_hash::FxHashMap;
 
 use crate::source::units::canonical;
@@ -44,7 +46,7 @@ pub enum What {
         full: bool,
     },
     /// A file is made, resized, renamed, removed or written to: persistent at once, as crash tests have it.
-    File,
+    File(Step),
     /// What the outside knows from then on.
     Output,
     /// All of the range is durable.
@@ -141,9 +143,14 @@ impl Trace {
                     at: address(file, offset),
                     len: len.max(1),
                 },
-                EventKind::Resize { .. } | EventKind::FileWrite { .. } | EventKind::Rename { .. } => What::File,
                 // The file is made by what maps it first.
-                EventKind::Map { .. } => What::File,
+                EventKind::Resize { .. }
+                | EventKind::FileWrite { .. }
+                | EventKind::Rename { .. }
+                | EventKind::Map { .. } => match Steps::of(&event.kind, LINE).next() {
+                    Some(step) => What::File(step),
+                    None => continue,
+                },
                 EventKind::Output { .. } => What::Output,
                 _ => continue,
             };
@@ -191,4 +198,21 @@ impl Trace {
 
 fn address(file: FileId, offset: u64) -> u64 {
     (u64::from(file.0) << FILE_BITS) | (offset & ((1 << FILE_BITS) - 1))
+}
+
+/// What is at an address of the litmus.
+pub fn place_at(address: u64) -> PmAddress {
+    PmAddress {
+        file: FileId((address >> FILE_BITS) as u32),
+        offset: address & ((1 << FILE_BITS) - 1),
+    }
+}
+
+/// The line of this number among the addresses.
+pub fn line_at(number: u64) -> LineAddress {
+    let at = place_at(number * LINE);
+    LineAddress {
+        file: at.file.0,
+        line: at.offset / LINE,
+    }
 }
