@@ -5,9 +5,10 @@
 //! one per kind and stack.
 
 use crashproof_finding::DurableByKind;
-use crashproof_model::{Keep, LINE, LineAddress, Memory, Model, Store, Unpersisted, pieces};
+use crashproof_model::{Flush, Keep, LINE, Memory, Model, Store, Unpersisted};
+use crashproof_replay as replay;
 use crashproof_trace::{
-    Event, EventKind, FileId, FlushKind, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables, ThreadId,
+    Event, EventKind, FileId, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables, ThreadId,
 };
 use std::collections::BTreeSet;
 
@@ -143,13 +144,9 @@ impl Pass {
         match event.kind {
             EventKind::Store { at, data, flags } => self.store(step, at, data, flags, tables),
             EventKind::Flush { at, kind } => {
-                let line = LineAddress {
-                    file: at.file.0,
-                    line: at.offset / LINE,
+                let Some(outcome) = self.replay(step, &replay::Step::flush(at, kind)) else {
+                    return;
                 };
-                let outcome = self
-                    .memory
-                    .flush(line, step.thread, kind == FlushKind::Clflush, step.stack.0);
                 for oracle in &mut self.oracles {
                     oracle.flush(step, at, outcome, world!(self, tables));
                 }
@@ -158,7 +155,7 @@ impl Pass {
                 for oracle in &mut self.oracles {
                     oracle.fence(step, kind, world!(self, tables));
                 }
-                self.fence(step);
+                self.replay(step, &replay::Step::Fence);
             }
             EventKind::Map {
                 file,
@@ -183,14 +180,11 @@ impl Pass {
                     self.drain(file, range.start, range.end - range.start, gone, tables);
                 }
             }
-            // What lay beyond is gone, and nobody misses it.
-            EventKind::Resize { file, size } => self.memory.drain(file.0, size, u64::MAX - size, |_| {}),
-            EventKind::FileWrite { at, data } => {
-                // What was stored there is overwritten, and a write needs no flush.
-                self.memory.set_clean(at.file.0, at.offset, data.len() as u64);
-                self.memory.written(at.file.0, at.offset, data.len() as u64);
+            EventKind::Resize { .. } | EventKind::FileWrite { .. } | EventKind::Sync { .. } => {
+                if let Some(part) = replay::Step::of(&event.kind) {
+                    self.replay(step, &part);
+                }
             }
-            EventKind::Sync { file, offset, len } => self.memory.sync(file.0, offset, len),
             EventKind::Request {
                 request,
                 transaction,
@@ -307,17 +301,15 @@ impl Pass {
             .volatile
             .covers(at.file.0, at.offset, at.offset.saturating_add(len))
         {
+            // Nothing is stored that has to persist; a locked instruction fences nevertheless.
             if flags.locked {
-                self.fence(step);
+                self.replay(step, &replay::Step::Fence);
             }
             return;
         }
         self.locks.store(step.thread, step.stack, at, data, flags, tables);
         for &index in &self.store_oracles {
             self.oracles[index].store(step, StoreAccess { at, len, flags }, world!(self, tables));
-        }
-        if flags.locked {
-            self.fence(step);
         }
         let transaction = self
             .transactions
@@ -328,27 +320,36 @@ impl Pass {
             transaction: transaction.into(),
             not_snapshotted,
             fence: OptionalStack::default(),
-            fences: self.fences,
+            fences: 0,
             outputs: outputs_of(&self.outputs, self.quiets, step.thread),
             rewrites: 0,
             repeated: false,
             count: 1,
             earlier: Earlier::default(),
         };
-        for piece in pieces(at.offset, len, LINE) {
-            let line = LineAddress {
-                file: at.file.0,
-                line: piece.line,
-            };
-            let store = Store {
-                bytes: piece.bytes,
-                thread: step.thread,
-                nontemporal: flags.nontemporal,
-                tag: tag.clone(),
-            };
-            self.memory.store(line, store);
-            tag.count = 0;
+        for part in replay::Steps::of_store(at, len, flags, LINE) {
+            self.run(step, &part, |fences| {
+                let kept = StoreTag { fences, ..tag.clone() };
+                tag.count = 0;
+                kept
+            });
         }
+    }
+
+    /// Runs a step that is not a store. What a flush did.
+    #[inline]
+    fn replay(&mut self, by: Step, step: &replay::Step) -> Option<Flush<u32>> {
+        self.run(by, step, |_| unreachable!("not a store"))
+    }
+
+    /// `tag` makes what is kept with a store, from the number of fences before it.
+    #[inline]
+    fn run(&mut self, by: Step, step: &replay::Step, tag: impl FnOnce(u32) -> StoreTag) -> Option<Flush<u32>> {
+        if *step == replay::Step::Fence {
+            self.fences = self.fences.wrapping_add(1);
+        }
+        let fences = self.fences;
+        replay::step_memory(&mut self.memory, by.thread, by.stack.0, step, |_| tag(fences))
     }
 
     /// Whether the program makes the store in a transaction that ought to cover it and does not. What a constructor does,
@@ -375,11 +376,6 @@ impl Pass {
             };
             self.transaction(step, Change::Unfinished { id, begin }, tables);
         }
-    }
-
-    fn fence(&mut self, step: Step) {
-        self.fences = self.fences.wrapping_add(1);
-        self.memory.fence(step.thread, step.stack.0);
     }
 
     fn transaction(&mut self, step: Step, change: Change, tables: &Tables) {

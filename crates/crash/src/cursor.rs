@@ -9,11 +9,12 @@
 //! An event costs what it touches: a fence looks at the lines that its thread has flushed or stored to non-temporally since
 //! its last one; at a point only the lines that changed since the point before are looked at.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crashproof_model::{Bytes, LINE, Line, LineAddress, Model, Store, WORD, pieces};
-use crashproof_trace::{Event, EventKind, FlushKind, Item, PmAddress, StackId, StoreFlags, TraceFile, TraceReader};
+use crashproof_model::{Keep, LINE, Line, LineAddress, Model, Store, WORD, pieces};
+use crashproof_replay::{Change, Observer, Replay, Step, Steps, StorePiece};
+use crashproof_trace::{EventKind, Item, PmAddress, StackId, TraceFile, TraceReader};
 use crashproof_wire::recovery::PAGE;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -34,28 +35,33 @@ pub(crate) enum Stops {
     NewStacks,
 }
 
-/// The smallest steps: what a crash cannot come in the middle of.
-enum Step {
-    Fence,
-    Store { at: LineAddress, store: Store<Pending> },
-    Flush(LineAddress),
-    FlushNow(LineAddress),
-    Resize { file: usize, size: u64 },
-    FileWrite { at: PmAddress, data: Vec<u8> },
-    Rename { file: usize, path: Option<String> },
-    Sync { file: u32, offset: u64, len: u64 },
-    Map { file: usize },
-}
-
 /// An event that is being taken step by step.
 struct Held {
     seq: u64,
     thread: u32,
     stack: StackId,
+    /// The next step, and those after it.
+    step: Step,
+    rest: Steps,
+    /// The file's new name, if it is renamed.
+    path: Option<String>,
     /// Pieces of its store that are done.
     stored: u16,
     /// The crash point before its next step has been passed.
     passed: bool,
+}
+
+impl Held {
+    /// Pieces of its store that are left.
+    fn pieces(&self) -> impl Iterator<Item = StorePiece> {
+        [self.step]
+            .into_iter()
+            .chain(self.rest.clone())
+            .filter_map(|step| match step {
+                Step::Store(piece) => Some(piece),
+                _ => None,
+            })
+    }
 }
 
 struct FileState {
@@ -89,31 +95,153 @@ impl Base {
     }
 }
 
-pub(crate) struct Cursor {
-    reader: TraceReader,
-    model: Model,
-    reorder: bool,
-    tear: bool,
-    stops: Stops,
-    window: Window,
+/// What is guaranteed persistent, and how many lines are not.
+#[derive(Default)]
+struct Floor {
     base: Base,
-    lines: FxHashMap<LineAddress, Arc<UncertainLine>>,
-    /// By thread: lines that it flushed or stored to non-temporally since its last fence.
-    pending: Vec<Vec<LineAddress>>,
-    files: Vec<FileState>,
-    output: Vec<u8>,
-    held: Option<Held>,
-    /// What is left of `held`.
-    steps: VecDeque<Step>,
-    after: Option<After>,
-    /// The event before which the last stop was.
-    since: u64,
+    reorder: bool,
     /// Uncertain lines by file and page.
     crowded: FxHashMap<(u32, u64), u32>,
     /// How many lines have so many options.
     counts: BTreeMap<u64, u64>,
     /// Lines that changed since the last point.
     changed: Vec<LineAddress>,
+}
+
+impl Floor {
+    fn count_out(&mut self, counted: u64) {
+        if let Some(lines) = self.counts.get_mut(&counted) {
+            *lines -= 1;
+            if *lines == 0 {
+                self.counts.remove(&counted);
+            }
+        }
+    }
+}
+
+/// Keeps the image at what is guaranteed persistent, through the steps of an event.
+struct Raise<'c, I: ?Sized> {
+    floor: &'c mut Floor,
+    image: &'c mut I,
+    seq: u64,
+    stack: StackId,
+    /// Of the store or write.
+    data: &'c [u8],
+    /// Where a write begins.
+    written_at: u64,
+}
+
+impl<I: Image + ?Sized> Raise<'_, I> {
+    /// Changes what is guaranteed persistent of a line, in the image too. There is a crash point just before that, or there
+    /// is none yet. `cut`: the file's end now is in the line, so that its contents are new ones.
+    fn persist(
+        &mut self,
+        at: LineAddress,
+        line: &mut Arc<UncertainLine>,
+        cut: bool,
+        change: impl FnOnce(&mut Line<Pending>, &mut Content),
+    ) {
+        let line = Arc::make_mut(line);
+        let old = *line.base();
+        line.persist(change);
+        self.floor.base.write(at, &old, line.base(), self.image);
+        if !line.line().is_clean() {
+            line.refresh();
+            if !cut {
+                // The point just before had all that is left.
+                line.settle();
+            }
+            self.floor.changed.push(at);
+        }
+    }
+}
+
+impl<I: Image + ?Sized> Observer for Raise<'_, I> {
+    type Line = Arc<UncertainLine>;
+
+    fn tag(&mut self, piece: &StorePiece) -> Pending {
+        Pending {
+            id: StoreId {
+                seq: self.seq,
+                piece: piece.number,
+            },
+            stack: self.stack,
+            start: piece.bytes.first() as u8,
+            data: piece.data(self.data).into(),
+        }
+    }
+
+    fn open(&mut self, at: LineAddress) -> Option<Arc<UncertainLine>> {
+        *self.floor.crowded.entry(page_of(at)).or_default() += 1;
+        let base = self.image.read_line(at);
+        Some(Arc::new(UncertainLine::new(at, base, self.floor.reorder)))
+    }
+
+    fn stored(&mut self, at: LineAddress, line: &mut Arc<UncertainLine>, store: Store<Pending>) {
+        Arc::make_mut(line).store(store);
+        if self.floor.changed.last() != Some(&at) {
+            self.floor.changed.push(at);
+        }
+    }
+
+    fn stored_durably(&mut self, at: LineAddress, line: Option<&mut Arc<UncertainLine>>, store: Store<Pending>) {
+        if let Some(line) = line {
+            self.persist(at, line, false, |line, base| {
+                write_store(base, &store);
+                line.store(Model::Eadr, Keep::All, store);
+            });
+        } else {
+            let old = self.image.read_line(at);
+            let mut new = old;
+            write_store(&mut new, &store);
+            self.floor.base.write(at, &old, &new, self.image);
+        }
+    }
+
+    fn change(&mut self, at: LineAddress, line: &mut Arc<UncertainLine>, change: Change) {
+        let (data, written_at) = (self.data, self.written_at);
+        let cut = matches!(change, Change::Truncate(_));
+        self.persist(at, line, cut, |line, base| {
+            change.apply(line, |store| write_store(base, store));
+            let (Change::Overwrite(bytes) | Change::Truncate(bytes)) = change else {
+                return;
+            };
+            let part = &mut base[bytes.first() as usize..][..bytes.span() as usize];
+            if cut {
+                part.fill(0);
+            } else {
+                let from = at.line * LINE + bytes.first() - written_at;
+                part.copy_from_slice(&data[from as usize..][..part.len()]);
+            }
+        });
+    }
+
+    fn closed(&mut self, at: LineAddress, line: Arc<UncertainLine>) {
+        self.floor.count_out(line.counted);
+        if let Some(lines) = self.floor.crowded.get_mut(&page_of(at)) {
+            *lines -= 1;
+            if *lines == 0 {
+                self.floor.crowded.remove(&page_of(at));
+            }
+        }
+    }
+}
+
+pub(crate) struct Cursor {
+    reader: TraceReader,
+    tear: bool,
+    stops: Stops,
+    window: Window,
+    replay: Replay<Arc<UncertainLine>>,
+    floor: Floor,
+    files: Vec<FileState>,
+    output: Vec<u8>,
+    held: Option<Held>,
+    /// What `held` stores or writes.
+    data: Vec<u8>,
+    after: Option<After>,
+    /// The event before which the last stop was.
+    since: u64,
     all_fresh: bool,
     started: bool,
     ended: bool,
@@ -137,23 +265,20 @@ impl Cursor {
     ) -> Result<Cursor, CrashError> {
         let mut cursor = Cursor {
             reader: trace.files()?,
-            model: options.model,
-            reorder: options.reorder_in_line,
             tear: options.tear,
             stops,
             window: Window::new(options.from.as_deref(), options.until.as_deref()),
-            base: Base::default(),
-            lines: FxHashMap::default(),
-            pending: Vec::new(),
+            replay: Replay::new(options.model),
+            floor: Floor {
+                reorder: options.reorder_in_line,
+                ..Floor::default()
+            },
             files: Vec::new(),
             output: Vec::new(),
             held: None,
-            steps: VecDeque::new(),
+            data: Vec::new(),
             after: None,
             since: 0,
-            crowded: FxHashMap::default(),
-            counts: BTreeMap::new(),
-            changed: Vec::new(),
             all_fresh: true,
             started: false,
             ended: false,
@@ -195,7 +320,7 @@ impl Cursor {
 
     /// Hash of what is guaranteed persistent of a page.
     pub fn page_hash(&self, file: u32, page: u64) -> u128 {
-        self.base.pages.get(&(file, page)).copied().unwrap_or(0)
+        self.floor.base.pages.get(&(file, page)).copied().unwrap_or(0)
     }
 
     /// Goes to the next crash point. The image has to be at what is guaranteed persistent.
@@ -222,8 +347,7 @@ impl Cursor {
             }
             if let Some(held) = &self.held
                 && !held.passed
-                && let Some(step) = self.steps.front()
-                && self.is_stop(held, step)
+                && self.is_stop(held)
             {
                 let (seq, stack, within) = (held.seq, held.stack, held.stored);
                 if let Some(held) = &mut self.held {
@@ -282,21 +406,25 @@ impl Cursor {
             self.read(&mut |_, _| {})?;
         }
         // A locked instruction fences before it stores.
-        while within && matches!(self.steps.front(), Some(Step::Fence)) {
+        while within && self.held.as_ref().is_some_and(|held| held.step == Step::Fence) {
             self.step(image);
         }
-        for line in self.lines.values() {
+        for line in self.replay.lines() {
             let content = line.content_with(|id| persisted.contains(&id));
             image.write_difference(line.at, line.base(), &content);
         }
-        for step in &self.steps {
-            if let Step::Store { at, store } = step
-                && persisted.contains(&store.tag.id)
-            {
-                let old = image.read_line(*at);
-                let mut new = old;
-                write_store(&mut new, store);
-                image.write_difference(*at, &old, &new);
+        let pieces = self
+            .held
+            .iter()
+            .flat_map(|held| held.pieces().map(|piece| (held.seq, piece)));
+        for (seq, piece) in pieces {
+            let id = StoreId {
+                seq,
+                piece: piece.number,
+            };
+            if persisted.contains(&id) {
+                let at = piece.at();
+                image.write(at.file.index(), at.offset, piece.data(&self.data));
             }
         }
         Ok(())
@@ -320,121 +448,108 @@ impl Cursor {
             return Ok(Read::Event);
         }
         // A flush of a line with nothing uncertain does nothing, and a program that flushes a whole file for a few stores has millions of them.
-        if let EventKind::Flush { at, .. } = event.kind
-            && !self.lines.contains_key(&LineAddress {
-                file: at.file.0,
-                line: at.offset / LINE,
-            })
-        {
-            return Ok(Read::Event);
+        let mut steps = Steps::of(&event.kind, if self.tear { WORD } else { LINE });
+        match steps.next() {
+            None => return Ok(Read::Event),
+            Some(Step::Flush { line, .. }) if self.replay.line(line).is_none() => return Ok(Read::Event),
+            Some(step) => {
+                self.held = Some(Held {
+                    seq: event.seq,
+                    thread: event.thread.0,
+                    stack: event.stack,
+                    step,
+                    rest: steps,
+                    path: match event.kind {
+                        EventKind::Rename { path, .. } => path.map(str::to_owned),
+                        _ => None,
+                    },
+                    stored: 0,
+                    passed: false,
+                });
+            }
         }
-        take_apart(&event, self.tear, &mut self.steps);
-        if !self.steps.is_empty() {
-            self.held = Some(Held {
-                seq: event.seq,
-                thread: event.thread.0,
-                stack: event.stack,
-                stored: 0,
-                passed: false,
-            });
+        if let EventKind::Store { data, .. } | EventKind::FileWrite { data, .. } = event.kind {
+            self.data.clear();
+            self.data.extend_from_slice(data);
         }
         Ok(Read::Event)
     }
 
-    /// Whether a crash just before the step is to be looked at.
-    fn is_stop(&self, held: &Held, step: &Step) -> bool {
+    /// Whether a crash just before the next step is to be looked at.
+    fn is_stop(&self, held: &Held) -> bool {
         if self.window.place() != Place::Within {
             return false;
         }
-        let changes_file = match step {
-            Step::Resize { .. } | Step::FileWrite { .. } | Step::Rename { .. } => true,
+        let changes_file = match held.step {
+            Step::Resize { .. } | Step::Write { .. } | Step::Rename { .. } => true,
             // A file that the program made appears.
-            Step::Map { file } => self.started && self.appears(*file),
+            Step::Map { file } => self.started && self.appears(file.index()),
             _ => false,
         };
         if changes_file || self.stops == Stops::NewStacks {
             return changes_file;
         }
-        match step {
-            Step::Store { store, .. } => !self.started || self.model == Model::Eadr && !store.nontemporal,
-            Step::Fence => self.pending_of(held.thread).iter().any(|at| {
-                self.lines
-                    .get(at)
-                    .is_some_and(|line| line.line().awaits_fence(held.thread))
-            }),
-            Step::FlushNow(at) => self.lines.get(at).is_some_and(|line| line.line().awaits_flush()),
-            Step::Sync { file, offset, len } => !self.lines_in(*file, *offset, *len).is_empty(),
-            _ => false,
-        }
-    }
-
-    fn pending_of(&self, thread: u32) -> &[LineAddress] {
-        self.pending.get(thread as usize).map_or(&[], Vec::as_slice)
+        !self.started && matches!(held.step, Step::Store(_)) || self.replay.raises_floor(held.thread, &held.step)
     }
 
     fn appears(&self, file: usize) -> bool {
         self.files.get(file).is_some_and(|f| !f.mapped && f.path.is_none())
     }
 
-    /// Uncertain lines that the range touches.
-    fn lines_in(&self, file: u32, offset: u64, len: u64) -> Vec<LineAddress> {
-        let (first, end) = (offset / LINE, offset.saturating_add(len).div_ceil(LINE));
-        if end.saturating_sub(first) <= self.lines.len() as u64 {
-            let lines = (first..end).map(|line| LineAddress { file, line });
-            lines.filter(|at| self.lines.contains_key(at)).collect()
-        } else {
-            let lines = self.lines.keys().copied();
-            lines
-                .filter(|at| at.file == file && (first..end).contains(&at.line))
-                .collect()
-        }
-    }
-
     /// Takes the next step. If there is a stop after it: the event and its call path.
     fn step(&mut self, image: &mut (impl Image + ?Sized)) -> Option<(u64, StackId)> {
         let held = self.held.as_mut()?;
-        let (seq, thread, stack) = (held.seq, held.thread, held.stack);
-        let step = self.steps.pop_front();
+        let (seq, thread, stack, step) = (held.seq, held.thread, held.stack, held.step);
+        let path = held.path.take();
         held.passed = false;
-        let last = self.steps.is_empty();
-        if matches!(step, Some(Step::Store { .. })) {
-            held.stored += 1;
+        let next = held.rest.next();
+        let last = next.is_none();
+        match next {
+            Some(next) => held.step = next,
+            None => self.held = None,
         }
-        if last {
-            self.held = None;
-        }
-        let is_store = matches!(step, Some(Step::Store { .. }));
-        let mut file_changed = true;
-        match step? {
-            Step::Fence => self.fence(thread, image),
-            Step::Store { at, store } => self.store(at, store, image),
-            Step::Flush(at) => {
-                if let Some(line) = self.lines.get_mut(&at)
-                    && Arc::make_mut(line).flush(thread)
-                {
-                    self.remember_pending(thread, at);
+        let mut written_at = 0;
+        match step {
+            Step::Store(piece) => {
+                if let Some(held) = &mut self.held {
+                    held.stored += 1;
                 }
+                let id = StoreId {
+                    seq,
+                    piece: piece.number,
+                };
+                self.after = Some(After { id, stack });
+                self.all_fresh |= self.replay.raises_floor(thread, &step);
             }
-            Step::FlushNow(at) => {
-                if self.lines.get(&at).is_some_and(|line| line.line().awaits_flush()) {
-                    self.persist(at, image, |line, base| {
-                        line.flush_now_with(thread, (), |store| write_store(base, store));
-                    });
-                }
-            }
-            Step::Sync { file, offset, len } => self.sync(file, offset, len, image),
-            Step::Resize { file, size } => self.resize(file, size, image),
-            Step::FileWrite { at, data } => {
+            Step::Write { at, .. } => {
+                let data = std::mem::take(&mut self.data);
                 self.write_durable(at, &data, image);
+                self.data = data;
                 self.file_operation = true;
+                written_at = at.offset;
             }
-            Step::Rename { file, path } => self.rename(file, path, image),
-            Step::Map { file } => file_changed = self.map(file, image),
+            _ => {}
+        }
+        let mut raise = Raise {
+            floor: &mut self.floor,
+            image: &mut *image,
+            seq,
+            stack,
+            data: &self.data,
+            written_at,
+        };
+        self.replay.step(thread, &step, &mut raise);
+        let mut file_changed = true;
+        match step {
+            Step::Resize { file, size } => self.resize(file.index(), size, image),
+            Step::Rename { file } => self.rename(file.index(), path, image),
+            Step::Map { file } => file_changed = self.map(file.index(), image),
+            _ => {}
         }
         if self.stops != Stops::NewStacks || self.window.place() != Place::Within || !last {
             return None;
         }
-        let stops = if is_store {
+        let stops = if matches!(step, Step::Store(_)) {
             self.seen_stacks.insert((stack, stack))
         } else {
             file_changed && self.file_operation
@@ -443,107 +558,7 @@ impl Cursor {
         stops.then_some((seq, stack))
     }
 
-    fn remember_pending(&mut self, thread: u32, at: LineAddress) {
-        let thread = thread as usize;
-        if self.pending.len() <= thread {
-            self.pending.resize_with(thread + 1, Vec::new);
-        }
-        let lines = &mut self.pending[thread];
-        if lines.last() != Some(&at) {
-            lines.push(at);
-        }
-    }
-
-    fn fence(&mut self, thread: u32, image: &mut (impl Image + ?Sized)) {
-        let Some(pending) = self.pending.get_mut(thread as usize) else {
-            return;
-        };
-        let mut lines = std::mem::take(pending);
-        for at in lines.drain(..) {
-            if self.lines.get(&at).is_some_and(|line| line.line().awaits_fence(thread)) {
-                self.persist(at, image, |line, base| {
-                    line.fence_with(thread, |store| write_store(base, store));
-                });
-            }
-        }
-        self.pending[thread as usize] = lines;
-    }
-
-    fn store(&mut self, at: LineAddress, store: Store<Pending>, image: &mut (impl Image + ?Sized)) {
-        self.after = Some(After {
-            id: store.tag.id,
-            stack: store.tag.stack,
-        });
-        let (thread, nontemporal) = (store.thread, store.nontemporal);
-        if self.model == Model::Eadr && !nontemporal {
-            self.all_fresh = true;
-            if self.lines.contains_key(&at) {
-                self.persist(at, image, |line, base| {
-                    write_store(base, &store);
-                    line.store(Model::Eadr, crashproof_model::Keep::All, store);
-                });
-            } else {
-                let old = image.read_line(at);
-                let mut new = old;
-                write_store(&mut new, &store);
-                self.base.write(at, &old, &new, image);
-            }
-            return;
-        }
-        let line = self.lines.entry(at).or_insert_with(|| {
-            *self.crowded.entry(page_of(at)).or_default() += 1;
-            Arc::new(UncertainLine::new(at, image.read_line(at), self.reorder))
-        });
-        Arc::make_mut(line).store(store);
-        if self.changed.last() != Some(&at) {
-            self.changed.push(at);
-        }
-        if nontemporal {
-            self.remember_pending(thread, at);
-        }
-    }
-
-    /// Changes what is guaranteed persistent of a line, in the image too. There is a crash point just before that, or there
-    /// is none yet.
-    fn persist(
-        &mut self,
-        at: LineAddress,
-        image: &mut (impl Image + ?Sized),
-        change: impl FnOnce(&mut Line<Pending>, &mut Content),
-    ) {
-        let Some(entry) = self.lines.get_mut(&at) else {
-            return;
-        };
-        let line = Arc::make_mut(entry);
-        let old = *line.base();
-        line.persist(change);
-        self.base.write(at, &old, line.base(), image);
-        if line.line().is_clean() {
-            self.forget(at);
-        } else {
-            // The point just before had all that is left.
-            line.refresh();
-            line.settle();
-            self.changed.push(at);
-        }
-    }
-
-    fn sync(&mut self, file: u32, offset: u64, len: u64, image: &mut (impl Image + ?Sized)) {
-        let end = offset.saturating_add(len);
-        for at in self.lines_in(file, offset, len) {
-            let bytes = bytes_in(at, offset, end);
-            self.persist(at, image, |line, base| {
-                for store in line.stores() {
-                    let mut part = store.clone();
-                    part.bytes = Bytes(store.bytes.0 & bytes.0);
-                    write_store(base, &part);
-                }
-                line.set_clean(bytes);
-            });
-        }
-    }
-
-    /// By write(2) and the like: durable at once, and over whatever was stored there.
+    /// By write(2) and the like: durable at once. What was stored there and is not persistent is the replay's.
     fn write_durable(&mut self, at: PmAddress, data: &[u8], image: &mut (impl Image + ?Sized)) {
         let end = at.offset.saturating_add(data.len() as u64);
         let Some(file) = self.files.get_mut(at.file.index()) else {
@@ -559,19 +574,14 @@ impl Cursor {
                 file: at.file.0,
                 line: piece.line,
             };
-            let start = piece.bytes.first() as usize;
-            let from = (piece.line * LINE + start as u64 - at.offset) as usize;
-            let part = &data[from..from + piece.bytes.span() as usize];
-            if self.lines.contains_key(&line_at) {
-                self.persist(line_at, image, |line, base| {
-                    line.set_clean(piece.bytes);
-                    base[start..start + part.len()].copy_from_slice(part);
-                });
-            } else {
+            if self.replay.line(line_at).is_none() {
+                let start = piece.bytes.first() as usize;
+                let from = (piece.line * LINE + start as u64 - at.offset) as usize;
+                let part = &data[from..from + piece.bytes.span() as usize];
                 let old = image.read_line(line_at);
                 let mut new = old;
                 new[start..start + part.len()].copy_from_slice(part);
-                self.base.write(line_at, &old, &new, image);
+                self.floor.base.write(line_at, &old, &new, image);
             }
         }
     }
@@ -585,44 +595,27 @@ impl Cursor {
         let shrinks = size < state.size;
         state.size = size;
         if shrinks {
-            let file = file as u32;
-            let cut: Vec<u64> = self
-                .base
-                .pages
-                .keys()
-                .filter(|(of, page)| *of == file && (page + 1) * PAGE > size)
+            let base = &mut self.floor.base;
+            let pages = base.pages.keys();
+            let cut: Vec<u64> = pages
+                .filter(|(of, page)| *of == file as u32 && (page + 1) * PAGE > size)
                 .map(|&(_, page)| page)
                 .collect();
             for page in cut {
                 if page * PAGE >= size {
-                    let sum = self.base.pages.remove(&(file, page)).unwrap_or(0);
-                    self.base.hash = self.base.hash.wrapping_sub(sum);
+                    let sum = base.pages.remove(&(file as u32, page)).unwrap_or(0);
+                    base.hash = base.hash.wrapping_sub(sum);
                     continue;
                 }
                 for line in size / LINE..(page + 1) * PAGE / LINE {
-                    let at = LineAddress { file, line };
-                    let old = match self.lines.get(&at) {
-                        Some(line) => *line.base(),
-                        None => image.read_line(at),
+                    let at = LineAddress {
+                        file: file as u32,
+                        line,
                     };
+                    let old = image.read_line(at);
                     let mut new = old;
                     new[size.saturating_sub(line * LINE) as usize..].fill(0);
-                    self.base.write(at, &old, &new, image);
-                }
-            }
-            for at in self.lines_in(file, size, u64::MAX) {
-                let Some(line) = self.lines.get_mut(&at) else { continue };
-                let line = Arc::make_mut(line);
-                let bytes = bytes_in(at, size, u64::MAX);
-                line.persist(|line, base| {
-                    line.set_clean(bytes);
-                    base[size.saturating_sub(at.line * LINE) as usize..].fill(0);
-                });
-                if line.line().is_clean() {
-                    self.forget(at);
-                } else {
-                    line.refresh();
-                    self.changed.push(at);
+                    base.write(at, &old, &new, image);
                 }
             }
         }
@@ -660,47 +653,25 @@ impl Cursor {
         appears
     }
 
-    /// The line is guaranteed persistent as it is.
-    fn forget(&mut self, at: LineAddress) {
-        if let Some(line) = self.lines.remove(&at) {
-            self.count_out(line.counted);
-            if let Some(lines) = self.crowded.get_mut(&page_of(at)) {
-                *lines -= 1;
-                if *lines == 0 {
-                    self.crowded.remove(&page_of(at));
-                }
-            }
-        }
-    }
-
     /// At a point: pages (index of the file, offset) with a line that changed since the point before, and another that is
     /// uncertain. A recovery may read one of them and not the other.
     pub fn shared_pages(&self) -> impl Iterator<Item = (usize, u64)> {
-        let pages = self.changed.iter().map(|&at| page_of(at));
+        let pages = self.floor.changed.iter().map(|&at| page_of(at));
         pages
-            .filter(|page| self.crowded.get(page).is_some_and(|&lines| lines > 1))
+            .filter(|page| self.floor.crowded.get(page).is_some_and(|&lines| lines > 1))
             .map(|(file, page)| (file as usize, page * PAGE))
     }
 
-    fn count_out(&mut self, counted: u64) {
-        if let Some(lines) = self.counts.get_mut(&counted) {
-            *lines -= 1;
-            if *lines == 0 {
-                self.counts.remove(&counted);
-            }
-        }
-    }
-
     fn stop(&mut self, seq: u64, within: u16, stack: StackId) -> &PointHead {
-        self.changed.sort_unstable();
-        self.changed.dedup();
-        let mut changed = std::mem::take(&mut self.changed);
-        changed.retain(|at| self.lines.contains_key(at));
-        for at in &changed {
-            let counted = self.lines[at].counted;
-            self.count_out(counted);
+        self.floor.changed.sort_unstable();
+        self.floor.changed.dedup();
+        let mut changed = std::mem::take(&mut self.floor.changed);
+        changed.retain(|at| self.replay.line(*at).is_some());
+        for line in changed.iter().filter_map(|at| self.replay.line(*at)) {
+            self.floor.count_out(line.counted);
         }
         let rest = self
+            .floor
             .counts
             .iter()
             .filter(|(options, _)| **options > 1)
@@ -709,11 +680,13 @@ impl Cursor {
         let (mut all, mut old) = (rest, rest);
         let mut fresh = 0;
         for at in &changed {
-            let Some(line) = self.lines.get_mut(at) else { continue };
+            let Some(line) = self.replay.line_mut(*at) else {
+                continue;
+            };
             let line = Arc::make_mut(line);
             line.refresh();
             line.counted = line.count();
-            *self.counts.entry(line.counted).or_default() += 1;
+            *self.floor.counts.entry(line.counted).or_default() += 1;
             all = all.saturating_mul(line.count() as u128);
             old = old.saturating_mul(line.fresh_from() as u128);
             fresh += (line.fresh_from() < line.count()) as usize;
@@ -728,7 +701,7 @@ impl Cursor {
         } else {
             all - old
         };
-        self.changed = changed;
+        self.floor.changed = changed;
         let what = if self.started {
             PointKind::Middle
         } else {
@@ -754,8 +727,8 @@ impl Cursor {
     }
 
     fn leave_point(&mut self) {
-        for at in self.changed.drain(..) {
-            if let Some(line) = self.lines.get_mut(&at) {
+        for at in self.floor.changed.drain(..) {
+            if let Some(line) = self.replay.line_mut(at) {
                 Arc::make_mut(line).settle();
             }
         }
@@ -765,9 +738,10 @@ impl Cursor {
     /// The point that [`Cursor::next`] went to.
     pub fn point(&self) -> Option<CrashPoint> {
         let head = self.head.clone()?;
-        let mut lines: Vec<_> = self.lines.values().cloned().collect();
+        let mut lines: Vec<_> = self.replay.lines().cloned().collect();
         lines.sort_unstable_by_key(|line| line.at);
         let fresh = self
+            .floor
             .changed
             .iter()
             .filter_map(|at| lines.binary_search_by_key(at, |line| line.at).ok())
@@ -776,11 +750,7 @@ impl Cursor {
         let mut torn = (Vec::new(), Vec::new());
         if let Some(held) = self.held.as_ref().filter(|_| head.within > 0) {
             let piece = |piece| StoreId { seq: head.seq, piece };
-            let left = self
-                .steps
-                .iter()
-                .filter(|step| matches!(step, Step::Store { .. }))
-                .count() as u16;
+            let left = held.pieces().count() as u16;
             torn.0.extend((0..held.stored).map(piece));
             torn.1.extend((held.stored..held.stored + left).map(piece));
         }
@@ -788,7 +758,7 @@ impl Cursor {
             lines,
             fresh,
             all_fresh: self.all_fresh,
-            hash: self.base.hash,
+            hash: self.floor.base.hash,
             files: self.files_hash(),
             output: hash::pair(4, self.output.len() as u64),
             within: torn,
@@ -818,99 +788,4 @@ enum Read {
     Event,
     WindowEnds { seq: u64 },
     TraceEnds,
-}
-
-/// Bytes of the line that lie in the range.
-fn bytes_in(at: LineAddress, start: u64, end: u64) -> Bytes {
-    let line = at.line * LINE;
-    let from = start.saturating_sub(line).min(LINE);
-    let to = end.saturating_sub(line).min(LINE);
-    Bytes::range(from, to.saturating_sub(from))
-}
-
-fn take_apart(event: &Event<'_>, tear: bool, steps: &mut VecDeque<Step>) {
-    match event.kind {
-        EventKind::Store { at, data, flags } => {
-            if flags.locked {
-                steps.push_back(Step::Fence);
-            }
-            steps.extend(store_pieces(event, at, data, flags, tear));
-        }
-        EventKind::Flush { at, kind } => {
-            let at = LineAddress {
-                file: at.file.0,
-                line: at.offset / LINE,
-            };
-            steps.push_back(if kind == FlushKind::Clflush {
-                Step::FlushNow(at)
-            } else {
-                Step::Flush(at)
-            });
-        }
-        EventKind::Fence { .. } => steps.push_back(Step::Fence),
-        EventKind::Map { file, .. } => steps.push_back(Step::Map { file: file.index() }),
-        EventKind::Resize { file, size } => steps.push_back(Step::Resize {
-            file: file.index(),
-            size,
-        }),
-        EventKind::FileWrite { at, data } => steps.push_back(Step::FileWrite { at, data: data.into() }),
-        EventKind::Rename { file, path } => steps.push_back(Step::Rename {
-            file: file.index(),
-            path: path.map(str::to_owned),
-        }),
-        EventKind::Sync { file, offset, len } => steps.push_back(Step::Sync {
-            file: file.0,
-            offset,
-            len,
-        }),
-        // A crash comes as it may: what PMDK says of its ranges, and that a mapping or a process is gone, persists nothing.
-        EventKind::Unmap { .. }
-        | EventKind::Output { .. }
-        | EventKind::Call { .. }
-        | EventKind::Request { .. }
-        | EventKind::ThreadStart { .. }
-        | EventKind::ProcessStart { .. }
-        | EventKind::ProcessEnd { .. }
-        | EventKind::Quiet
-        | EventKind::Access { .. }
-        | EventKind::Path { .. } => {}
-    }
-}
-
-/// What of a store persists at once.
-fn store_pieces<'e>(
-    event: &Event<'_>,
-    at: PmAddress,
-    data: &'e [u8],
-    flags: StoreFlags,
-    tear: bool,
-) -> impl Iterator<Item = Step> + use<'e> {
-    let (seq, thread, stack) = (event.seq, event.thread.0, event.stack);
-    let unit = if tear { WORD } else { LINE };
-    pieces(at.offset, data.len() as u64, unit)
-        .enumerate()
-        .map(move |(number, piece)| {
-            let start = piece.bytes.first();
-            let from = (piece.line * LINE + start - at.offset) as usize;
-            Step::Store {
-                at: LineAddress {
-                    file: at.file.0,
-                    line: piece.line,
-                },
-                store: Store {
-                    bytes: piece.bytes,
-                    thread,
-                    nontemporal: flags.nontemporal,
-                    tag: Pending {
-                        id: StoreId {
-                            seq,
-                            piece: number as u16,
-                        },
-                        stack,
-                        start: start as u8,
-                        data: data[from..from + piece.bytes.span() as usize].into(),
-                    },
-                },
-            }
-        })
 }

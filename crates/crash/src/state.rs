@@ -11,7 +11,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crashproof_model::{Bytes, Flush, Keep, Line, LineAddress, Model, Store, Tag, Thread};
+use crashproof_model::{Bytes, Keep, Line, LineAddress, Model, Store, Tag};
+use crashproof_replay::LineState;
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
 
@@ -117,6 +118,18 @@ pub(crate) struct UncertainLine {
     capped: bool,
 }
 
+impl LineState for UncertainLine {
+    type Tag = Pending;
+
+    fn line(&self) -> &Line<Pending> {
+        &self.line
+    }
+
+    fn line_mut(&mut self) -> &mut Line<Pending> {
+        &mut self.line
+    }
+}
+
 impl UncertainLine {
     pub fn new(at: LineAddress, base: Content, reorder: bool) -> UncertainLine {
         let mut line = UncertainLine {
@@ -183,11 +196,6 @@ impl UncertainLine {
         } else {
             self.stale = true;
         }
-    }
-
-    /// Whether that made something pending that was not.
-    pub fn flush(&mut self, thread: Thread) -> bool {
-        self.line.flush(thread, ()) == Flush::Useful
     }
 
     /// Changes what is guaranteed persistent: `change` sees the line and its base.

@@ -58,10 +58,7 @@ impl Step {
     #[inline]
     pub fn of(event: &EventKind<'_>) -> Option<Step> {
         Some(match *event {
-            EventKind::Flush { at, kind } => Step::Flush {
-                line: line_of(at),
-                at_once: kind == FlushKind::Clflush,
-            },
+            EventKind::Flush { at, kind } => Step::flush(at, kind),
             EventKind::Fence { .. } => Step::Fence,
             EventKind::Sync { file, offset, len } => Step::Sync { file, offset, len },
             EventKind::FileWrite { at, data } => Step::Write {
@@ -84,6 +81,18 @@ impl Step {
             | EventKind::Access { .. }
             | EventKind::Path { .. } => return None,
         })
+    }
+
+    /// A flush of the line that holds the byte.
+    #[inline]
+    pub fn flush(at: PmAddress, kind: FlushKind) -> Step {
+        Step::Flush {
+            line: LineAddress {
+                file: at.file.0,
+                line: at.offset / LINE,
+            },
+            at_once: kind == FlushKind::Clflush,
+        }
     }
 }
 
@@ -200,12 +209,5 @@ impl Iterator for Steps {
             from: (line * LINE + bytes.first() - self.at.offset) as usize,
             nontemporal: self.nontemporal,
         }))
-    }
-}
-
-fn line_of(at: PmAddress) -> LineAddress {
-    LineAddress {
-        file: at.file.0,
-        line: at.offset / LINE,
     }
 }

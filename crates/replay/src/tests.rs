@@ -248,6 +248,19 @@ fn left(events: &[EventKind<'_>]) -> u64 {
     stores.iter().map(|store| store.bytes.span()).sum()
 }
 
+/// A crash before a sync of nothing has no states that a later one lacks.
+#[test]
+fn an_empty_sync_does_nothing() {
+    let mut replay = Replay::new(Model::Px86);
+    run(&mut replay, &[store(0, 8, StoreFlags::default())]);
+    let sync = |len| Step::Sync {
+        file: FILE,
+        offset: 4,
+        len,
+    };
+    assert!(!replay.raises_floor(0, &sync(0)) && replay.raises_floor(0, &sync(1)));
+}
+
 #[test]
 fn what_makes_a_store_persistent() {
     let at = |offset| PmAddress { file: FILE, offset };
