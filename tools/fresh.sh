@@ -24,7 +24,12 @@ if ! command -v debootstrap >/dev/null; then
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null
 fi
 toolchain=$(rustc --print sysroot)
-mirror=$(sed -n 's/^URIs: *//p; s/^deb \([^[][^ ]*\) .*/\1/p' /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null | head -n 1)
+sources=()
+for file in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
+	[ ! -s "$file" ] || sources+=("$file")
+done
+[ ${#sources[@]} -gt 0 ] || fail "there is neither /etc/apt/sources.list.d/debian.sources nor /etc/apt/sources.list: this needs a Debian"
+mirror=$(sed -n 's/^URIs: *//p; s/^deb \([^[][^ ]*\) .*/\1/p' "${sources[@]}" | sed -n 1p)
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 
 echo "fresh: making a clean Debian ($release) in $root"
@@ -33,13 +38,13 @@ trap 'rm -rf --one-file-system "$root"' EXIT
 debootstrap --variant=minbase --include=ca-certificates "$release" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 ||
 	{ tail -n 5 "$root.log" >&2; fail "debootstrap failed; all it said is in $root.log"; }
 rm -f "$root.log"
-for settings in /etc/apt/apt.conf.d /etc/apt/auth.conf.d /etc/apt/sources.list.d /etc/apt/keyrings /usr/local/share/ca-certificates /etc/ssl/certs /etc/resolv.conf /etc/hosts; do
+rm -f "$root/etc/apt/sources.list"
+for settings in "${sources[@]}" /etc/apt/apt.conf.d /etc/apt/auth.conf.d /usr/local/share/ca-certificates /etc/ssl/certs /etc/resolv.conf /etc/hosts; do
 	if [ -e "$settings" ]; then
 		mkdir -p "$root$(dirname "$settings")"
 		cp -aL --remove-destination "$settings" "$root$(dirname "$settings")/"
 	fi
 done
-rm -f "$root"/etc/apt/sources.list
 mkdir -p "$root/toolchain" "$root/root/.cargo" "$root/old"
 cp -L "${CARGO_HOME:-$HOME/.cargo}"/config.toml "$root/root/.cargo/" 2>/dev/null || true
 git clone -q --no-hardlinks "$source" "$root/root/crashproof"

@@ -163,7 +163,8 @@ fn is_library_internal(kind: Kind, entry: Option<&Entry>, header: &Header) -> bo
 
 /// The finding as a crash test has shown it to be.
 fn with_evidence(finding: Finding, transient: &[Finding]) -> Finding {
-    let shown = transient.iter().find(|shown| shown.stack == finding.stack);
+    let same = |shown: &&Finding| !shown.stack.is_empty() && shown.stack == finding.stack;
+    let shown = transient.iter().find(same);
     let Some(shown) = shown.filter(|_| UNPERSISTED.contains(&finding.kind)) else {
         return finding;
     };

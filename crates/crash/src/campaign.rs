@@ -2,8 +2,8 @@
 //! it ([`Outcome`]).
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crashproof_finding::{Finding, Stats};
@@ -143,8 +143,8 @@ pub struct Survey {
     /// Of the point that has most.
     pub largest: u128,
     pub warnings: Vec<String>,
-    /// None if the window never began.
-    pub(crate) last: Option<Arc<LastImage>>,
+    /// Until the undisturbed recovery has been run on it. None if the window never began.
+    pub(crate) last: Arc<Mutex<Option<LastImage>>>,
     /// If the strategy begins with their representatives.
     pub(crate) behaviours: Option<Arc<Behaviours>>,
 }
@@ -243,7 +243,8 @@ pub fn baseline(
         }
         None => None,
     };
-    let last = match &survey.last {
+    let kept = survey.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let last = match kept.map_or_else(|| crate::survey::last_image(trace, options), |kept| Ok(Some(kept)))? {
         Some(last) => {
             last.show(executor);
             judged(executor, &last.output)?

@@ -1,6 +1,6 @@
 //! A first look at a trace: its files, where they were mapped, and how many crash points and states it has.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crashproof_trace::TraceFile;
 use crashproof_wire::recovery::{MAX_FINE, MAX_MAPPINGS, Mapping};
@@ -50,11 +50,12 @@ fn replay(trace: &TraceFile, options: &CampaignOptions, survey: &mut Survey, sho
             for line in &point.lines {
                 image.write_difference(line.at, &line.content(0), &line.content(line.everything()));
             }
-            survey.last = Some(Arc::new(LastImage {
+            let last = LastImage {
                 content: std::mem::take(&mut image),
                 files: cursor.sizes_and_paths(),
                 output: cursor.output().to_vec(),
-            }));
+            };
+            survey.last = Arc::new(Mutex::new(Some(last)));
         }
     }
     if let Some(function) = &options.from
@@ -83,6 +84,14 @@ fn replay(trace: &TraceFile, options: &CampaignOptions, survey: &mut Survey, sho
     survey.fine.sort_unstable();
     survey.fine.truncate(MAX_FINE);
     Ok(())
+}
+
+/// The files at the end, once more: the survey does not keep them for longer than they are needed.
+pub(crate) fn last_image(trace: &TraceFile, options: &CampaignOptions) -> Result<Option<LastImage>, CrashError> {
+    let mut survey = Survey::default();
+    replay(trace, options, &mut survey, &mut |_, _| {})?;
+    let last = survey.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+    Ok(last)
 }
 
 /// How often a replay stops.

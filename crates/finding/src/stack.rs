@@ -83,14 +83,12 @@ pub fn is_pmdk(module: &str) -> bool {
 pub fn blamed(stack: &[Frame]) -> Option<&Frame> {
     let outside = stack.iter().position(|frame| !frame.in_serving_library());
     let users = &stack[outside.unwrap_or(0)..];
-    let positioned = || {
-        users
-            .iter()
-            .filter(|frame| frame.has_position() && !frame.in_language_runtime())
-    };
+    let positioned = || users.iter().filter(|frame| frame.has_position());
     positioned()
-        .find(|frame| !frame.in_system_header())
-        .or_else(|| positioned().next())
+        .find(|frame| !frame.in_serving_library() && !frame.in_system_header())
+        .or_else(|| positioned().find(|frame| !frame.in_serving_library()))
+        .or_else(|| users.first().filter(|_| outside.is_some()))
+        .or_else(|| positioned().find(|frame| !frame.in_language_runtime()))
         .or_else(|| users.first())
         .filter(|frame| frame.has_position() || frame.address != 0 || frame.function.is_some())
 }
@@ -235,6 +233,10 @@ mod tests {
         assert_eq!(blamed_position(&without_lines), None);
         // A library without debug info between the user's code and PMDK.
         assert_eq!(blamed(&[persist.clone(), stripped, user.clone()]), Some(&user));
+        // A constructor of the user's that PMDK calls back.
+        let constructor = frame("make", None, "/home/me/plugin.so");
+        assert_eq!(blamed(&[constructor.clone(), persist.clone()]), Some(&constructor));
+        assert_eq!(blamed(&[constructor, persist.clone(), user.clone()]), Some(&user));
         // Nothing of the user's.
         assert_eq!(blamed(std::slice::from_ref(&persist)), Some(&persist));
         assert_eq!(blamed(&[]), None);

@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crashproof_trace::{Incomplete, IncompleteReason};
@@ -278,7 +278,8 @@ fn has_room(directory: &Path, size: u64) -> bool {
 /// How the file differs from its image, and its size.
 fn verify_by_path(file: &Verified, image: &Image) -> io::Result<(Option<Difference>, u64)> {
     let path = file.path.as_ref().ok_or_else(|| io::Error::other("it was removed"))?;
-    let actual = File::open(path)?;
+    // A pipe that has its path now would wait for a writer.
+    let actual = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let status = actual.metadata()?;
     let dev = (u64::from(libc::major(status.dev())) << 32) | u64::from(libc::minor(status.dev()));
     if !status.is_file() {

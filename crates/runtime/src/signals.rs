@@ -1016,7 +1016,7 @@ pub fn executing<F: FnMut() -> c_int>(execute: F) -> c_int {
             mask: kernel,
         };
         let left_at = &raw mut state.executing.left_at;
-        // SAFETY: all is blocked here, and again when the call returns. If a signal takes it off the stack before, `execute` is in a function of
+        // SAFETY: the kernel's mask is put back for the call, and nothing but the call runs then. If a signal takes it off the stack before, `execute` is in a function of
         // libc that executes programs: a system call, on nothing but the stack.
         unsafe { leave_to(make::<F>, (&raw mut call).cast(), left_at) };
         // SAFETY: as above.

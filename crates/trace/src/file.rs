@@ -1,6 +1,6 @@
 //! A trace that is opened once. [`TraceFile::open`] reads it from beginning to end and keeps an index: what the trace says
 //! beside its events, and what more than one analysis needs to know of the events before it reads them itself. The index
-//! grows with files, mappings and operations, never with stores or contents.
+//! grows by tens of bytes for each file, mapping, operation and page of first contents, never with stores.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

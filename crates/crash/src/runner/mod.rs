@@ -108,7 +108,8 @@ pub(crate) fn run(
                 while shared.tested.load(Ordering::Relaxed) == 0
                     && counts.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout)
                 {}
-                let ends = || shared.cut_short.load(Ordering::Relaxed);
+                let flags = [&shared.cut_short, shared.stop, &shared.broken];
+                let ends = || flags.iter().any(|flag| flag.load(Ordering::Relaxed));
                 if let Err(error) = shared.strategy.count(trace, options, &ends) {
                     shared.give_up(error);
                 }

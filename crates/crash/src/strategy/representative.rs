@@ -326,8 +326,19 @@ impl Strategy for Representative {
     }
 
     fn points(&self) -> Option<u64> {
-        let points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(points.len() as u64)
+        let noted = self.points.lock().unwrap_or_else(PoisonError::into_inner).len();
+        // Until all of them have been counted.
+        let planned = match self.planned.get() {
+            Some(_) => 0,
+            None => self
+                .plan
+                .tiers
+                .iter()
+                .flat_map(FxHashMap::keys)
+                .collect::<FxHashSet<_>>()
+                .len(),
+        };
+        Some(noted.max(planned) as u64)
     }
 
     fn behaviours(&self) -> Option<report::Behaviours> {

@@ -776,3 +776,45 @@ fn a_trace_is_read_at_most_three_times_before_the_first_state() {
         assert!(times_read < 4.0, "{strategy:?}: {times_read}");
     }
 }
+
+/// What is planned is known from the start, although its states are counted beside the test.
+#[test]
+fn a_small_budget_of_representatives_tells_of_all_points() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let steps: Vec<Step> = (0..4u8)
+        .flat_map(|stack| {
+            let at = u64::from(stack) * LINE;
+            let store = |at, byte| Action::Store {
+                at,
+                data: vec![byte],
+                nontemporal: false,
+                locked: false,
+            };
+            let kind = FlushKind::Clwb;
+            let actions = [
+                store(at, 1),
+                store(at + 8, 2),
+                Action::Flush { at, kind },
+                Action::Fence,
+            ];
+            actions.map(|action| Step {
+                thread: 0,
+                stack,
+                action,
+            })
+        })
+        .collect();
+    write_trace(&trace, &[0], &steps);
+    let simulated = Simulated::new(Arc::new(|_, _| true));
+    let points = |max_states| {
+        let options = CampaignOptions {
+            max_states,
+            ..options(StrategyKind::Representative)
+        };
+        run(&trace, &options, &simulated, 1).outcome.stats
+    };
+    let (whole, cut) = (points(None), points(Some(1)));
+    assert!(whole.points_total > 1 && cut.cut_short, "{whole:?} {cut:?}");
+    assert_eq!((cut.points_total, cut.points_reached), (whole.points_total, 1));
+}
