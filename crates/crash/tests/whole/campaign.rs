@@ -806,7 +806,14 @@ fn a_small_budget_of_representatives_tells_of_all_points() {
         })
         .collect();
     write_trace(&trace, &[0], &steps);
-    let simulated = Simulated::new(Arc::new(|_, _| true));
+    let looks_at_all: Recovery = Arc::new(|view, _| {
+        (0..4).for_each(|line| {
+            view.read(line * LINE);
+            view.read(line * LINE + 8);
+        });
+        true
+    });
+    let simulated = Simulated::new(looks_at_all);
     let points = |max_states| {
         let options = CampaignOptions {
             max_states,
