@@ -59,7 +59,7 @@ check:
 test: test-deps
 	$(CARGO) fmt --all --check
 	$(TESTING) clippy --profile $(TEST_PROFILE) --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(TESTING) doc --profile $(TEST_PROFILE) --workspace --no-deps --document-private-items --quiet
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(TESTING) doc --profile $(TEST_PROFILE) --workspace --no-deps --document-private-items --quiet
 	$(TESTING) build --profile $(TEST_PROFILE) --workspace --all-targets
 	CRASHPROOF_BUILT=1 $(TESTING) test --profile $(TEST_PROFILE) --workspace --no-fail-fast
 	@echo "make test: everything passed"

@@ -1,10 +1,10 @@
 //! Litmus files: a short trace of stores, flushes and fences, and what must hold of it.
 //!
-//! [`Litmus::parse`] reads one, [`violations`] says which properties some allowed execution breaks, [`repair`] finds the
+//! [`Litmus::parse`] reads one, [`violations`] says which properties some allowed execution breaks, [`repair()`] finds the
 //! smallest change after which none does. The problem is PMBugAssist's (ICSE 2024, sections 3 to 6): durability and
 //! must-persist-before properties; flushes and fences may be added and moved, stores only where a property contradicts their order.
 //! The way to its solution is not: PMBugAssist blocks wrong permutations one by one with an SMT solver, and how little it changes is a
-//! by-product. Here the least change is the objective ([`repair`] says how).
+//! by-product. Here the least change is the objective ([`repair()`] says how).
 //!
 //! Line order is the one observed interleaving; only what persists when varies. What is allowed is `crashproof_model`'s to say.
 //!

@@ -5,7 +5,7 @@
 //! in the end, too. Two parts have the same shape if they are equal up to addresses and names.
 //!
 //! The change is the least in each part. Over the whole there may be a smaller one, which gathers what several iterations leave open: that is for
-//! [`crate::repair`] to look for first, as far as it gets. A program has one edit for all iterations, which is what this finds.
+//! [`crate::repair()`] to look for first, as far as it gets. A program has one edit for all iterations, which is what this finds.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -73,7 +73,7 @@ pub struct Piece {
     pub bytes: Bytes,
 }
 
-/// Cuts `[offset, offset + len)` at every multiple of `unit`: [`LINE`] for what a flush covers, [`WORD`] for what may tear.
+/// Cuts `[offset, offset + len)` at every multiple of `unit`: [`LINE`] for what a flush covers, [`WORD`](crashproof_base::WORD) for what may tear.
 ///
 /// ```
 /// use crashproof_model::{LINE, WORD, pieces};

@@ -1,6 +1,6 @@
 //! The trace: the only thing that recorders produce and analyses read.
 //!
-//! [`TraceWriter`] and [`TraceReader`] stream it to and from disk ([`format`] has the bytes), [`Tables`] hold what events
+//! [`TraceWriter`] and [`TraceReader`] stream it to and from disk ([`mod@format`] has the bytes), [`Tables`] hold what events
 //! refer to by id, [`symbols`] turns code addresses into source positions and [`dump`] makes one line of text of an item.
 //!
 //! Architecture invariant: knows neither recorders nor analyses.

@@ -2,7 +2,7 @@
 //!
 //! Squint (dissertation, section 4.4.2) takes the types of stores from the debug info of the optimised binary, where a field is a bare
 //! offset from a register. Here they are looked up, by source position, in the code as it was before the optimiser:
-//! [`walker`] follows each address back to a typed object. A store through a pointer whose type only the caller knows (`memcpy`, a
+//! `walker` follows each address back to a typed object. A store through a pointer whose type only the caller knows (`memcpy`, a
 //! helper that takes `void *`) is noted as such, with every call's arguments, and resolved along the recorded stack
 //! (`crashproof_sites::Typing`).
 //!

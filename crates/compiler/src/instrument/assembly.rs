@@ -5,7 +5,7 @@
 //! left alone and recorded by the runtime's breakpoints.
 //!
 //! A locked instruction is a fence, too; one that changes nothing on the stack is there for that alone. On ordinary memory it faults nowhere and
-//! has no breakpoint, so only the compiler can see it ([`is_locked`]). On PM it faults, and is recorded as the store and fence that it is.
+//! has no breakpoint, so only the compiler can see it (`is_locked`). On PM it faults, and is recorded as the store and fence that it is.
 
 use crashproof_wire::record::{FENCE_LOCKED, FENCE_MFENCE, FENCE_SFENCE, FLUSH_CLFLUSH, FLUSH_CLFLUSHOPT, FLUSH_CLWB};
 

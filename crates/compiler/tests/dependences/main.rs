@@ -8,7 +8,7 @@ mod interpret;
 mod support;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crashproof_record::{RecordOptions, record};
 use crashproof_trace::{EventKind, Item, TraceReader};

@@ -4,7 +4,7 @@
 //! Operations are numbered from 0. After a crash in operation k the driver recovers, does the operations from k+1 on, and probes the
 //! structure. All that it prints is compared, with one oracle or the other as a whole; what k itself prints is not.
 //!
-//! - *Done* is what the one recorded run printed for the same operations, and the probe of the pool as it was after them ([`reference`]).
+//! - *Done* is what the one recorded run printed for the same operations, and the probe of the pool as it was after them ([`mod@reference`]).
 //! - *Left out* is what the driver prints if it is run on the pool as it was before k. It is only computed where *done* does
 //!   not match.
 //!

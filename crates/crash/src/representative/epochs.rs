@@ -482,7 +482,7 @@ impl<'s> Epochs<'s> {
     }
 }
 
-/// The epochs of a behaviour, as [`Shape`] compares them.
+/// The epochs of a behaviour, as [`Shape`](super::shape::Shape) compares them.
 pub(crate) fn parts<'e>(ids: &[EpochId], epochs: &'e FxHashMap<EpochId, Epoch>) -> Vec<(TypeKey, &'e [Node])> {
     parts_of(ids, epochs).collect()
 }
