@@ -1,7 +1,10 @@
 //! The options of `crashproof repair`.
 //!
 //! `crashproof` includes this file as well, for its help, completions and man pages: nothing but clap may be needed here.
-#![allow(rustdoc::broken_intra_doc_links, reason = "these comments are the text of --help, where [repair] is a table")]
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "these comments are the text of --help, where [repair] is a table"
+)]
 
 use std::ffi::OsString;
 use std::path::PathBuf;
