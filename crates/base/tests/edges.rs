@@ -17,7 +17,7 @@ const fn layer(name: &'static str, may_use: &'static [&'static str], reason: &'s
     Layer { name, may_use, reason }
 }
 
-/// From the bottom up; `crashproof-` is left out, the command line is `cli`. `replay`, `llvm`, `campaign` and `explore` are
+/// From the bottom up; `crashproof-` is left out, the command line is `cli`. `llvm`, `campaign` and `explore` are
 /// listed before they are built.
 const LAYERS: &[Layer] = &[
     layer("base", &[], "the runtime links it: no dependencies at all"),
