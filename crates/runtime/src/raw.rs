@@ -16,50 +16,13 @@
 //! its functions begin. A file mapped by such a call is noticed at the end of the process ([`files::verify_all`]).
 
 use crate::code_map::Site;
+use crate::syscalls::table::{self, Effect, Indirect};
 use crate::{files, log, signals, sys, syscalls, syscalls::Destination, threads};
 use libc::{c_int, c_void, iovec, off_t, siginfo_t, ucontext_t};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The calls that get a breakpoint; an instruction of which the number is not known gets one too.
-pub const WANTED: &[i64] = &[
-    libc::SYS_mmap,
-    libc::SYS_munmap,
-    libc::SYS_mprotect,
-    libc::SYS_mremap,
-    libc::SYS_msync,
-    libc::SYS_fsync,
-    libc::SYS_fdatasync,
-    libc::SYS_open,
-    libc::SYS_openat,
-    libc::SYS_openat2,
-    libc::SYS_creat,
-    libc::SYS_truncate,
-    libc::SYS_ftruncate,
-    libc::SYS_fallocate,
-    libc::SYS_rename,
-    libc::SYS_renameat,
-    libc::SYS_renameat2,
-    libc::SYS_linkat,
-    libc::SYS_unlink,
-    libc::SYS_unlinkat,
-    libc::SYS_write,
-    libc::SYS_pwrite64,
-    libc::SYS_writev,
-    libc::SYS_pwritev,
-    libc::SYS_pwritev2,
-    libc::SYS_readv,
-    libc::SYS_preadv,
-    libc::SYS_preadv2,
-    libc::SYS_process_vm_readv,
-    libc::SYS_recvmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_sigaltstack,
-    libc::SYS_arch_prctl,
-];
+pub const WANTED: &[i64] = table::WITH_EFFECT;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const BREAKPOINT: u8 = 0xcc;
@@ -69,13 +32,7 @@ const TARGET: usize = 8;
 /// A jump through the word at [`TARGET`].
 const JUMP: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
 /// The calls whose copy has a breakpoint behind it. A site has one copy for each, after the one with the jump.
-const NOTED: [i64; 5] = [
-    libc::SYS_write,
-    libc::SYS_pwrite64,
-    libc::SYS_writev,
-    libc::SYS_pwritev,
-    libc::SYS_pwritev2,
-];
+const NOTED: &[i64] = table::WRITES;
 const COPIES: usize = 1 + NOTED.len();
 
 /// Where copies are: address and size of each block.
@@ -152,35 +109,32 @@ pub fn trap(site: &Site, info: &siginfo_t, uc: &mut ucontext_t) {
     let behind = (site.address + SYSCALL.len()) as i64;
     let number = uc.uc_mcontext.gregs[libc::REG_RAX as usize];
     uc.uc_mcontext.gregs[libc::REG_RIP as usize] = behind;
-    let result = match number {
-        libc::SYS_exit_group => {
-            crate::finish();
-            None
-        }
-        libc::SYS_exit => {
-            if sys::threads() == 1 {
+    let result = match table::effect(number) {
+        Effect::End => {
+            if number == libc::SYS_exit_group || sys::threads() == 1 {
                 crate::finish();
             }
             None
         }
-        libc::SYS_arch_prctl => {
+        Effect::ThreadPointer => {
             thread_pointer(arguments(uc));
             None
         }
         // SAFETY: the program's own call.
-        libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat => unsafe {
-            files::truncating(number, arguments(uc))
+        Effect::Open => unsafe { files::truncating(number, arguments(uc)) },
+        Effect::Signals => match number {
+            libc::SYS_rt_sigaction => sigaction(arguments(uc)),
+            libc::SYS_rt_sigprocmask => Some(sigprocmask(uc)),
+            _ => Some(sigaltstack(uc)),
         },
-        libc::SYS_rt_sigaction => sigaction(arguments(uc)),
-        libc::SYS_rt_sigprocmask => Some(sigprocmask(uc)),
-        libc::SYS_sigaltstack => Some(sigaltstack(uc)),
-        _ if syscalls::INDIRECT.contains(&number) => {
+        Effect::Gather => {
             if syscalls::is_into_pm(number, arguments(uc)[1], arguments(uc)[2]) && enter(info, uc, emulate_read) {
                 return;
             }
             None
         }
-        _ => file_call(number, uc),
+        Effect::Files => file_call(number, uc),
+        Effect::Write | Effect::None => None,
     };
     match result {
         Some(result) => answer(uc, result),
@@ -212,13 +166,7 @@ fn answer(uc: &mut ucontext_t, result: Result<u64, i32>) {
 /// As the interposed function does it; `None`: it is not one of these calls.
 fn file_call(number: i64, uc: &ucontext_t) -> Option<Result<u64, i32>> {
     let arguments = arguments(uc);
-    let paths: &[usize] = match number {
-        libc::SYS_truncate | libc::SYS_unlink => &[0],
-        libc::SYS_unlinkat => &[1],
-        libc::SYS_rename => &[0, 1],
-        libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => &[1, 3],
-        _ => &[],
-    };
+    let paths = table::find(number).map_or(&[][..], |call| call.strings);
     // The kernel says what is wrong with a path that cannot be read.
     if paths.iter().any(|&path| !sys::read_memory(arguments[path], &mut [0])) {
         return None;
@@ -330,7 +278,8 @@ pub fn note(number: i64, target: u64, uc: &mut ucontext_t) {
         iov_base: buffer as *mut c_void,
         iov_len: len as usize,
     };
-    let parts = if [libc::SYS_writev, libc::SYS_pwritev, libc::SYS_pwritev2].contains(&number) {
+    let is_gathered = table::find(number).is_some_and(|call| matches!(call.indirect, Indirect::Parts(_)));
+    let parts = if is_gathered {
         // SAFETY: the kernel has just read this array.
         unsafe { std::slice::from_raw_parts(buffer as *const iovec, len as usize) }
     } else {

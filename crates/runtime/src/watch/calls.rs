@@ -18,243 +18,54 @@ use super::maps;
 use super::pages::{Pages, is_fine};
 use crate::pm::{self, PAGE};
 use crate::sys;
-use crate::syscalls::{self, CALLS, Filter, Output, Size, Written, bpf, buffer_len, output};
+use crate::syscalls::filter::{self, Filter, bpf};
+use crate::syscalls::table::{
+    self, CALLS, Call, Direction, FCNTL_ADDRESS, FUTEX_COMMAND, FUTEX_TWO_WORDS, FUTEX_WRITING, Indirect, NUMBERS,
+    Offset, Parts, Size,
+};
+use crate::syscalls::{self, buffer_len};
 use crashproof_wire::recovery::{self as wire, Recovery};
 use libc::{c_int, iovec, mmsghdr, msghdr};
 use std::arch::asm;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-// --- Which calls use which memory -----------------------------------------------------------------------------------------
-
-const fn input(argument: usize, bytes: u32) -> Output {
-    output(argument, Size::Bytes(bytes), Written::All)
-}
-
-const fn sized(argument: usize, length: usize) -> Output {
-    output(argument, Size::Argument(length), Written::All)
-}
-
-/// Buffers that the kernel reads. Those that it writes are in [`CALLS`].
-const INPUTS: &[(i64, &[Output])] = &[
-    (libc::SYS_write, &[sized(1, 2)]),
-    (libc::SYS_pwrite64, &[sized(1, 2)]),
-    (libc::SYS_sendto, &[sized(1, 2), sized(4, 5)]),
-    (libc::SYS_bind, &[sized(1, 2)]),
-    (libc::SYS_connect, &[sized(1, 2)]),
-    (libc::SYS_setsockopt, &[sized(3, 4)]),
-    (libc::SYS_epoll_ctl, &[input(3, 12)]),
-    (libc::SYS_nanosleep, &[input(0, 16)]),
-    (libc::SYS_clock_nanosleep, &[input(2, 16)]),
-    (libc::SYS_utimensat, &[input(2, 32)]),
-    (libc::SYS_utimes, &[input(1, 32)]),
-    (libc::SYS_utime, &[input(1, 16)]),
-    (libc::SYS_timerfd_settime, &[input(2, 32)]),
-    (libc::SYS_timer_settime, &[input(2, 32)]),
-    (libc::SYS_timer_create, &[input(1, 64)]),
-    (libc::SYS_setitimer, &[input(1, 32)]),
-    (libc::SYS_setrlimit, &[input(1, 16)]),
-    (libc::SYS_prlimit64, &[input(2, 16)]),
-    (libc::SYS_setxattr, &[sized(2, 3)]),
-    (libc::SYS_lsetxattr, &[sized(2, 3)]),
-    (libc::SYS_fsetxattr, &[sized(2, 3)]),
-    (libc::SYS_sched_setaffinity, &[sized(2, 1)]),
-    (libc::SYS_sched_setparam, &[input(1, 4)]),
-    (libc::SYS_sched_setattr, &[input(1, 56)]),
-    (libc::SYS_setgroups, &[output(1, Size::Elements(0, 4), Written::All)]),
-    (libc::SYS_semop, &[output(1, Size::Elements(2, 6), Written::All)]),
-    (
-        libc::SYS_semtimedop,
-        &[output(1, Size::Elements(2, 6), Written::All), input(3, 16)],
-    ),
-    (libc::SYS_rt_sigtimedwait, &[input(0, 8), input(2, 16)]),
-    (libc::SYS_mq_timedsend, &[sized(1, 2), input(4, 16)]),
-    (libc::SYS_mq_timedreceive, &[input(4, 16)]),
-    (
-        libc::SYS_msgsnd,
-        &[output(1, Size::Argument(2), Written::Returned(1, 8))],
-    ),
-    (libc::SYS_epoll_pwait, &[input(4, 8)]),
-    (libc::SYS_ppoll, &[input(3, 8)]),
-    (libc::SYS_io_getevents, &[input(4, 16)]),
-    (libc::SYS_openat2, &[sized(2, 3)]),
-    (libc::SYS_mlock, &[sized(0, 1)]),
-    (libc::SYS_mlock2, &[sized(0, 1)]),
-];
-
-/// Arguments that are strings.
-const STRINGS: &[(i64, &[usize])] = &[
-    (libc::SYS_open, &[0]),
-    (libc::SYS_openat, &[1]),
-    (libc::SYS_openat2, &[1]),
-    (libc::SYS_creat, &[0]),
-    (libc::SYS_stat, &[0]),
-    (libc::SYS_lstat, &[0]),
-    (libc::SYS_newfstatat, &[1]),
-    (libc::SYS_statx, &[1]),
-    (libc::SYS_statfs, &[0]),
-    (libc::SYS_access, &[0]),
-    (libc::SYS_faccessat, &[1]),
-    (libc::SYS_faccessat2, &[1]),
-    (libc::SYS_chdir, &[0]),
-    (libc::SYS_mkdir, &[0]),
-    (libc::SYS_mkdirat, &[1]),
-    (libc::SYS_rmdir, &[0]),
-    (libc::SYS_unlink, &[0]),
-    (libc::SYS_unlinkat, &[1]),
-    (libc::SYS_rename, &[0, 1]),
-    (libc::SYS_renameat, &[1, 3]),
-    (libc::SYS_renameat2, &[1, 3]),
-    (libc::SYS_link, &[0, 1]),
-    (libc::SYS_linkat, &[1, 3]),
-    (libc::SYS_symlink, &[0, 1]),
-    (libc::SYS_symlinkat, &[0, 2]),
-    (libc::SYS_readlink, &[0]),
-    (libc::SYS_readlinkat, &[1]),
-    (libc::SYS_chmod, &[0]),
-    (libc::SYS_fchmodat, &[1]),
-    (libc::SYS_chown, &[0]),
-    (libc::SYS_lchown, &[0]),
-    (libc::SYS_fchownat, &[1]),
-    (libc::SYS_truncate, &[0]),
-    (libc::SYS_utimensat, &[1]),
-    (libc::SYS_utimes, &[0]),
-    (libc::SYS_utime, &[0]),
-    (libc::SYS_mknod, &[0]),
-    (libc::SYS_mknodat, &[1]),
-    (libc::SYS_getxattr, &[0, 1]),
-    (libc::SYS_lgetxattr, &[0, 1]),
-    (libc::SYS_fgetxattr, &[1]),
-    (libc::SYS_setxattr, &[0, 1]),
-    (libc::SYS_lsetxattr, &[0, 1]),
-    (libc::SYS_fsetxattr, &[1]),
-    (libc::SYS_listxattr, &[0]),
-    (libc::SYS_llistxattr, &[0]),
-    (libc::SYS_mq_open, &[0]),
-    (libc::SYS_mq_unlink, &[0]),
-    (libc::SYS_memfd_create, &[0]),
-    (libc::SYS_inotify_add_watch, &[1]),
-];
-
-/// Calls with an array of parts at one argument, as many as another says; whether the kernel writes them.
-const SCATTERED: [(i64, usize, usize, bool); 7] = [
-    (libc::SYS_readv, 1, 2, true),
-    (libc::SYS_preadv, 1, 2, true),
-    (libc::SYS_preadv2, 1, 2, true),
-    (libc::SYS_writev, 1, 2, false),
-    (libc::SYS_pwritev, 1, 2, false),
-    (libc::SYS_pwritev2, 1, 2, false),
-    (libc::SYS_vmsplice, 1, 2, true),
-];
-
-/// The same, but not trapped: the runtime itself makes these calls. libc's functions are interposed.
-const BETWEEN_PROCESSES: [(i64, usize, usize, bool); 4] = [
-    (libc::SYS_process_vm_readv, 1, 2, true),
-    (libc::SYS_process_vm_writev, 1, 2, false),
-    // The other side may be this process itself.
-    (libc::SYS_process_vm_readv, 3, 4, false),
-    (libc::SYS_process_vm_writev, 3, 4, true),
-];
-
-const MESSAGES: [i64; 4] = [
-    libc::SYS_recvmsg,
-    libc::SYS_sendmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_sendmmsg,
-];
-
 /// The beginning of input and output that goes on by itself.
 const ASYNCHRONOUS: [i64; 2] = [libc::SYS_io_setup, libc::SYS_io_uring_setup];
-
-/// Calls that read a file by its descriptor: which argument it is, which one the offset (its address if not `direct`), which
-/// one the length. Scattered reads have their lengths in their parts.
-struct Read {
-    number: i64,
-    descriptor: usize,
-    offset: Option<usize>,
-    direct: bool,
-    length: Option<usize>,
-}
-
-const fn read(number: i64, descriptor: usize, offset: Option<usize>, direct: bool, length: Option<usize>) -> Read {
-    Read {
-        number,
-        descriptor,
-        offset,
-        direct,
-        length,
-    }
-}
-
-const READS: [Read; 8] = [
-    read(libc::SYS_read, 0, None, true, Some(2)),
-    read(libc::SYS_pread64, 0, Some(3), true, Some(2)),
-    read(libc::SYS_readv, 0, None, true, None),
-    read(libc::SYS_preadv, 0, Some(3), true, None),
-    read(libc::SYS_preadv2, 0, Some(3), true, None),
-    read(libc::SYS_sendfile, 1, Some(2), false, Some(3)),
-    read(libc::SYS_copy_file_range, 0, Some(1), false, Some(4)),
-    read(libc::SYS_splice, 0, Some(1), false, Some(4)),
-];
-
-/// The operations of `futex` that use the word at the fifth argument.
-const FUTEX_TWO_WORDS: [u32; 5] = [
-    libc::FUTEX_REQUEUE as u32,
-    libc::FUTEX_CMP_REQUEUE as u32,
-    libc::FUTEX_WAKE_OP as u32,
-    libc::FUTEX_WAIT_REQUEUE_PI as u32,
-    libc::FUTEX_CMP_REQUEUE_PI as u32,
-];
-
-/// The operations of `fcntl` whose argument is an address.
-const FCNTL_ADDRESS: [c_int; 6] = [
-    libc::F_GETLK,
-    libc::F_SETLK,
-    libc::F_SETLKW,
-    libc::F_OFD_GETLK,
-    libc::F_OFD_SETLK,
-    libc::F_OFD_SETLKW,
-];
-
-fn buffers(table: &'static [(i64, &'static [Output])], number: i64) -> &'static [Output] {
-    table.iter().find(|call| call.0 == number).map_or(&[], |call| call.1)
-}
-
-fn strings(number: i64) -> &'static [usize] {
-    STRINGS.iter().find(|call| call.0 == number).map_or(&[], |call| call.1)
-}
-
-/// No call in the tables has a greater number.
-const NUMBERS: usize = 512;
 
 /// By number: the arguments of the call that are addresses of buffers, as a set of bits.
 const ADDRESSES: [u8; NUMBERS] = {
     let mut sets = [0; NUMBERS];
     let mut i = 0;
-    while i < CALLS.len() + INPUTS.len() {
-        let (number, buffers) = if i < CALLS.len() {
-            CALLS[i]
-        } else {
-            INPUTS[i - CALLS.len()]
-        };
+    while i < CALLS.len() {
+        let call = &CALLS[i];
+        let set = &mut sets[call.number as usize];
         let mut j = 0;
-        while j < buffers.len() {
-            sets[number as usize] |= 1 << buffers[j].argument;
+        while j < call.outputs.len() {
+            *set |= 1 << call.outputs[j].argument;
             j += 1;
         }
-        i += 1;
-    }
-    let mut i = 0;
-    while i < STRINGS.len() {
-        let (number, strings) = STRINGS[i];
         let mut j = 0;
-        while j < strings.len() {
-            sets[number as usize] |= 1 << strings[j];
+        while j < call.inputs.len() {
+            *set |= 1 << call.inputs[j].argument;
+            j += 1;
+        }
+        let mut j = 0;
+        while j < call.strings.len() {
+            *set |= 1 << call.strings[j];
             j += 1;
         }
         i += 1;
     }
     sets
 };
+
+/// The calls whose buffers are found by an array or a message, except those that the runtime itself makes.
+fn is_indirect(call: &Call) -> bool {
+    matches!(
+        call.indirect,
+        Indirect::Parts(_) | Indirect::Message(_) | Indirect::Messages(_)
+    )
+}
 
 // --- The filters ----------------------------------------------------------------------------------------------------------
 
@@ -353,7 +164,7 @@ impl Filter {
             filter.pass_others(callers);
             filter.trap_within(bpf::argument(0), low, high);
             filter.push(bpf::load(bpf::argument(1)));
-            filter.push(bpf::and(syscalls::FUTEX_COMMAND));
+            filter.push(bpf::and(FUTEX_COMMAND));
             let count = FUTEX_TWO_WORDS.len();
             for (i, &operation) in FUTEX_TWO_WORDS.iter().enumerate() {
                 filter.push(bpf::equal(operation, (count - i) as u8, 0));
@@ -366,11 +177,17 @@ impl Filter {
     }
 
     /// Traps these calls, whatever their arguments are.
-    fn for_numbers(numbers: impl ExactSizeIterator<Item = i64>, callers: Callers) -> Filter {
+    fn for_calls(wanted: impl Fn(&Call) -> bool, callers: Callers) -> Filter {
         let mut filter = Filter::new();
-        filter.case(numbers, |filter| {
+        let mut numbers = [0i64; CALLS.len()];
+        let mut count = 0;
+        for call in CALLS.iter().filter(|call| wanted(call)) {
+            numbers[count] = call.number;
+            count += 1;
+        }
+        filter.case(numbers[..count].iter().copied(), |filter| {
             filter.pass_others(callers);
-            filter.push(bpf::answer(syscalls::TRAP));
+            filter.push(bpf::answer(filter::TRAP));
         });
         filter.case(ASYNCHRONOUS.into_iter(), |filter| {
             filter.push(bpf::answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32));
@@ -395,20 +212,14 @@ pub fn install() -> Result<(), i32> {
     LIBC[1].store(high, Ordering::Relaxed);
     let (low, high) = pm::view_range();
     Filter::for_watching(low, high, Callers::All).install()?;
-    let indirect = SCATTERED.iter().map(|call| call.0).chain(MESSAGES);
-    let mut numbers = [0i64; SCATTERED.len() + MESSAGES.len()];
-    numbers
-        .iter_mut()
-        .zip(indirect)
-        .for_each(|(place, number)| *place = number);
-    Filter::for_numbers(numbers.iter().copied(), libc_only()).install()
+    Filter::for_calls(is_indirect, libc_only()).install()
 }
 
 /// From here on, reading a PM file by its descriptor is noted.
 pub fn watch_descriptors() {
     let ready = LIBC[1].load(Ordering::Relaxed) != 0;
     if !ready
-        || Filter::for_numbers(READS.iter().map(|read| read.number), libc_only())
+        || Filter::for_calls(|call| call.file_read.is_some(), libc_only())
             .install()
             .is_err()
     {
@@ -497,7 +308,7 @@ unsafe fn through_gate(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
 /// Makes a trapped call of the program's.
 pub fn perform(recovery: &'static Recovery, number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
     sys::without_signals(|| {
-        let call = Call {
+        let call = TrappedCall {
             recovery,
             number,
             arguments,
@@ -511,13 +322,13 @@ pub fn perform(recovery: &'static Recovery, number: i64, arguments: [u64; 6]) ->
     unsafe { through_gate(number, arguments) }
 }
 
-struct Call {
+struct TrappedCall {
     recovery: &'static Recovery,
     number: i64,
     arguments: [u64; 6],
 }
 
-impl Call {
+impl TrappedCall {
     fn open(&self, address: u64, len: u64, write: bool) {
         maps::open_range(self.recovery, address, len, write);
     }
@@ -540,11 +351,12 @@ impl Call {
             libc::SYS_fcntl if !FCNTL_ADDRESS.contains(&(arguments[1] as c_int)) => return,
             _ => {}
         }
-        for &string in strings(number) {
+        let Some(call) = table::find(number) else { return };
+        for &string in call.strings {
             self.open_string(arguments[string]);
         }
-        for (table, write) in [(INPUTS, false), (CALLS, true)] {
-            for buffer in buffers(table, number) {
+        for (buffers, write) in [(call.inputs, false), (call.outputs, true)] {
+            for buffer in buffers {
                 if let Size::LengthAt(length) = buffer.size {
                     self.open(arguments[length], 4, true);
                 }
@@ -552,16 +364,27 @@ impl Call {
                 self.open(arguments[buffer.argument], len, write);
             }
         }
-        let scattered = SCATTERED.iter().chain(&BETWEEN_PROCESSES);
-        for (_, parts, count, write) in scattered.filter(|call| call.0 == number) {
-            self.each_part(arguments[*parts], arguments[*count], |part| {
-                self.open(part.iov_base as u64, part.iov_len as u64, *write)
-            });
-        }
-        let write = matches!(number, libc::SYS_recvmsg | libc::SYS_recvmmsg);
-        match number {
-            libc::SYS_recvmsg | libc::SYS_sendmsg => self.open_message(arguments[1], write),
-            libc::SYS_recvmmsg | libc::SYS_sendmmsg => {
+        match call.indirect {
+            Indirect::None => {}
+            Indirect::Parts(arrays) | Indirect::BetweenProcesses(arrays) => {
+                for &Parts {
+                    argument,
+                    count,
+                    direction,
+                } in arrays
+                {
+                    self.each_part(arguments[argument], arguments[count], |part| {
+                        self.open(
+                            part.iov_base as u64,
+                            part.iov_len as u64,
+                            direction == Direction::Written,
+                        )
+                    });
+                }
+            }
+            Indirect::Message(direction) => self.open_message(arguments[1], direction == Direction::Written),
+            Indirect::Messages(direction) => {
+                let write = direction == Direction::Written;
                 for i in 0..arguments[2].min(libc::UIO_MAXIOV as u64) {
                     let message = arguments[1] + i * size_of::<mmsghdr>() as u64;
                     self.open_message(message, write);
@@ -569,13 +392,12 @@ impl Call {
                 }
                 self.open(arguments[4], if write { 16 } else { 0 }, true);
             }
-            _ => {}
         }
     }
 
     fn open_futex(&self) {
-        let operation = self.arguments[1] as u32 & syscalls::FUTEX_COMMAND;
-        let write = syscalls::FUTEX_WRITING.contains(&operation);
+        let operation = self.arguments[1] as u32 & FUTEX_COMMAND;
+        let write = FUTEX_WRITING.contains(&operation);
         self.open(self.arguments[0], 4, write);
         if FUTEX_TWO_WORDS.contains(&operation) {
             self.open(self.arguments[4], 4, write);
@@ -618,7 +440,7 @@ impl Call {
 
     /// Notes what the call may read of a PM file.
     fn note_descriptor(&self) {
-        let Some(read) = READS.iter().find(|read| read.number == self.number) else {
+        let Some(read) = table::find(self.number).and_then(|call| call.file_read.as_ref()) else {
             return;
         };
         let fd = self.arguments[read.descriptor] as c_int;
@@ -635,10 +457,10 @@ impl Call {
                 total
             }
         };
-        let given = match read.offset.map(|argument| self.arguments[argument]) {
-            Some(offset) if read.direct => Some(offset),
-            Some(0) | None => None,
-            Some(address) => self.peek::<u64>(address),
+        let given = match read.offset {
+            Offset::Argument(argument) => Some(self.arguments[argument]),
+            Offset::At(argument) if self.arguments[argument] != 0 => self.peek::<u64>(self.arguments[argument]),
+            Offset::At(_) | Offset::Position => None,
         };
         // SAFETY: lseek by 0 reads the position.
         let position = || unsafe { sys::syscall(libc::SYS_lseek, [fd as u64, 0, libc::SEEK_CUR as u64, 0, 0, 0]) };
@@ -675,7 +497,7 @@ fn note_range(recovery: &Recovery, file: u32, from: u64, to: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syscalls::{TRAP, tests::verdict};
+    use crate::syscalls::filter::{TRAP, tests::verdict};
     use libc::SECCOMP_RET_ALLOW as ALLOW;
 
     const CODE: (u64, u64) = (0x7fff_fffe_f000, 0x8000_0001_2000);
@@ -707,7 +529,7 @@ mod tests {
         let callers = Callers::Code(CODE.0, CODE.1);
         let ranges = [
             Filter::for_watching(0x1000, 0x9000, callers),
-            Filter::for_numbers([libc::SYS_read].into_iter(), callers),
+            Filter::for_calls(|call| call.number == libc::SYS_read, callers),
         ];
         for filter in &ranges {
             for (pointer, inside) in [
