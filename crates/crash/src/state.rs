@@ -1,7 +1,7 @@
 //! Crash states of one crash point: for each line that is uncertain there, what it may hold; a state is a choice for each.
 //!
 //! A line may hold its base (what is guaranteed persistent) with a prefix of its cached stores and any subset of its unfenced
-//! non-temporal ones ([`crashproof_model::crash_states`] is the definition), or, with `--reorder-in-line`, with any subset
+//! non-temporal ones ([`crashproof_model::Order`] is the definition), or, with `--reorder-in-line`, with any subset
 //! of all of them (pmreorder's model). Choices of equal content are one *option*; it stands for the choice in
 //! which most stores persisted. Option 0 is the base.
 //!
@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crashproof_model::{Bytes, Keep, Line, LineAddress, Model, Store, Tag};
+use crashproof_model::{Bytes, Keep, Line, LineAddress, Model, Store, Tag, order_of};
 use crashproof_replay::LineState;
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
@@ -280,10 +280,8 @@ impl UncertainLine {
         let told_apart = free.min(TOLD_APART + 1) as u32;
         let full = u64::MAX >> (64 - told_apart);
         if ((ordered as u128 + 1) << told_apart) <= MAX_COMBINATIONS {
-            for ordered in 0..=ordered {
-                for unordered in 0..=full {
-                    self.choose(Choice { ordered, unordered });
-                }
+            for state in order_of([&self.line], self.reorder).states() {
+                self.choose(self.choice_of(&state));
             }
         } else {
             self.capped = true;
@@ -308,6 +306,20 @@ impl UncertainLine {
             ordered,
             unordered: full,
         });
+    }
+
+    /// The choice in which these of the stores persisted.
+    fn choice_of(&self, persisted: &[bool]) -> Choice {
+        let (mut choice, mut unordered) = (NOTHING, 0);
+        for (store, &persisted) in self.line.stores().iter().zip(persisted) {
+            if self.is_ordered(store) {
+                choice.ordered += u32::from(persisted);
+            } else {
+                choice.unordered |= u64::from(persisted) << unordered;
+                unordered += 1;
+            }
+        }
+        choice
     }
 
     fn choose(&mut self, choice: Choice) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! Two models: [`Model::Px86`] (Raad et al.; the table is Table 1 of the PMBugAssist paper) and [`Model::Eadr`], where the
 //! caches are inside the persistence domain. [`Line`] is the state machine of one cache line, [`Memory`] holds the lines
-//! of all PM files and makes fences cheap, [`crash_states`] enumerates what a crash may leave of a few lines.
+//! of all PM files and makes fences cheap. [`Order`] is the definition of a crash state, for these models and others.
 //!
 //! Deviation from Px86: non-temporal stores, which Px86 leaves out, follow the design's text: one is unordered with all
 //! other stores, in its own line too, until its thread's next fence, which persists it and not the plain stores before
@@ -12,18 +12,18 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
-mod crash;
 mod line;
 mod memory;
+mod order;
 mod packed;
 #[cfg(test)]
 mod reference;
 
 pub use bytes::{Bytes, Piece, Pieces, pieces};
-pub use crash::{CrashState, CrashStates, crash_states};
 pub use crashproof_base::{LINE, LineAddress, WORD};
 pub use line::{Awaits, Flush, Keep, Line, Store, Tag, Thread};
 pub use memory::{Limits, Memory, Unpersisted};
+pub use order::{Chains, CrashStates, Order, order_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Model {

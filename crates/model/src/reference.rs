@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use crate::memory::Limits;
-use crate::{Bytes, Keep, LineAddress, Memory, Model, crash_states};
+use crate::{Bytes, Keep, LineAddress, Memory, Model, order_of};
 
 const LINES: usize = 3;
 /// Bytes of a line that programs use; few, so that stores overlap often.
@@ -213,18 +213,21 @@ fn allowed_by(mut memory: Memory<u32>, steps: &[Step]) -> BTreeSet<Contents> {
     let lines: Vec<_> = (0..LINES)
         .map(|line| memory.line(address(line)).cloned().unwrap_or_default())
         .collect();
-    let lines: Vec<_> = lines.iter().collect();
-    let uncertain: BTreeSet<u32> = lines.iter().flat_map(|line| line.stores()).map(|s| s.tag).collect();
-    crash_states(&lines)
-        .map(|state| {
-            let chosen: BTreeSet<u32> = (0..LINES)
-                .flat_map(|i| state.persisted(i, lines[i]).map(|s| s.tag))
-                .collect();
+    let uncertain: Vec<u32> = lines.iter().flat_map(|line| line.stores()).map(|s| s.tag).collect();
+    order_of(&lines, false)
+        .states()
+        .map(|persisted| {
+            let lost = |step: u32| {
+                uncertain
+                    .iter()
+                    .position(|&tag| tag == step)
+                    .is_some_and(|at| !persisted[at])
+            };
             let mut image = Contents::default();
             for (i, step) in steps.iter().enumerate() {
                 if let Store { line, start, len } | NtStore { line, start, len } | Rmw { line, start, len } =
                     step.instruction
-                    && (!uncertain.contains(&(i as u32)) || chosen.contains(&(i as u32)))
+                    && !lost(i as u32)
                 {
                     image[line][start..start + len].fill(i as u8 + 1);
                 }

@@ -21,7 +21,7 @@
 use std::collections::BTreeSet;
 
 use crashproof_finding::Kind;
-use rustc_hash::FxHashMap;
+use crashproof_model::{Chains, Order};
 
 use super::ExplainError;
 use super::history::{Index, Laboratory, State, What};
@@ -228,12 +228,12 @@ impl<'a> Investigation<'a> {
         Ok(!self.lab.fails(&undone(prefix.clone()))? || self.lab.fails(&done(prefix))?)
     }
 
-    /// A store, and what cannot persist without it.
+    /// A store, and what of the missing ones cannot persist without it.
     fn required_by(&self, store: Index, missing: &[Index]) -> Vec<Index> {
-        let line = |index: Index| self.lab.change(index).ordered_line(self.reorder_in_line);
-        let of_line =
-            |index: &Index| *index == store || *index > store && line(*index).is_some() && line(*index) == line(store);
-        missing.iter().copied().filter(of_line).collect()
+        let mut persisted: Vec<bool> = missing.iter().map(|&index| index != store).collect();
+        self.order(missing).lower(&mut persisted);
+        let lost = missing.iter().zip(persisted).filter(|(_, persisted)| !persisted);
+        lost.map(|(&index, _)| index).collect()
     }
 
     /// The same crash, earlier.
@@ -559,7 +559,10 @@ impl<'a> Investigation<'a> {
         mut test: impl FnMut(&mut Self, &[Index]) -> Result<bool, ExplainError>,
     ) -> Result<Vec<Index>, ExplainError> {
         let items = Items {
-            requires: self.requirements(candidates, closed),
+            order: match closed {
+                Closed::Missing => self.order(candidates),
+                Closed::Any => Order::unordered(candidates.len()),
+            },
             groups: candidates.iter().map(|&index| self.spot(index)).collect(),
         };
         let chosen = minimise(&items, |set| {
@@ -569,22 +572,13 @@ impl<'a> Investigation<'a> {
         Ok(chosen.into_iter().map(|item| candidates[item]).collect())
     }
 
-    /// What the model demands of a set: if a cached store of a line is missing, so are the later ones of the line.
-    fn requirements(&self, candidates: &[Index], closed: Closed) -> Vec<Option<usize>> {
-        let mut requires = vec![None; candidates.len()];
-        if closed == Closed::Any {
-            return requires;
+    /// In which order the changes (ascending) persist.
+    fn order(&self, changes: &[Index]) -> Order {
+        let mut chains = Chains::default();
+        for &index in changes {
+            chains.update(self.lab.change(index).ordered_line(self.reorder_in_line), []);
         }
-        let mut last: FxHashMap<(usize, u64), usize> = FxHashMap::default();
-        for (item, &index) in candidates.iter().enumerate() {
-            let Some(line) = self.lab.change(index).ordered_line(self.reorder_in_line) else {
-                continue;
-            };
-            if let Some(before) = last.insert(line, item) {
-                requires[before] = Some(item);
-            }
-        }
-        requires
+        chains.order()
     }
 
     pub fn spot(&mut self, index: Index) -> SpotId {
@@ -597,16 +591,17 @@ impl<'a> Investigation<'a> {
 
     /// The state without what it misses of `spots`, and what has to persist with that.
     pub fn persist_spots(&mut self, subject: &Subject, spots: &BTreeSet<SpotId>) -> Option<State> {
-        let mut held: BTreeSet<(usize, u64)> = BTreeSet::new();
-        let mut left = Vec::new();
-        for &index in subject.missing.iter().rev() {
-            let line = self.lab.change(index).ordered_line(self.reorder_in_line);
-            if spots.contains(&self.spot(index)) || line.is_some_and(|line| held.contains(&line)) {
-                held.extend(line);
-            } else {
-                left.push(index);
-            }
+        let mut persisted: Vec<bool> = Vec::new();
+        for &index in &subject.missing {
+            persisted.push(spots.contains(&self.spot(index)));
         }
+        self.order(&subject.missing).raise(&mut persisted);
+        let left = subject
+            .missing
+            .iter()
+            .zip(&persisted)
+            .filter(|(_, persisted)| !**persisted);
+        let left: Vec<Index> = left.map(|(&index, _)| index).collect();
         (left.len() < subject.missing.len()).then(|| self.without(subject, left))
     }
 

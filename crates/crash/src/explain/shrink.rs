@@ -3,54 +3,41 @@
 //! This is `ddmin` (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002; Squint, dissertation
 //! §4.4.5, steps back from a failing state to the last one that did not fail in the same spirit), with two deviations.
 //!
-//! Not every set of stores is a crash state: cached stores of a line persist in order. So an item may require another, and a
-//! set is first made closed: taking an item out takes out what requires it. The result is closed, and 1-minimal among closed
-//! sets: taking any one item out, with what requires it, gives a set that does not pass the test any more.
+//! Not every set of missing updates can be missing: what comes after a missing one is missing, too. So a set is first made
+//! closed: taking an item out takes out what it comes after. The result is closed, and 1-minimal among closed sets: taking any
+//! one item out, with what it comes after, gives a set that does not pass the test any more.
 //!
 //! Items come in groups, the source lines. Whole groups go first, so that a result names few of them.
 
-/// Which items a set must hold if it holds a certain one: none or one directly, and what that one requires.
+use crashproof_model::Order;
+
+/// Updates that may be missing.
 pub struct Items {
-    pub requires: Vec<Option<usize>>,
+    /// Which persists before which: what is not in a set is a crash state.
+    pub order: Order,
     /// By item: the group's number.
     pub groups: Vec<usize>,
 }
 
 impl Items {
+    /// The missing items, if `close` makes those a crash state that are not.
+    fn closed(&self, set: &[usize], close: impl FnOnce(&Order, &mut [bool])) -> Vec<usize> {
+        let mut persisted = vec![true; self.order.len()];
+        for &item in set {
+            persisted[item] = false;
+        }
+        close(&self.order, &mut persisted);
+        (0..persisted.len()).filter(|&item| !persisted[item]).collect()
+    }
+
     /// The largest closed subset.
-    fn interior(&self, mut set: Vec<usize>) -> Vec<usize> {
-        let mut held = vec![false; self.requires.len()];
-        for &item in &set {
-            held[item] = true;
-        }
-        loop {
-            let before = set.len();
-            // A requirement lies always before or always after its item: one of the two passes takes a whole chain.
-            let mut check = |&item: &usize| {
-                held[item] = self.requires[item].is_none_or(|required| held[required]);
-                held[item]
-            };
-            set.retain(&mut check);
-            set.reverse();
-            set.retain(&mut check);
-            set.reverse();
-            if set.len() == before {
-                return set;
-            }
-        }
+    fn interior(&self, set: &[usize]) -> Vec<usize> {
+        self.closed(set, Order::raise)
     }
 
     /// The smallest closed superset.
     fn closure(&self, set: &[usize]) -> Vec<usize> {
-        let mut held = vec![false; self.requires.len()];
-        for &item in set {
-            let mut next = Some(item);
-            while let Some(item) = next.filter(|&item| !held[item]) {
-                held[item] = true;
-                next = self.requires[item];
-            }
-        }
-        (0..held.len()).filter(|&item| held[item]).collect()
+        self.closed(set, Order::lower)
     }
 
     /// The set in units that are taken out together.
@@ -71,7 +58,7 @@ impl Items {
 /// A closed subset of the items, ascending, that passes the test and is 1-minimal. The set of all items must pass it. No set
 /// is tested twice in a row, but some are tested again: a test that is slow should remember its answers.
 pub fn minimise<E>(items: &Items, mut test: impl FnMut(&[usize]) -> Result<bool, E>) -> Result<Vec<usize>, E> {
-    let all: Vec<usize> = (0..items.requires.len()).collect();
+    let all: Vec<usize> = (0..items.order.len()).collect();
     if all.is_empty() || test(&[])? {
         return Ok(Vec::new());
     }
@@ -112,8 +99,8 @@ fn ddmin<E>(
             }
         }
         for chunk in &chunks {
-            let rest = current.iter().copied().filter(|item| !chunk.contains(item)).collect();
-            let candidate = items.interior(rest);
+            let rest: Vec<usize> = current.iter().copied().filter(|item| !chunk.contains(item)).collect();
+            let candidate = items.interior(&rest);
             if !candidate.is_empty() && test(&candidate)? {
                 current = candidate;
                 granularity = (granularity - 1).max(2);
@@ -131,6 +118,7 @@ fn ddmin<E>(
 mod tests {
     use std::convert::Infallible;
 
+    use crashproof_model::Chains;
     use proptest::prelude::*;
 
     use super::*;
@@ -141,7 +129,7 @@ mod tests {
 
     fn free(count: usize) -> Items {
         Items {
-            requires: vec![None; count],
+            order: Order::unordered(count),
             groups: (0..count).collect(),
         }
     }
@@ -169,12 +157,9 @@ mod tests {
     }
 
     #[test]
-    fn a_requirement_comes_along() {
+    fn what_comes_after_is_missing_too() {
         // 0, 1, 2 are one line: if 0 is missing, so are 1 and 2.
-        let items = Items {
-            requires: vec![Some(1), Some(2), None, None],
-            groups: vec![0, 1, 2, 3],
-        };
+        let items = items(&[vec![0], vec![0], vec![0], vec![1]], 4);
         assert_eq!(run(&items, |set| set.contains(&1)), [1, 2]);
         assert_eq!(run(&items, |set| set.contains(&2)), [2]);
     }
@@ -182,7 +167,7 @@ mod tests {
     #[test]
     fn few_source_lines_rather_than_few_stores() {
         let items = Items {
-            requires: vec![None; 5],
+            order: Order::unordered(5),
             groups: vec![7, 7, 7, 8, 9],
         };
         // All of line 7, or one store each of lines 8 and 9.
@@ -190,22 +175,21 @@ mod tests {
         assert_eq!(run(&items, fails), [0, 1, 2]);
     }
 
-    /// Lines of stores: each item requires the next of its line (`forward`), or the one before it.
-    fn items(lines: &[usize], forward: bool, groups: usize) -> Items {
-        let requires = (0..lines.len())
-            .map(|item| {
-                let same = |&other: &usize| lines[other] == lines[item];
-                if forward {
-                    (item + 1..lines.len()).find(same)
-                } else {
-                    (0..item).rev().find(same)
-                }
-            })
-            .collect();
-        Items {
-            requires,
-            groups: (0..lines.len()).map(|item| item % groups).collect(),
+    /// Updates with the chains that they belong to.
+    fn items(updates: &[Vec<u8>], groups: usize) -> Items {
+        let mut chains = Chains::default();
+        for update in updates {
+            chains.update(update.iter().copied(), []);
         }
+        Items {
+            order: chains.order(),
+            groups: (0..updates.len()).map(|item| item % groups).collect(),
+        }
+    }
+
+    /// Of up to two of four chains, so that those of different units may be ordered.
+    fn updates() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        proptest::collection::vec(proptest::collection::vec(0..4u8, 0..3), 1..9)
     }
 
     fn of_bits(bits: u32, count: usize) -> Vec<usize> {
@@ -213,21 +197,19 @@ mod tests {
     }
 
     fn is_closed(items: &Items, set: &[usize]) -> bool {
-        set.iter()
-            .all(|&item| items.requires[item].is_none_or(|required| set.contains(&required)))
+        items.closure(set) == set
     }
 
     proptest! {
         /// Against all subsets: with a monotone test, the result is one of the smallest closed sets by inclusion.
         #[test]
         fn agrees_with_all_subsets(
-            lines in proptest::collection::vec(0usize..4, 1..9),
-            forward in any::<bool>(),
+            updates in updates(),
             groups in 1usize..5,
             causes in proptest::collection::vec(1u32..512, 1..4),
         ) {
-            let items = items(&lines, forward, groups);
-            let count = lines.len();
+            let items = items(&updates, groups);
+            let count = updates.len();
             let causes: Vec<Vec<usize>> = causes.iter().map(|&bits| of_bits(bits, count)).filter(|c| !c.is_empty()).collect();
             prop_assume!(!causes.is_empty());
             let fails = |set: &[usize]| causes.iter().any(|cause| cause.iter().all(|item| set.contains(item)));
@@ -244,13 +226,12 @@ mod tests {
         /// With any test at all: closed, passes, and 1-minimal.
         #[test]
         fn is_one_minimal(
-            lines in proptest::collection::vec(0usize..4, 1..9),
-            forward in any::<bool>(),
+            updates in updates(),
             groups in 1usize..5,
             seed in any::<u64>(),
         ) {
-            let items = items(&lines, forward, groups);
-            let count = lines.len();
+            let items = items(&updates, groups);
+            let count = updates.len();
             let fails = |set: &[usize]| {
                 let bits: u64 = set.iter().map(|item| 1 << item).sum();
                 set.len() == count || (bits.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed).count_ones().is_multiple_of(3)
@@ -258,7 +239,8 @@ mod tests {
             let found = run(&items, fails);
             prop_assert!(is_closed(&items, &found) && fails(&found));
             for &item in &found {
-                let smaller = items.interior(found.iter().copied().filter(|&other| other != item).collect());
+                let rest: Vec<usize> = found.iter().copied().filter(|&other| other != item).collect();
+                let smaller = items.interior(&rest);
                 prop_assert!(!fails(&smaller), "{smaller:?} of {found:?}");
             }
         }

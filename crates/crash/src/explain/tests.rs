@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crashproof_finding::{Finding, Kind};
-use crashproof_model::{Keep, LINE, Line, Model, WORD, crash_states, pieces};
+use crashproof_model::{Keep, LINE, Line, Model, WORD, order_of, pieces};
 use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::*;
 use proptest::prelude::*;
@@ -301,22 +301,21 @@ impl Case {
         failures: &mut Vec<Failure>,
     ) {
         let dirty: Vec<&Line<Piece>> = lines.values().filter(|line| !line.is_clean()).collect();
-        for state in crash_states(&dirty) {
+        let stores = || dirty.iter().flat_map(|line| line.stores());
+        for state in order_of(dirty.iter().copied(), false).states() {
             let mut crashed = image.to_vec();
             let id = |piece: &Piece| StoreId {
                 seq: piece.id.0,
                 piece: piece.id.1,
             };
             let mut persisted = Vec::new();
-            for (index, line) in dirty.iter().enumerate() {
-                for store in state.persisted(index, line) {
-                    let Piece { offset, data, .. } = &store.tag;
-                    crashed[*offset as usize..][..data.len()].copy_from_slice(data);
-                    persisted.push(id(&store.tag));
-                }
+            for (store, _) in stores().zip(&state).filter(|(_, persisted)| **persisted) {
+                let Piece { offset, data, .. } = &store.tag;
+                crashed[*offset as usize..][..data.len()].copy_from_slice(data);
+                persisted.push(id(&store.tag));
             }
             if (self.recovery)(&crashed, output).is_err() {
-                let all = dirty.iter().flat_map(|line| line.stores()).map(|store| id(&store.tag));
+                let all = stores().map(|store| id(&store.tag));
                 failures.push(Failure {
                     point,
                     missing: all.filter(|id| !persisted.contains(id)).collect(),

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 
+use crashproof_model::Order;
 use rustc_hash::FxHashMap;
 
 use crate::explain::shrink::{Items, minimise};
@@ -22,7 +23,7 @@ pub fn fewest(operations: &[String], mut fails: impl FnMut(&[String]) -> Tried) 
     let mut known: FxHashMap<Vec<usize>, bool> = FxHashMap::from_iter([(all.clone(), true), (Vec::new(), false)]);
     let (mut best, mut over) = (all, false);
     let items = Items {
-        requires: vec![None; operations.len()],
+        order: Order::unordered(operations.len()),
         groups: (0..operations.len()).collect(),
     };
     let pick = |set: &[usize]| set.iter().map(|&at| operations[at].clone()).collect::<Vec<_>>();
