@@ -8,7 +8,7 @@ use crashproof_finding::DurableByKind;
 use crashproof_model::{Flush, Keep, LINE, Memory, Model, Store, Unpersisted};
 use crashproof_replay as replay;
 use crashproof_trace::{
-    Event, EventKind, FileId, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables, ThreadId,
+    Event, EventKind, FileId, MemoryRange, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables, ThreadId,
 };
 use std::collections::BTreeSet;
 
@@ -29,8 +29,6 @@ use crate::traffic::ByStack;
 use crate::transactions::{Change, TransactionId, Transactions};
 use crashproof_stacks::{Origin, Stacks};
 
-/// Annotations of `crashproof.h` are calls whose names begin so.
-const ANNOTATION: &str = "CRASHPROOF_";
 const STDOUT: u32 = 1;
 
 pub struct Pass {
@@ -206,29 +204,8 @@ impl Pass {
                 let change = self.transactions.request(id, step.thread, step.stack, request, range);
                 self.transaction(step, change, tables);
             }
-            EventKind::Call { name, ref arguments } if name.starts_with(ANNOTATION) => {
-                let range = |at: u64, len: u64| {
-                    let at = self.mappings.resolve(process, at)?;
-                    Some(Range { at, len })
-                };
-                let [a, a_len, b, b_len, backwards, ..] = *arguments;
-                let word = name.split(' ').next().unwrap_or(name);
-                // What is not PM is neither durable nor in order, and nobody expects it to be.
-                let annotation = match &word[ANNOTATION.len()..] {
-                    "OP_BEGIN" => Some(Annotation::OpBegin),
-                    "OP_END" => Some(Annotation::OpEnd),
-                    "EXPECT_DURABLE" => range(a, a_len).map(Annotation::Durable),
-                    "EXPECT_SNAPSHOTTED" => range(a, a_len).map(Annotation::Snapshotted),
-                    "EXPECT_ORDER" => range(a, a_len)
-                        .zip(range(b, b_len))
-                        .map(|(before, after)| Annotation::Order {
-                            before,
-                            after,
-                            backwards: backwards != 0,
-                        }),
-                    _ => None,
-                };
-                if let Some(annotation) = annotation {
+            EventKind::Annotation(annotation) => {
+                if let Some(annotation) = self.resolved(process, annotation) {
                     self.annotation(step, annotation, tables);
                 }
             }
@@ -290,6 +267,31 @@ impl Pass {
             EventKind::Access { store, at, len, .. } => self.first_accesses.access(process, store, at, u64::from(len)),
             EventKind::Rename { .. } | EventKind::Path { .. } => {}
         }
+    }
+
+    /// An annotation in terms of PM files. What is not PM is neither durable nor in order, and nobody expects it to be.
+    fn resolved(&self, process: ProcessId, annotation: crashproof_trace::Annotation<'_>) -> Option<Annotation> {
+        use crashproof_trace::Annotation as Said;
+        let range = |memory: MemoryRange| {
+            let at = self.mappings.resolve(process, memory.address)?;
+            Some(Range { at, len: memory.len })
+        };
+        Some(match annotation {
+            Said::OperationBegin { .. } => Annotation::OpBegin,
+            Said::OperationEnd { .. } => Annotation::OpEnd,
+            Said::ExpectDurable(memory) => Annotation::Durable(range(memory)?),
+            Said::ExpectSnapshotted(memory) => Annotation::Snapshotted(range(memory)?),
+            Said::ExpectOrder {
+                before,
+                after,
+                backwards,
+            } => Annotation::Order {
+                before: range(before)?,
+                after: range(after)?,
+                backwards,
+            },
+            Said::Marker { .. } => return None,
+        })
     }
 
     fn store(&mut self, step: Step, at: PmAddress, data: &[u8], flags: StoreFlags, tables: &Tables) {

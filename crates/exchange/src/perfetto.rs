@@ -11,7 +11,9 @@ use crashproof_finding::blamed;
 use crashproof_model::{Awaits, Keep, LINE, Line, LineAddress, Model, Store};
 use crashproof_replay::{Change, Observer, Replay, Steps, StorePiece};
 use crashproof_stacks::Stacks;
-use crashproof_trace::{Event, EventKind, FenceKind, FlushKind, Item, PmAddress, StackId, Tables, TraceReader};
+use crashproof_trace::{
+    Annotation, Event, EventKind, FenceKind, FlushKind, Item, PmAddress, StackId, Tables, TraceReader,
+};
 use serde_json::{Value, json};
 
 use crate::{ExportError, Lost};
@@ -140,11 +142,12 @@ impl Exporter<'_> {
                 let at = place(PmAddress { file, offset }, tables);
                 self.step(event, "msync", json!({ "at": at }), tables)?;
             }
-            EventKind::Call { name, .. } => match name.split_once(' ') {
-                Some(("CRASHPROOF_OP_BEGIN", operation)) => self.operation(event, "B", operation, tables)?,
-                Some(("CRASHPROOF_OP_END", operation)) => self.operation(event, "E", operation, tables)?,
-                _ => self.step(event, name, json!({}), tables)?,
+            EventKind::Annotation(annotation) => match annotation {
+                Annotation::OperationBegin { name } => self.operation(event, "B", name, tables)?,
+                Annotation::OperationEnd { name } => self.operation(event, "E", name, tables)?,
+                _ => self.step(event, annotation.name(), json!({}), tables)?,
             },
+            EventKind::Call { name, .. } => self.step(event, name, json!({}), tables)?,
             EventKind::Output { .. } => self.step(event, "output", json!({}), tables)?,
             EventKind::ThreadStart { process, os_id } => {
                 let executable = tables

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crashproof_trace::{
-    Counts, Dependence, Dependences, EventKind, FenceKind, FileId, FlushKind, Frame, IncompleteReason, LeftOutReason,
-    Module, ModuleId, PmAddress, PmFile, ProcessId, Request, StackId, StoreFlags, ThreadId,
+    Annotation, Counts, Dependence, Dependences, EventKind, FenceKind, FileId, FlushKind, Frame, IncompleteReason,
+    LeftOutReason, MemoryRange, Module, ModuleId, PmAddress, PmFile, ProcessId, Request, StackId, StoreFlags, ThreadId,
 };
 use crashproof_wire::record::{self as wire, Access, Reader};
 use rustc_hash::FxHashMap;
@@ -517,6 +517,24 @@ impl Translator {
                 }
                 text = String::from_utf8_lossy(reader.bytes()?);
                 EventKind::Call { name: &text, arguments }
+            }
+            wire::ANNOTATION => {
+                let annotation = reader.u32()?;
+                let mut words = || reader.u64();
+                let [before, after] =
+                    [(words()?, words()?), (words()?, words()?)].map(|(address, len)| MemoryRange { address, len });
+                text = String::from_utf8_lossy(reader.bytes()?);
+                EventKind::Annotation(match annotation {
+                    wire::ANNOTATION_OPERATION_BEGIN => Annotation::OperationBegin { name: &text },
+                    wire::ANNOTATION_OPERATION_END => Annotation::OperationEnd { name: &text },
+                    wire::ANNOTATION_EXPECT_DURABLE => Annotation::ExpectDurable(before),
+                    wire::ANNOTATION_EXPECT_ORDER => Annotation::ExpectOrder {
+                        before,
+                        after,
+                        backwards: false,
+                    },
+                    _ => return None,
+                })
             }
             wire::REQUEST => self.request(&mut reader)?,
             _ => {

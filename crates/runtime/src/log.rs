@@ -499,13 +499,27 @@ pub fn output(fd: u32, data: &[u8]) {
 }
 
 pub fn call(stack: u64, name: &[u8], arguments: &[u64; 6]) {
-    labels::called(name);
     let head = Fields::<12>::default().u32(logger().thread).u64(stack);
     let fields = arguments
         .iter()
         .fold(Fields::<128>::default(), |f, &a| f.u64(a))
         .bytes(name);
     publish(CALL, &[head.as_bytes(), fields.as_bytes()]);
+}
+
+/// `name` is cut to what fits.
+pub fn annotation(stack: u64, annotation: u32, words: &[u64; 4], name: &[u8]) {
+    match annotation {
+        ANNOTATION_OPERATION_BEGIN => labels::operation_begins(),
+        ANNOTATION_OPERATION_END => labels::operation_ends(),
+        _ => {}
+    }
+    let head = Fields::<16>::default().u32(logger().thread).u64(stack).u32(annotation);
+    let fields = words
+        .iter()
+        .fold(Fields::<128>::default(), |f, &w| f.u64(w))
+        .bytes(name);
+    publish(ANNOTATION, &[head.as_bytes(), fields.as_bytes()]);
 }
 
 pub fn request(stack: u64, request: u32, argument: u64, range: Option<(u32, u64, u64)>) {

@@ -6,8 +6,8 @@
 //! registered ([`registered`]); for PM files they are ignored, because the instructions themselves are seen.
 //! Registrations count also where the user has turned the other requests off. docs/annotations.md lists all requests.
 //!
-//! The annotations of `include/crashproof.h` are requests of the same form with numbers of their own. They are logged as calls of
-//! functions with the macros' names, whatever memory they speak of; which PM that is, an analysis sees from the mappings.
+//! The annotations of `include/crashproof.h` are requests of the same form with numbers of their own. They are logged whatever memory they
+//! speak of; which PM that is, an analysis sees from the mappings.
 
 use crate::pm::{self, LINE};
 use crate::{handler, log, registered};
@@ -62,7 +62,7 @@ pub fn answer(uc: &mut ucontext_t) {
             27 => say(uc, REQUEST_TX_LEAVE, a, None),
             28 => say(uc, REQUEST_TX_IGNORE, 0, Some((a, b))),
             // PMDebugger's `ORDER_GUARANTEE`.
-            35 => call(uc, b"CRASHPROOF_EXPECT_ORDER", [a, b, c, d], (0, 0)),
+            35 => expect(uc, ANNOTATION_EXPECT_ORDER, [a, b, c, d]),
             _ => 0,
         };
     } else if let Some(number @ 0..32) = request.checked_sub(CRASHPROOF) {
@@ -76,26 +76,29 @@ fn annotation(uc: &ucontext_t, number: u64, arguments: [u64; 4]) -> u64 {
     match number {
         // What was stored there so far, and what will be.
         0 => say(uc, REQUEST_SET_CLEAN, 0, Some((a, b))) | say(uc, REQUEST_VOLATILE, 0, Some((a, b))),
-        1 => call(uc, b"CRASHPROOF_OP_BEGIN ", [0; 4], (a, b)),
-        2 => call(uc, b"CRASHPROOF_OP_END ", [0; 4], (a, b)),
-        3 => call(uc, b"CRASHPROOF_EXPECT_DURABLE", arguments, (0, 0)),
-        4 => call(uc, b"CRASHPROOF_EXPECT_ORDER", arguments, (0, 0)),
+        1 => operation(uc, ANNOTATION_OPERATION_BEGIN, a, b),
+        2 => operation(uc, ANNOTATION_OPERATION_END, a, b),
+        3 => expect(uc, ANNOTATION_EXPECT_DURABLE, arguments),
+        4 => expect(uc, ANNOTATION_EXPECT_ORDER, arguments),
         _ => 0,
     }
 }
 
-/// Logs an annotation as a call; `operation` is where the name of one is, and its length.
-fn call(uc: &ucontext_t, function: &[u8], arguments: [u64; 4], operation: (u64, u64)) -> u64 {
-    let mut text = [0; 24 + MAX_NAME as usize];
-    let len = operation.1.min(MAX_NAME) as usize;
-    text[..function.len()].copy_from_slice(function);
-    if len > 0 {
+/// Logs where an operation begins or ends; `name` is the address of its name.
+fn operation(uc: &ucontext_t, annotation: u32, name: u64, len: u64) -> u64 {
+    let len = len.min(MAX_NAME) as usize;
+    let name = match len {
+        0 => &[],
         // SAFETY: the macros give a string literal and its length.
-        let name = unsafe { std::slice::from_raw_parts(operation.0 as *const u8, len) };
-        text[function.len()..function.len() + len].copy_from_slice(name);
-    }
-    let [a, b, c, d] = arguments;
-    log::call(log::stack_of(uc), &text[..function.len() + len], &[a, b, c, d, 0, 0]);
+        _ => unsafe { std::slice::from_raw_parts(name as *const u8, len) },
+    };
+    log::annotation(log::stack_of(uc), annotation, &[0; 4], name);
+    0
+}
+
+/// Logs what the program expects of its memory.
+fn expect(uc: &ucontext_t, annotation: u32, words: [u64; 4]) -> u64 {
+    log::annotation(log::stack_of(uc), annotation, &words, b"");
     0
 }
 

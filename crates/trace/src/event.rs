@@ -5,6 +5,7 @@
 
 pub use crashproof_base::{FileId, ModuleId, PmAddress, ProcessId, StackId, ThreadId};
 
+use crate::annotation::Annotation;
 use crate::dependences::Dependences;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,6 +220,8 @@ pub enum EventKind<'a> {
         name: &'a str,
         arguments: [u64; 6],
     },
+    /// The program says something of itself.
+    Annotation(Annotation<'a>),
     Request {
         request: Request,
         transaction: u64,

@@ -15,9 +15,6 @@ use crate::reader::{Item, Outline, ReadError, TraceReader, open_file, read_block
 use crate::tables::Tables;
 use crate::usage::FileUses;
 
-/// The beginning of the name of an annotation that says what the program expects.
-const EXPECTATION: &str = "CRASHPROOF_EXPECT_";
-
 /// A trace and its index. Clones share both.
 #[derive(Clone, Debug)]
 pub struct TraceFile {
@@ -262,7 +259,7 @@ impl Events {
                     self.mappings.push(range);
                 }
             }
-            EventKind::Call { name, .. } => self.expectations += u64::from(name.starts_with(EXPECTATION)),
+            EventKind::Annotation(annotation) => self.expectations += u64::from(annotation.is_expectation()),
             _ => {}
         }
     }
@@ -345,6 +342,7 @@ impl Starts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::annotation::{Annotation, MemoryRange};
     use crate::event::{ProcessId, ProgramEnd, StackId, StoreFlags, ThreadId};
     use crate::format::Header;
     use crate::writer::TraceWriter;
@@ -366,13 +364,6 @@ mod tests {
 
     fn line(data: &'static [u8]) -> EventKind<'static> {
         EventKind::Output { fd: 1, data }
-    }
-
-    fn call(name: &'static str) -> EventKind<'static> {
-        EventKind::Call {
-            name,
-            arguments: [0; 6],
-        }
     }
 
     /// A trace with the events after the start of a process with one thread and one file.
@@ -442,7 +433,10 @@ mod tests {
         };
         let events = [
             map.clone(),
-            call("CRASHPROOF_EXPECT_DURABLE"),
+            EventKind::Annotation(Annotation::ExpectDurable(MemoryRange {
+                address: 0x1000,
+                len: 8,
+            })),
             STORE,
             EventKind::Resize {
                 file: FileId(0),
@@ -483,7 +477,8 @@ mod tests {
             [start(0, Some(0)), start(4, Some(1)), start(7, Some(2))]
         );
         assert_eq!(lines.operations().of(6), Some(1));
-        let (begin, end) = (call("CRASHPROOF_OP_BEGIN put"), call("CRASHPROOF_OP_END put"));
+        let begin = EventKind::Annotation(Annotation::OperationBegin { name: "put" });
+        let end = EventKind::Annotation(Annotation::OperationEnd { name: "put" });
         let annotated = trace(
             folder.path(),
             &[STORE, begin.clone(), STORE, line(b"ok\n"), end, begin],

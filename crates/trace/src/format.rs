@@ -10,7 +10,7 @@ use crate::event::{FileId, StackId, ThreadId};
 pub const MAGIC: [u8; 8] = *b"\x93crashpf";
 pub const VERSION: u32 = 4;
 /// The oldest version that can be read. Version 1 does not say which files the program made; versions before 3 have no
-/// dependences, versions before 4 do not name the files that were left out.
+/// dependences, versions before 4 do not name the files that were left out and have annotations as calls.
 pub const OLDEST_VERSION: u32 = 1;
 /// Magic, version, length of the body, checksum of the body.
 pub const FIXED_HEADER: usize = 20;
@@ -89,6 +89,12 @@ pub mod tag {
     pub const INCOMPLETE: u8 = 27;
     pub const END: u8 = 28;
     pub const LEFT_OUT: u8 = 29;
+
+    /// The kind is in a byte of its own, after what the first byte announces. It is one of those below.
+    pub const EXTENDED: u8 = 31;
+
+    /// From here on: kinds that an extended record has.
+    pub const ANNOTATION: u8 = 32;
 
     pub const KIND: u8 = 0x1f;
     pub const NEW_THREAD: u8 = 0x20;

@@ -6,6 +6,7 @@
 //! Architecture invariant: knows neither recorders nor analyses.
 #![forbid(unsafe_code)]
 
+mod annotation;
 mod dependences;
 pub mod dump;
 pub mod event;
@@ -20,6 +21,7 @@ pub mod tracked;
 mod usage;
 mod writer;
 
+pub use annotation::{Annotation, MemoryRange};
 pub use dependences::{Dependence, Dependences};
 pub use event::*;
 pub use file::{MappedRange, OperationIndex, OperationStart, TraceFile};

@@ -9,10 +9,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::annotation::Annotation;
 use crate::event::{Event, EventKind, ThreadId};
 
-const OP_BEGIN: &str = "CRASHPROOF_OP_BEGIN";
-const OP_END: &str = "CRASHPROOF_OP_END";
 const STDOUT: u32 = 1;
 
 /// What ends an operation.
@@ -30,7 +29,7 @@ impl Boundaries {
         if lines(event) > 0 {
             Some(Boundaries::Lines)
         } else {
-            annotation(event).map(|_| Boundaries::Annotations)
+            edge(event).map(|_| Boundaries::Annotations)
         }
     }
 }
@@ -69,15 +68,15 @@ impl Operations {
 
     fn annotated(&mut self, event: &Event<'_>) -> Option<u64> {
         let thread = event.thread;
-        match annotation(event) {
-            Some(Annotation::Begin) => match self.open.get_mut(&thread) {
+        match edge(event) {
+            Some(Edge::Begin) => match self.open.get_mut(&thread) {
                 Some((_, within)) => *within += 1,
                 None => {
                     self.open.insert(thread, (self.begun, 0));
                     self.begun += 1;
                 }
             },
-            Some(Annotation::End) => {
+            Some(Edge::End) => {
                 return match self.open.get_mut(&thread) {
                     Some((operation, 0)) => {
                         let operation = *operation;
@@ -115,18 +114,15 @@ impl Operations {
     }
 }
 
-enum Annotation {
+enum Edge {
     Begin,
     End,
 }
 
-fn annotation(event: &Event<'_>) -> Option<Annotation> {
-    let EventKind::Call { name, .. } = event.kind else {
-        return None;
-    };
-    match name.split(' ').next() {
-        Some(OP_BEGIN) => Some(Annotation::Begin),
-        Some(OP_END) => Some(Annotation::End),
+fn edge(event: &Event<'_>) -> Option<Edge> {
+    match event.kind {
+        EventKind::Annotation(Annotation::OperationBegin { .. }) => Some(Edge::Begin),
+        EventKind::Annotation(Annotation::OperationEnd { .. }) => Some(Edge::End),
         _ => None,
     }
 }
@@ -158,9 +154,12 @@ mod tests {
         event(thread, EventKind::Fence { kind })
     }
 
-    fn call(thread: u32, name: &str) -> Event<'_> {
-        let arguments = [0; 6];
-        event(thread, EventKind::Call { name, arguments })
+    fn begin(thread: u32, name: &str) -> Event<'_> {
+        event(thread, EventKind::Annotation(Annotation::OperationBegin { name }))
+    }
+
+    fn end(thread: u32, name: &str) -> Event<'_> {
+        event(thread, EventKind::Annotation(Annotation::OperationEnd { name }))
     }
 
     fn output(fd: u32, text: &str) -> Event<'_> {
@@ -192,14 +191,14 @@ mod tests {
     fn annotations_decide_where_there_are_any() {
         let events = [
             fence(0),
-            call(0, "CRASHPROOF_OP_BEGIN put"),
+            begin(0, "put"),
             fence(0),
-            call(0, "CRASHPROOF_OP_END put"),
+            end(0, "put"),
             output(1, "ok\n"),
-            call(0, "CRASHPROOF_OP_BEGIN get"),
+            begin(0, "get"),
             output(1, "ok\n"),
             fence(0),
-            call(0, "CRASHPROOF_OP_END get"),
+            end(0, "get"),
             fence(0),
         ];
         let expected = [
@@ -221,18 +220,18 @@ mod tests {
     fn operations_within_operations_are_parts_of_them_and_threads_have_their_own() {
         let mut operations = Operations::new(Boundaries::Annotations);
         let mut of = |event: Event<'_>| operations.of(&event);
-        assert_eq!(of(call(0, "CRASHPROOF_OP_BEGIN outer")), Some(0));
-        assert_eq!(of(call(0, "CRASHPROOF_OP_BEGIN inner")), Some(0));
-        assert_eq!(of(call(1, "CRASHPROOF_OP_BEGIN other")), Some(1));
-        assert_eq!(of(call(0, "CRASHPROOF_OP_END inner")), Some(0));
+        assert_eq!(of(begin(0, "outer")), Some(0));
+        assert_eq!(of(begin(0, "inner")), Some(0));
+        assert_eq!(of(begin(1, "other")), Some(1));
+        assert_eq!(of(end(0, "inner")), Some(0));
         assert_eq!(of(fence(0)), Some(0));
         assert_eq!(of(fence(1)), Some(1));
         assert_eq!(of(fence(2)), Some(2));
         assert_eq!(operations.open().collect::<Vec<_>>(), [0, 1]);
         let mut of = |event: Event<'_>| operations.of(&event);
-        assert_eq!(of(call(0, "CRASHPROOF_OP_END outer")), Some(0));
-        assert_eq!(of(call(1, "CRASHPROOF_OP_END other")), Some(1));
-        assert_eq!(of(call(1, "CRASHPROOF_OP_END nothing")), Some(2));
+        assert_eq!(of(end(0, "outer")), Some(0));
+        assert_eq!(of(end(1, "other")), Some(1));
+        assert_eq!(of(end(1, "nothing")), Some(2));
         assert_eq!(operations.open().count(), 0);
         assert_eq!(operations.count(), 2);
     }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::annotation::Annotation;
 use crate::dependences::Dependences;
 use crate::event::*;
 use crate::format::{self, BlockHeader, Context, Defect, Header, Input, tag, unzigzag};
@@ -322,7 +323,9 @@ impl TraceReader {
                 return Ok(false);
             }
             match self.block.get(self.at) {
-                Some(first) if first & tag::KIND < tag::MODULE => return Ok(true),
+                Some(first) if first & tag::KIND < tag::MODULE || first & tag::KIND == tag::EXTENDED => {
+                    return Ok(true);
+                }
                 Some(_) => {
                     if let Err(what) = self.take_definition() {
                         return Err(self.damaged(what));
@@ -811,6 +814,14 @@ fn decode_item<'a>(
     }))
 }
 
+/// What follows the byte with the kind of an extended record.
+fn decode_extended<'a>(input: &mut Input<'a>) -> Result<EventKind<'a>, Defect> {
+    Ok(match input.byte()? {
+        tag::ANNOTATION => EventKind::Annotation(Annotation::decode(input)?),
+        _ => return Err("an unknown kind of record"),
+    })
+}
+
 /// Kept apart so that the common events stay fast.
 fn decode_rare<'a>(
     kind: u8,
@@ -864,8 +875,12 @@ fn decode_rare<'a>(
             for argument in &mut arguments {
                 *argument = input.varint()?;
             }
-            EventKind::Call { name, arguments }
+            match Annotation::of_call(name, &arguments) {
+                Some(annotation) => EventKind::Annotation(annotation),
+                None => EventKind::Call { name, arguments },
+            }
         }
+        tag::EXTENDED => decode_extended(input)?,
         tag::REQUEST => {
             let bits = input.byte()?;
             let request = match bits >> 1 {

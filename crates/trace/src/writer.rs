@@ -415,6 +415,10 @@ impl TraceWriter {
                     put_varint(&mut self.raw, argument);
                 }
             }
+            EventKind::Annotation(annotation) => {
+                self.put_event(tag::ANNOTATION, thread, stack, None);
+                annotation.encode(&mut self.raw);
+            }
             EventKind::Request {
                 request,
                 transaction,
@@ -599,8 +603,10 @@ impl TraceWriter {
         let new_thread = self.context.thread != Some(thread);
         let new_stack = self.context.stack != Some(stack);
         let file_bit = file.map_or(0, |file| self.file_bit(file));
+        let is_extended = kind > tag::EXTENDED;
+        let first = if is_extended { tag::EXTENDED } else { kind };
         self.raw
-            .push(kind | bit(new_thread, tag::NEW_THREAD) | bit(new_stack, tag::NEW_STACK) | file_bit);
+            .push(first | bit(new_thread, tag::NEW_THREAD) | bit(new_stack, tag::NEW_STACK) | file_bit);
         if new_thread {
             put_varint(&mut self.raw, thread.0 as u64);
             self.context.thread = Some(thread);
@@ -612,6 +618,9 @@ impl TraceWriter {
         }
         if let Some(file) = file {
             self.put_file(file_bit, file);
+        }
+        if is_extended {
+            self.raw.push(kind);
         }
     }
 

@@ -60,6 +60,10 @@ pub const PATH: u8 = 23;
 /// reason u32 (`LEFT_OUT_*`), errno u32 (0 but for `LEFT_OUT_OPEN_FAILED`), path (bytes): a file whose stores are not recorded.
 pub const LEFT_OUT: u8 = 24;
 
+/// thread u32, stack u64, `ANNOTATION_*` u32, four words u64, name (bytes): a request of `crashproof.h`. The words are address and length of the
+/// memory that it speaks of, and those of the memory that is to be stored to later; the name is an operation's.
+pub const ANNOTATION: u8 = 25;
+
 pub const NONE: u32 = u32::MAX;
 
 pub const STORE_NONTEMPORAL: u8 = 1;
@@ -91,6 +95,11 @@ pub const REQUEST_PERSISTENT: u32 = 7;
 /// The thread takes part in the numbered transaction, or no longer.
 pub const REQUEST_TX_JOIN: u32 = 8;
 pub const REQUEST_TX_LEAVE: u32 = 9;
+
+pub const ANNOTATION_OPERATION_BEGIN: u32 = 0;
+pub const ANNOTATION_OPERATION_END: u32 = 1;
+pub const ANNOTATION_EXPECT_DURABLE: u32 = 2;
+pub const ANNOTATION_EXPECT_ORDER: u32 = 3;
 
 pub const INCOMPLETE_UNVERIFIED_CODE: u32 = 0;
 pub const INCOMPLETE_UNSUPPORTED: u32 = 1;

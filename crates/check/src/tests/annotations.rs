@@ -8,12 +8,25 @@ use super::*;
 const A: u64 = 0x100;
 const B: u64 = 0x200;
 
+/// Eight bytes of the pool.
+fn range(offset: u64) -> MemoryRange {
+    MemoryRange {
+        address: POOL_ADDRESS + offset,
+        len: 8,
+    }
+}
+
 fn order(b: &mut TraceBuilder, place: u64) -> &mut TraceBuilder {
-    b.call(
+    let [before, after] = [A, B].map(range);
+    let backwards = false;
+    b.annotation(
         T0,
         place,
-        "CRASHPROOF_EXPECT_ORDER",
-        &[POOL_ADDRESS + A, 8, POOL_ADDRESS + B, 8],
+        Annotation::ExpectOrder {
+            before,
+            after,
+            backwards,
+        },
     )
 }
 
@@ -22,11 +35,11 @@ fn persist(b: &mut TraceBuilder, place: u64, offset: u64) {
 }
 
 fn begin(b: &mut TraceBuilder) {
-    b.call(T0, 50, "CRASHPROOF_OP_BEGIN put", &[]);
+    b.annotation(T0, 50, Annotation::OperationBegin { name: "put" });
 }
 
 fn end(b: &mut TraceBuilder) {
-    b.call(T0, 51, "CRASHPROOF_OP_END put", &[]);
+    b.annotation(T0, 51, Annotation::OperationEnd { name: "put" });
 }
 
 #[test]

@@ -297,6 +297,10 @@ impl TraceBuilder {
         self.event(thread, place, EventKind::Call { name, arguments: all })
     }
 
+    fn annotation(&mut self, thread: u32, place: u64, annotation: Annotation<'_>) -> &mut Self {
+        self.event(thread, place, EventKind::Annotation(annotation))
+    }
+
     fn bytes(&mut self) -> Vec<u8> {
         let TraceBuilder { writer, bytes, end, .. } = std::mem::replace(self, TraceBuilder::new());
         writer.finish(end).unwrap();

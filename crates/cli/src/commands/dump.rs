@@ -26,6 +26,8 @@ pub enum EventClass {
     Sync,
     Output,
     Call,
+    /// What the program says by the macros of crashproof.h
+    Annotation,
     Request,
     Thread,
     Process,
@@ -185,6 +187,7 @@ fn classify(item: &Item<'_>) -> (EventClass, Option<Place>) {
         EventKind::Sync { file, offset, len } => (EventClass::Sync, part(*file, *offset, *len)),
         EventKind::Output { .. } => (EventClass::Output, None),
         EventKind::Call { .. } => (EventClass::Call, None),
+        EventKind::Annotation(_) => (EventClass::Annotation, None),
         EventKind::Request { range, .. } => (
             EventClass::Request,
             range.and_then(|(at, len)| part(at.file, at.offset, len)),

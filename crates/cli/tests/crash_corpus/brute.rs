@@ -325,6 +325,7 @@ impl Machine {
             }
             EventKind::Unmap { .. }
             | EventKind::Call { .. }
+            | EventKind::Annotation(_)
             | EventKind::Request { .. }
             | EventKind::ThreadStart { .. }
             | EventKind::ProcessStart { .. }

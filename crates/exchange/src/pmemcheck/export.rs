@@ -6,13 +6,10 @@ use std::io::Write;
 use crashproof_finding::Frame;
 use crashproof_model::LINE;
 use crashproof_stacks::Stacks;
-use crashproof_trace::{EventKind, FlushKind, Item, PmAddress, StackId, Tables, ThreadId, TraceReader};
+use crashproof_trace::{Annotation, EventKind, FlushKind, Item, PmAddress, StackId, Tables, ThreadId, TraceReader};
 
 use crate::{ExportError, Lost, Places};
 
-/// Of an annotation that the program's operations begin or end with, with the operation's name.
-const OPERATION_BEGINS: &str = "CRASHPROOF_OP_BEGIN ";
-const OPERATION_ENDS: &str = "CRASHPROOF_OP_END ";
 /// A STORE record has at most so many bytes.
 const MAX_STORE: usize = 8;
 
@@ -120,9 +117,14 @@ impl Exporter<'_> {
                 self.lost.add("unmappings");
             }
             EventKind::Sync { file, offset, len } => self.range("DEEP_SYNC", PmAddress { file, offset }, len)?,
-            EventKind::Call { name, .. } => match marker(name) {
-                Some(marker) => write!(self.out, "|{marker}")?,
-                None => self.lost.add("calls of library functions"),
+            EventKind::Call { .. } => self.lost.add("calls of library functions"),
+            EventKind::Annotation(annotation) => match annotation {
+                Annotation::OperationBegin { name } => write!(self.out, "|{}.BEGIN", plain(name))?,
+                Annotation::OperationEnd { name } => write!(self.out, "|{}.END", plain(name))?,
+                Annotation::Marker { name } => write!(self.out, "|{}", plain(name))?,
+                Annotation::ExpectDurable(_) | Annotation::ExpectSnapshotted(_) | Annotation::ExpectOrder { .. } => {
+                    self.lost.add("what the program expects (annotations)")
+                }
             },
             EventKind::Resize { .. } => self.lost.add("changes of a file's size"),
             EventKind::FileWrite { .. } => self.lost.add("writes to a file by system calls"),
@@ -196,17 +198,6 @@ fn describe(frame: &Frame) -> String {
         _ => {}
     }
     text
-}
-
-/// A marker for pmreorder: one that was imported, or an operation of the program.
-fn marker(name: &str) -> Option<String> {
-    if let Some(operation) = name.strip_prefix(OPERATION_BEGINS) {
-        return Some(format!("{}.BEGIN", plain(operation)));
-    }
-    if let Some(operation) = name.strip_prefix(OPERATION_ENDS) {
-        return Some(format!("{}.END", plain(operation)));
-    }
-    (name.ends_with(".BEGIN") || name.ends_with(".END")).then(|| plain(name))
 }
 
 /// Without what separates records and fields.

@@ -8,8 +8,8 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use crashproof_trace::{
-    EventKind, FenceKind, FileId, FlushKind, Frame, Header, Incomplete, IncompleteReason, Module, Options, PmAddress,
-    PmFile, ProcessId, ProgramEnd, StackId, StoreFlags, ThreadId, TraceWriter, WriteError,
+    Annotation, EventKind, FenceKind, FileId, FlushKind, Frame, Header, Incomplete, IncompleteReason, Module, Options,
+    PmAddress, PmFile, ProcessId, ProgramEnd, StackId, StoreFlags, ThreadId, TraceWriter, WriteError,
 };
 use rustc_hash::FxHashMap;
 
@@ -326,8 +326,7 @@ impl Importer {
                 self.event(NO_STACK, &map)?;
             }
             Record::Marker(name) => {
-                let arguments = [0; 6];
-                self.event(NO_STACK, &EventKind::Call { name, arguments })?;
+                self.event(NO_STACK, &EventKind::Annotation(Annotation::Marker { name }))?;
             }
         }
         Ok(())

@@ -16,8 +16,8 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use crashproof_trace::{
-    EventKind, FenceKind, FileId, FlushKind, Frame, Header, Module, Options, PmAddress, PmFile, ProcessId, ProgramEnd,
-    Request, StackId, StoreFlags, ThreadId, TraceWriter, WriteError,
+    Annotation, EventKind, FenceKind, FileId, FlushKind, Frame, Header, Module, Options, PmAddress, PmFile, ProcessId,
+    ProgramEnd, Request, StackId, StoreFlags, ThreadId, TraceWriter, WriteError,
 };
 use rustc_hash::FxHashMap;
 
@@ -324,7 +324,7 @@ impl<'a> Importer<'a> {
             Operation::Store(memory) => {
                 self.imported.stores += 1;
                 if self.transactions > 0 && !self.excluded.iter().any(|out| out.intersects(memory)) {
-                    self.expect(stack, "CRASHPROOF_EXPECT_SNAPSHOTTED", memory)?;
+                    self.annotation(stack, Annotation::ExpectSnapshotted(memory.into()))?;
                 }
                 let flags = StoreFlags::default();
                 for piece in lines(memory) {
@@ -347,7 +347,7 @@ impl<'a> Importer<'a> {
             }
             Operation::IsPersist(memory) => {
                 self.imported.checkers += 1;
-                self.expect(stack, "CRASHPROOF_EXPECT_DURABLE", memory)?;
+                self.annotation(stack, Annotation::ExpectDurable(memory.into()))?;
             }
             // Said before: [`Importer::order`].
             Operation::IsOrderedBefore(..) => {}
@@ -375,21 +375,16 @@ impl<'a> Importer<'a> {
     fn order(&mut self, order: &Order) -> Result<(), ImportError> {
         self.imported.checkers += 1;
         let stack = self.stack(order.place)?;
-        let name = "CRASHPROOF_EXPECT_ORDER";
-        let arguments = [
-            order.first.address,
-            order.first.size,
-            order.second.address,
-            order.second.size,
-            u64::from(order.backwards),
-            0,
-        ];
-        self.event(stack, &EventKind::Call { name, arguments })
+        let annotation = Annotation::ExpectOrder {
+            before: order.first.into(),
+            after: order.second.into(),
+            backwards: order.backwards,
+        };
+        self.annotation(stack, annotation)
     }
 
-    fn expect(&mut self, stack: StackId, name: &str, memory: Memory) -> Result<(), ImportError> {
-        let arguments = [memory.address, memory.size, 0, 0, 0, 0];
-        self.event(stack, &EventKind::Call { name, arguments })
+    fn annotation(&mut self, stack: StackId, annotation: Annotation<'_>) -> Result<(), ImportError> {
+        self.event(stack, &EventKind::Annotation(annotation))
     }
 
     fn request(&mut self, stack: StackId, request: Request, memory: Option<Memory>) -> Result<(), ImportError> {

@@ -7,6 +7,15 @@ pub struct Memory {
     pub size: u64,
 }
 
+impl From<Memory> for crashproof_trace::MemoryRange {
+    fn from(memory: Memory) -> Self {
+        crashproof_trace::MemoryRange {
+            address: memory.address,
+            len: memory.size,
+        }
+    }
+}
+
 impl Memory {
     pub fn end(self) -> u64 {
         self.address.saturating_add(self.size)

@@ -130,10 +130,10 @@ fn everything(path: &Path) -> Result<(), WriteError> {
     event(1, store(0, &[1; 8], plain))?;
     let offset = 4096;
     event(1, EventKind::Sync { file, offset, len: 64 })?;
-    for name in ["CRASHPROOF_OP_BEGIN put", "CRASHPROOF_OP_END put", "pmemobj_tx_begin"] {
-        let arguments = [0; 6];
-        event(1, EventKind::Call { name, arguments })?;
-    }
+    event(1, EventKind::Annotation(Annotation::OperationBegin { name: "put" }))?;
+    event(1, EventKind::Annotation(Annotation::OperationEnd { name: "put" }))?;
+    let (name, arguments) = ("pmemobj_tx_begin", [0; 6]);
+    event(1, EventKind::Call { name, arguments })?;
     event(1, EventKind::Output { fd: 1, data: b"done" })?;
     event(1, EventKind::Resize { file, size: 9000 })?;
     event(1, EventKind::Unmap { file, offset, len })?;

@@ -101,25 +101,28 @@ pub fn line_written() {
     }
 }
 
-/// The program has called a function that is recorded by its name.
-pub fn called(name: &[u8]) {
-    if !IN_USE.load(Ordering::Relaxed) {
-        return;
+/// The program has said that an operation begins.
+pub fn operation_begins() {
+    if IN_USE.load(Ordering::Relaxed) && ends_with(ANNOTATIONS) {
+        *operations_within() += 1;
     }
-    let begins = name.starts_with(b"CRASHPROOF_OP_BEGIN");
-    if !(begins || name.starts_with(b"CRASHPROOF_OP_END")) || !ends_with(ANNOTATIONS) {
-        return;
+}
+
+/// The program has said that an operation has ended.
+pub fn operation_ends() {
+    if IN_USE.load(Ordering::Relaxed) && ends_with(ANNOTATIONS) {
+        let within = operations_within();
+        *within = within.saturating_sub(1);
+        if *within == 0 {
+            end_operation();
+        }
     }
+}
+
+/// How many annotated operations the thread is in, one within the other.
+fn operations_within() -> &'static mut u32 {
     let logger = log::logger();
-    let within = &mut logger.hooks.labels.of(logger.os_id).operations;
-    if begins {
-        *within += 1;
-        return;
-    }
-    *within = within.saturating_sub(1);
-    if *within == 0 {
-        end_operation();
-    }
+    &mut logger.hooks.labels.of(logger.os_id).operations
 }
 
 /// No label outlives its operation.

@@ -22,7 +22,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
     // Small numbers as in real traces, and any number.
     let number = || prop_oneof![0..5000u64, any::<u64>()];
     let data = prop_oneof![8 => prop::collection::vec(any::<u8>(), 0..70), 1 => Just(vec![7; 70_000])];
-    (0..30u8, 0..6u8, any::<u16>(), number(), number(), data).prop_map(|(what, thread, stack, a, b, data)| Operation {
+    (0..31u8, 0..6u8, any::<u16>(), number(), number(), data).prop_map(|(what, thread, stack, a, b, data)| Operation {
         what,
         thread,
         stack,
@@ -258,6 +258,27 @@ impl Operation {
                 len: self.b as u32,
                 depends: Dependences::of(depends),
             },
+            30 => {
+                let (name, memory) = (
+                    text,
+                    MemoryRange {
+                        address: self.a,
+                        len: self.b,
+                    },
+                );
+                EventKind::Annotation(match self.a % 6 {
+                    0 => Annotation::OperationBegin { name },
+                    1 => Annotation::OperationEnd { name },
+                    2 => Annotation::ExpectDurable(memory),
+                    3 => Annotation::ExpectSnapshotted(memory),
+                    4 => Annotation::ExpectOrder {
+                        before: memory,
+                        after: MemoryRange { address: 1, len: 2 },
+                        backwards: bit(5),
+                    },
+                    _ => Annotation::Marker { name },
+                })
+            }
             29 => EventKind::Path {
                 blocks: self.a.wrapping_mul(self.b),
                 cuts: self.b,
@@ -323,7 +344,7 @@ pub fn small_trace() -> Vec<u8> {
     let disk = Disk::new(usize::MAX);
     let mut writer = writer(&disk);
     let mut expected = Vec::new();
-    for what in 0..30 {
+    for what in 0..31 {
         let operation = Operation {
             what,
             thread: what % 3,

@@ -36,6 +36,48 @@ fn traces_of_version_1_can_be_read() {
     assert!(reader.incomplete().is_empty());
 }
 
+/// Written by the crashproof of each version, with the same calls.
+#[test]
+fn traces_of_versions_2_and_3_say_what_later_ones_do() {
+    for version in [2, 3] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/version-{version}.trace"));
+        let mut reader = TraceReader::open(path).unwrap();
+        let mut shown = Vec::new();
+        while let Some((item, tables)) = reader.next_with_tables().unwrap() {
+            shown.push(dump::describe(&item, tables).to_string());
+        }
+        assert_eq!(shown, OLD_TRACE, "version {version}");
+        assert!(reader.incomplete().is_empty());
+        assert_eq!(reader.end().and_then(|end| end.status), Some(0));
+    }
+}
+
+const OLD_TRACE: [&str; 23] = [
+    "#0 T0 process-start P0 pid 100 /usr/bin/app",
+    "#1 T0 thread-start P0 tid 100",
+    "initial pool+0x0 len 5 [66 69 72 73 74]",
+    "#2 T0 map pool+0x0 len 4096 at 0x10000 read-write",
+    "#3 T0 annotation CRASHPROOF_OP_BEGIN(put)",
+    "#4 T0 store pool+0x8 len 8 [2a 00 00 00 00 00 00 00]",
+    "#5 T0 store memory at 0x5000+0x8 len 8 [2a 00 00 00 00 00 00 00]",
+    "#6 T0 store registered memory 1+0x8 len 8 [2a 00 00 00 00 00 00 00]",
+    "#7 T0 clwb pool+0x8",
+    "#8 T0 sfence",
+    "#9 T0 annotation CRASHPROOF_EXPECT_DURABLE(0x10008, 8)",
+    "#10 T0 annotation CRASHPROOF_EXPECT_SNAPSHOTTED(0x10008, 8)",
+    "#11 T0 annotation CRASHPROOF_EXPECT_ORDER(0x10008, 8, 0x10010, 4, backwards)",
+    "#12 T0 annotation CRASHPROOF_OP_END(put)",
+    "#13 T0 call pmemobj_tx_begin(0x1, 0x2, 0x3, 0x4, 0x5, 0x6)",
+    "#14 T0 call pmemobj_alloc(0x1, 0x2, 0x40, 0x4, 0x5, 0x300)",
+    "#15 T0 request tx-add tx 7 pool+0x40 len 8",
+    "#16 T0 sync pool+0x0 len 4096",
+    "#17 T0 write pool+0x64 len 4 [64 61 74 61]",
+    "#18 T0 resize pool to 8192",
+    "#19 T0 rename pool to /mnt/pmem/new",
+    "#20 T0 output fd 1 len 3 \"ok\\n\"",
+    "#21 T0 process-end P0",
+];
+
 #[test]
 fn errors_name_the_file_and_the_remedy() {
     let directory = TempDir::new().unwrap();

@@ -1,0 +1,184 @@
+//! What a program says of itself by the macros of `crashproof.h` (docs/annotations.md). Logs of other tools that are imported say
+//! the same in their own words.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::format::{Defect, Input, MAX_TEXT, put_text, put_varint};
+
+/// Memory of the process that speaks. Which PM that is, an analysis sees from the mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryRange {
+    pub address: u64,
+    pub len: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Annotation<'a> {
+    OperationBegin {
+        name: &'a str,
+    },
+    OperationEnd {
+        name: &'a str,
+    },
+    /// The memory is durable now.
+    ExpectDurable(MemoryRange),
+    /// The thread's transaction covers the memory. Of imported traces only: PMTest asks this of every store.
+    ExpectSnapshotted(MemoryRange),
+    ExpectOrder {
+        before: MemoryRange,
+        after: MemoryRange,
+        /// `before` is stored to only after `after`: of an imported trace, whose checkers look back.
+        backwards: bool,
+    },
+    /// A marker of an imported log, which means something to its tool only.
+    Marker {
+        name: &'a str,
+    },
+}
+
+/// The first byte of an annotation.
+mod code {
+    pub const OPERATION_BEGIN: u8 = 0;
+    pub const OPERATION_END: u8 = 1;
+    pub const EXPECT_DURABLE: u8 = 2;
+    pub const EXPECT_SNAPSHOTTED: u8 = 3;
+    pub const EXPECT_ORDER: u8 = 4;
+    pub const EXPECT_ORDER_BACKWARDS: u8 = 5;
+    pub const MARKER: u8 = 6;
+}
+
+impl<'a> Annotation<'a> {
+    /// Whether it says what the program expects of its memory.
+    pub fn is_expectation(&self) -> bool {
+        match self {
+            Annotation::ExpectDurable(_) | Annotation::ExpectSnapshotted(_) | Annotation::ExpectOrder { .. } => true,
+            Annotation::OperationBegin { .. } | Annotation::OperationEnd { .. } | Annotation::Marker { .. } => false,
+        }
+    }
+
+    /// The name of its macro, or a marker's own.
+    pub fn name(&self) -> &'a str {
+        match *self {
+            Annotation::OperationBegin { .. } => "CRASHPROOF_OP_BEGIN",
+            Annotation::OperationEnd { .. } => "CRASHPROOF_OP_END",
+            Annotation::ExpectDurable(_) => "CRASHPROOF_EXPECT_DURABLE",
+            Annotation::ExpectSnapshotted(_) => "CRASHPROOF_EXPECT_SNAPSHOTTED",
+            Annotation::ExpectOrder { .. } => "CRASHPROOF_EXPECT_ORDER",
+            Annotation::Marker { name } => name,
+        }
+    }
+
+    /// Until version 3, annotations were calls of functions with the macros' names, the name of an operation after a blank.
+    pub(crate) fn of_call(name: &'a str, arguments: &[u64; 6]) -> Option<Annotation<'a>> {
+        let [address, len, other_address, other_len, backwards, _] = *arguments;
+        let memory = MemoryRange { address, len };
+        let (word, rest) = name.split_once(' ').unwrap_or((name, ""));
+        Some(match word {
+            "CRASHPROOF_OP_BEGIN" => Annotation::OperationBegin { name: rest },
+            "CRASHPROOF_OP_END" => Annotation::OperationEnd { name: rest },
+            "CRASHPROOF_EXPECT_DURABLE" => Annotation::ExpectDurable(memory),
+            "CRASHPROOF_EXPECT_SNAPSHOTTED" => Annotation::ExpectSnapshotted(memory),
+            "CRASHPROOF_EXPECT_ORDER" => Annotation::ExpectOrder {
+                before: memory,
+                after: MemoryRange {
+                    address: other_address,
+                    len: other_len,
+                },
+                backwards: backwards != 0,
+            },
+            // No function has a dot in its name.
+            _ if name.ends_with(".BEGIN") || name.ends_with(".END") => Annotation::Marker { name },
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        fn put_range(out: &mut Vec<u8>, range: MemoryRange) {
+            put_varint(out, range.address);
+            put_varint(out, range.len);
+        }
+        let mut named = |code, name| {
+            out.push(code);
+            put_text(out, name);
+        };
+        match *self {
+            Annotation::OperationBegin { name } => named(code::OPERATION_BEGIN, name),
+            Annotation::OperationEnd { name } => named(code::OPERATION_END, name),
+            Annotation::Marker { name } => named(code::MARKER, name),
+            Annotation::ExpectDurable(range) => {
+                out.push(code::EXPECT_DURABLE);
+                put_range(out, range);
+            }
+            Annotation::ExpectSnapshotted(range) => {
+                out.push(code::EXPECT_SNAPSHOTTED);
+                put_range(out, range);
+            }
+            Annotation::ExpectOrder {
+                before,
+                after,
+                backwards,
+            } => {
+                out.push(match backwards {
+                    true => code::EXPECT_ORDER_BACKWARDS,
+                    false => code::EXPECT_ORDER,
+                });
+                put_range(out, before);
+                put_range(out, after);
+            }
+        }
+    }
+
+    /// Reads what [`encode`](Annotation::encode) wrote.
+    pub(crate) fn decode(input: &mut Input<'a>) -> Result<Annotation<'a>, Defect> {
+        fn range(input: &mut Input<'_>) -> Result<MemoryRange, Defect> {
+            Ok(MemoryRange {
+                address: input.varint()?,
+                len: input.varint()?,
+            })
+        }
+        Ok(match input.byte()? {
+            code::OPERATION_BEGIN => Annotation::OperationBegin {
+                name: input.text(MAX_TEXT)?,
+            },
+            code::OPERATION_END => Annotation::OperationEnd {
+                name: input.text(MAX_TEXT)?,
+            },
+            code::EXPECT_DURABLE => Annotation::ExpectDurable(range(input)?),
+            code::EXPECT_SNAPSHOTTED => Annotation::ExpectSnapshotted(range(input)?),
+            order @ (code::EXPECT_ORDER | code::EXPECT_ORDER_BACKWARDS) => Annotation::ExpectOrder {
+                before: range(input)?,
+                after: range(input)?,
+                backwards: order == code::EXPECT_ORDER_BACKWARDS,
+            },
+            code::MARKER => Annotation::Marker {
+                name: input.text(MAX_TEXT)?,
+            },
+            _ => return Err("an unknown annotation"),
+        })
+    }
+}
+
+/// As the program writes it.
+impl Display for Annotation<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "{}", self.name().escape_debug())?;
+        match self {
+            Annotation::OperationBegin { name } | Annotation::OperationEnd { name } => {
+                write!(f, "({})", name.escape_debug())
+            }
+            Annotation::ExpectDurable(range) | Annotation::ExpectSnapshotted(range) => {
+                write!(f, "({:#x}, {})", range.address, range.len)
+            }
+            Annotation::ExpectOrder {
+                before,
+                after,
+                backwards,
+            } => {
+                let how = if *backwards { ", backwards" } else { "" };
+                let (first, second) = (before.address, after.address);
+                write!(f, "({first:#x}, {}, {second:#x}, {}{how})", before.len, after.len)
+            }
+            Annotation::Marker { .. } => Ok(()),
+        }
+    }
+}
