@@ -56,13 +56,18 @@ const LAYERS: &[Layer] = &[
         "shows findings and computes none; never reads a trace",
     ),
     layer(
+        "library",
+        &[],
+        "the one table of library functions; compilers and analyses read it, the runtime does not link it",
+    ),
+    layer(
         "stacks",
-        &["base", "trace", "finding"],
+        &["base", "trace", "finding", "library"],
         "call stacks as frames of findings",
     ),
     layer(
         "sites",
-        &["base", "trace", "stacks"],
+        &["base", "trace", "library", "stacks"],
         "types of stores; crashproof-cc links it, so no renderer and no analysis",
     ),
     layer(
@@ -108,19 +113,19 @@ const LAYERS: &[Layer] = &[
     layer("llvm", &["base"], "the one wrapper of LLVM"),
     layer(
         "program",
-        &["base", "llvm", "sites"],
+        &["base", "library", "llvm", "sites"],
         "the whole program from its bitcode; knows no traces and no findings",
     ),
     layer(
         "compiler",
-        &["base", "wire", "llvm", "sites", "program"],
+        &["base", "wire", "library", "llvm", "sites", "program"],
         "crashproof-cc; starts for every file compiled",
     ),
     layer(
         "repair",
         &[
-            "base", "wire", "trace", "model", "finding", "render", "replay", "stacks", "sites", "check", "litmus",
-            "campaign", "llvm", "program", "compiler",
+            "base", "wire", "trace", "model", "finding", "render", "replay", "library", "stacks", "sites", "check",
+            "litmus", "campaign", "llvm", "program", "compiler",
         ],
         "crashproof-repair, a binary; does not link the recorder's or the sandbox's internals",
     ),
@@ -194,7 +199,7 @@ const WHY_LLVM: &str = "libLLVM takes 20 to 30 ms to load, which `crashproof` mu
 /// Binaries, and crates that they must not link over any number of edges.
 const NOT_LINKED: &[(&str, &[&str])] = &[
     ("compiler", &["render", "check", "crash", "record", "sandbox"]),
-    ("runtime", &["trace", "model", "finding", "render"]),
+    ("runtime", &["trace", "model", "finding", "render", "library"]),
     ("cli", &["llvm", "program", "compiler", "repair", "explore"]),
     ("repair", &["record"]),
 ];

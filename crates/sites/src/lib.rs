@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 mod dwarf;
-mod functions;
 pub mod layout;
 pub mod pointer;
 mod reader;
@@ -20,7 +19,6 @@ mod tests;
 mod typing;
 
 pub use crashproof_trace::tracked;
-pub use functions::destination;
 pub use reader::{Bitcode, ModuleSites, SitesError, read_bitcode};
 pub use table::*;
 pub use typing::{FieldId, Store, TypeId, Typed, Types, Typing};

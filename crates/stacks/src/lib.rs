@@ -5,6 +5,7 @@
 
 use crashproof_finding as report;
 pub use crashproof_finding::stack::{is_language_runtime, is_pmdk};
+use crashproof_library as library;
 use crashproof_trace::symbols::{SourceFrame, Symbolizer};
 use crashproof_trace::{Frame, Module, ModuleId, StackId, Tables};
 use rustc_hash::FxHashMap;
@@ -53,21 +54,8 @@ impl Entry {
     /// Whether it does what the program asked and nothing else, so that the event is the program's: pmem_persist and its
     /// like. All other functions flush and fence on their own account.
     pub fn is_persist_primitive(&self) -> bool {
-        const PRIMITIVES: [&str; 11] = [
-            "pmem_persist",
-            "pmem_flush",
-            "pmem_drain",
-            "pmemobj_persist",
-            "pmemobj_flush",
-            "pmemobj_drain",
-            "pmemobj_xpersist",
-            "pmemobj_xflush",
-            "pmem2_persist_cpu_cache",
-            "pmem2_flush_cpu_cache",
-            "pmem2_drain",
-        ];
         match &self.function {
-            Some(function) => PRIMITIVES.contains(&function.as_str()),
+            Some(function) => library::only_persists(function),
             // libpmem2 hands out pointers to functions that, stripped, have no name.
             None => self.library.starts_with("libpmem2"),
         }
@@ -75,14 +63,9 @@ impl Entry {
 
     /// Whether it copies what the program asked it to copy.
     pub fn is_copy(&self) -> bool {
-        self.function.as_ref().is_some_and(|function| {
-            function.strip_prefix("pmem").is_some_and(|rest| {
-                let rest = rest.strip_prefix("obj").unwrap_or(rest);
-                ["_memcpy", "_memmove", "_memset"]
-                    .iter()
-                    .any(|name| rest.starts_with(name))
-            })
-        })
+        self.function
+            .as_ref()
+            .is_some_and(|function| library::is_pmdk(function) && library::destination(function).is_some())
     }
 }
 

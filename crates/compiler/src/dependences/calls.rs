@@ -1,5 +1,8 @@
-//! Calls: labels go to the callee with its arguments and come back with its result; what library functions do is known from [`summaries`].
+//! Calls: labels go to the callee with its arguments and come back with its result; what library functions do is known from the table of
+//! library functions. Of one that has nothing to do with labels there, nothing is known: its result carries no label, and what it loads from PM is
+//! not seen.
 
+use crashproof_library::{self as library, Effect, Extent};
 use crashproof_sites::SiteKind;
 use crashproof_wire::labels::{LabelHook, MOST_ARGUMENTS};
 use llvm_sys::LLVMOpcode::{LLVMCall, LLVMInvoke};
@@ -7,7 +10,6 @@ use llvm_sys::LLVMTypeKind::{LLVMIntegerTypeKind, LLVMPointerTypeKind};
 
 use super::build;
 use super::function::Function;
-use super::summaries::{self, Effect, Extent};
 use crate::instrument::ir::Value;
 
 /// Bytes of a `va_list`.
@@ -28,7 +30,7 @@ impl Function<'_, '_> {
                 self.intrinsic(call, intrinsic);
                 return;
             }
-            if let Some(effects) = summaries::of(callee.name())
+            if let Some(effects) = library::effects(callee.name()).filter(|effects| moves_labels(effects))
                 && effects.iter().all(|effect| fits(call, *effect))
             {
                 self.library(call, effects);
@@ -119,15 +121,15 @@ impl Function<'_, '_> {
         let argument = |index: u32| call.operand(index);
         for &effect in effects {
             let from = match effect {
-                Effect::Read(pointer, extent) => {
+                Effect::Reads(pointer, extent) => {
                     let length = self.length(call, extent);
                     self.read(call, pointer, length)
                 }
-                Effect::Text(pointer, most) => {
+                Effect::ReadsText(pointer, most) => {
                     let length = self.text(call, pointer, most);
                     self.read(call, pointer, length)
                 }
-                Effect::Compare(one, other, most) => {
+                Effect::Compares(one, other, most) => {
                     let most = self.most(call, most);
                     let [first, second] = [one, other].map(|index| self.pass.ir.as_i64(argument(index)));
                     let length = build::call(&self.pass.ir, LabelHook::Compared, &[first, second, most]);
@@ -135,28 +137,39 @@ impl Function<'_, '_> {
                     let second = self.read(call, other, length);
                     self.combine(first, second, LLVMCall)
                 }
-                Effect::Copy(to, from, length) => {
+                Effect::Copies {
+                    to,
+                    from,
+                    extent: Extent::Argument(length),
+                } => {
                     let bytes = self.pass.ir.as_i64(argument(length));
                     self.copy(call, (Some(to), from), bytes, self.label(argument(length)));
                     continue;
                 }
-                Effect::CopyText(to, from, most) => {
-                    let length = self.text(call, from, most);
+                Effect::CopiesText { to, from, padded_to } => {
+                    let length = self.text(call, from, padded_to);
                     self.copy(call, (Some(to), from), length, self.empty());
                     continue;
                 }
-                Effect::Fill(to, value, length) => {
+                Effect::Fills {
+                    to,
+                    value,
+                    extent: Extent::Argument(length),
+                } => {
                     self.fill(call, to, value, length);
                     continue;
                 }
-                Effect::From(index) => self.label(argument(index)),
-                Effect::FromAll => self.operands(call, call.arguments()),
-                Effect::Written(pointer, extent) if extent != Extent::Result => {
-                    let length = self.length(call, extent);
-                    self.written(call, pointer, length);
+                Effect::Returns(index) | Effect::ReturnsInside(index) | Effect::DependsOn(index) => {
+                    self.label(argument(index))
+                }
+                Effect::DependsOnAll => self.operands(call, call.arguments()),
+                _ => {
+                    if let Some((pointer, Some(extent))) = written(effect) {
+                        let length = self.length(call, extent);
+                        self.written(call, pointer, length);
+                    }
                     continue;
                 }
-                Effect::Written(..) | Effect::Fresh(_) | Effect::Duplicate(_) | Effect::Moved(..) => continue,
             };
             result = self.combine(result, from, LLVMCall);
         }
@@ -168,37 +181,37 @@ impl Function<'_, '_> {
         }
         for &effect in effects {
             match effect {
-                Effect::Written(pointer, Extent::Result) => {
-                    let length = self.length(call, Extent::Result);
-                    self.written(call, pointer, length);
-                }
-                Effect::Fresh(extent) => {
+                Effect::ReturnsNew(extent) if extent != Extent::Unknown => {
                     let length = self.length(call, extent);
                     let address = self.pass.ir.as_i64(call);
                     build::call(&self.pass.ir, LabelHook::Fresh, &[address, length]);
                 }
-                Effect::Duplicate(from) => {
+                Effect::ReturnsCopy(from) => {
                     let length = self.text(call, from, None);
                     self.copy(call, (None, from), length, self.empty());
                 }
-                Effect::Moved(from, length) => {
+                Effect::ReturnsMoved(from, Extent::Argument(length)) => {
                     let length = self.pass.ir.as_i64(argument(length));
                     self.copy(call, (None, from), length, self.empty());
                 }
-                _ => {}
+                _ => {
+                    if let Some((pointer, None)) = written(effect) {
+                        let length = build::at_least_zero(&self.pass.ir, build::signed(&self.pass.ir, call));
+                        self.written(call, pointer, length);
+                    }
+                }
             }
         }
     }
 
+    /// Bytes that the arguments tell.
     fn length(&self, call: Value, extent: Extent) -> Value {
         let ir = &self.pass.ir;
-        match extent {
-            Extent::Argument(index) => ir.as_i64(call.operand(index)),
-            Extent::Product(one, other) => {
-                let [one, other] = [one, other].map(|index| ir.as_i64(call.operand(index)));
-                build::multiply(ir, one, other)
-            }
-            Extent::Result => build::at_least_zero(ir, build::signed(ir, call)),
+        let (one, other) = factors(extent).expect("moves_labels refuses other extents");
+        let one = ir.as_i64(call.operand(one));
+        match other {
+            Some(other) => build::multiply(ir, one, ir.as_i64(call.operand(other))),
+            None => one,
         }
     }
 
@@ -257,31 +270,116 @@ impl Function<'_, '_> {
     }
 }
 
+/// Whether what a function does to labels is known: it has to do with them, and with nothing that labels cannot follow.
+fn moves_labels(effects: &[Effect]) -> bool {
+    let is_known = |effect: &Effect| match *effect {
+        Effect::Copies { extent, .. } | Effect::Fills { extent, .. } => matches!(extent, Extent::Argument(_)),
+        Effect::Reads(_, extent) => factors(extent).is_some(),
+        Effect::Writes(_, extent) => matches!(extent, Extent::Returned { .. }) || factors(extent).is_some(),
+        Effect::ReturnsMoved(_, extent) => matches!(extent, Extent::Argument(_)),
+        Effect::AppendsText { .. }
+        | Effect::WritesText(..)
+        | Effect::Scans(_)
+        | Effect::WritesElsewhere
+        | Effect::ReturnsHeld(_)
+        | Effect::KeepsAnything => false,
+        _ => true,
+    };
+    let has_labels = |effect: &Effect| match *effect {
+        Effect::ReturnsNew(extent) => extent != Extent::Unknown,
+        Effect::Returns(_)
+        | Effect::ReturnsInside(_)
+        | Effect::ReturnsCopy(_)
+        | Effect::ReturnsMoved(..)
+        | Effect::DependsOn(_)
+        | Effect::DependsOnAll => true,
+        _ => effect.is_read() || effect.destination().is_some(),
+    };
+    effects.iter().all(is_known) && effects.iter().any(has_labels)
+}
+
+/// A range that is written with something of the function's own; without an extent, as many bytes as it returns.
+fn written(effect: Effect) -> Option<(u32, Option<Extent>)> {
+    match effect {
+        Effect::Writes(to, Extent::Returned { .. }) => Some((to, None)),
+        Effect::Writes(to, extent) => Some((to, Some(extent))),
+        Effect::Prints { to, room } => Some((to, room.map(Extent::AtMost))),
+        _ => None,
+    }
+}
+
+/// The arguments whose product is a number of bytes.
+fn factors(extent: Extent) -> Option<(u32, Option<u32>)> {
+    match extent {
+        Extent::Argument(index) | Extent::AtMost(index) => Some((index, None)),
+        Extent::Product(one, other) | Extent::AtMostProduct(one, other) => Some((one, Some(other))),
+        Extent::Wide(_) | Extent::Returned { .. } | Extent::Unknown => None,
+    }
+}
+
 /// A program may have a function of its own with such a name, from a library.
 fn fits(call: Value, effect: Effect) -> bool {
     let kind = |index: u32| (index < call.arguments()).then(|| call.operand(index).ty().kind());
     let pointer = |index: u32| kind(index) == Some(LLVMPointerTypeKind);
     let integer = |value: Value| value.ty().kind() == LLVMIntegerTypeKind && value.ty().bits() <= 64;
     let number = |index: u32| index < call.arguments() && integer(call.operand(index));
-    let extent = |extent: Extent| match extent {
-        Extent::Argument(index) => number(index),
-        Extent::Product(one, other) => number(one) && number(other),
-        Extent::Result => integer(call),
-    };
+    let extent = |extent: Extent| factors(extent).is_some_and(|(one, other)| number(one) && other.is_none_or(number));
     let most = |most: Option<u32>| most.is_none_or(number);
     let returns_pointer = call.ty().kind() == LLVMPointerTypeKind;
     match effect {
-        Effect::Read(from, length) | Effect::Written(from, length) => pointer(from) && extent(length),
-        Effect::Text(from, limit) => pointer(from) && most(limit),
-        Effect::Compare(one, other, limit) | Effect::CopyText(one, other, limit) => {
-            pointer(one) && pointer(other) && most(limit)
+        Effect::Reads(from, length) => pointer(from) && extent(length),
+        Effect::ReadsText(from, limit) => pointer(from) && most(limit),
+        Effect::Compares(one, other, limit) => pointer(one) && pointer(other) && most(limit),
+        Effect::CopiesText { to, from, padded_to } => pointer(to) && pointer(from) && most(padded_to),
+        Effect::Copies {
+            to,
+            from,
+            extent: length,
+        } => pointer(to) && pointer(from) && extent(length),
+        Effect::Fills {
+            to,
+            value,
+            extent: length,
+        } => pointer(to) && number(value) && extent(length),
+        Effect::ReturnsNew(Extent::Unknown) => true,
+        Effect::ReturnsNew(length) => returns_pointer && extent(length),
+        Effect::ReturnsCopy(from) => returns_pointer && pointer(from),
+        Effect::ReturnsMoved(from, length) => returns_pointer && pointer(from) && extent(length),
+        Effect::Returns(index) | Effect::ReturnsInside(index) | Effect::DependsOn(index) => kind(index).is_some(),
+        _ => written(effect).is_none_or(|(to, length)| pointer(to) && length.map_or(integer(call), extent)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_follow_what_the_table_says_of_bytes_and_results() {
+        let followed = |name: &str| library::effects(name).is_some_and(moves_labels);
+        for name in [
+            "memcpy",
+            "strlen",
+            "sprintf",
+            "read",
+            "malloc",
+            "strdup",
+            "pmemobj_memset",
+            "pmemobj_direct",
+            "abs",
+            "qsort",
+            "fread",
+            "_Znwm",
+            "pmem_memcpy_persist",
+            "write",
+        ] {
+            assert!(followed(name), "{name}");
         }
-        Effect::Copy(to, from, length) => pointer(to) && pointer(from) && number(length),
-        Effect::Fill(to, value, length) => pointer(to) && number(value) && number(length),
-        Effect::Fresh(length) => returns_pointer && extent(length),
-        Effect::Duplicate(from) => returns_pointer && pointer(from),
-        Effect::Moved(from, length) => returns_pointer && pointer(from) && number(length),
-        Effect::From(index) => kind(index).is_some(),
-        Effect::FromAll => true,
+        // What they do cannot be said in labels, or has nothing to do with them.
+        for name in [
+            "strcat", "strlcpy", "wmemcpy", "gets", "sscanf", "recvfrom", "memccpy", "fopen", "close", "stat",
+        ] {
+            assert!(!followed(name), "{name}");
+        }
     }
 }

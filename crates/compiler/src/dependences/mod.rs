@@ -12,7 +12,6 @@ mod build;
 mod calls;
 mod function;
 mod postdominators;
-mod summaries;
 
 use std::ffi::CStr;
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use crashproof_sites::pointer::Pointer;
-use crashproof_sites::{Call, Location, Target, destination};
+use crashproof_sites::{Call, Location, Target};
 use inkwell::module::Module;
 use llvm_sys::LLVMOpcode;
 
@@ -202,15 +202,14 @@ impl<'m> Visitor<'_, 'm> {
         let name = callee.filter(|callee| callee.is_function()).map(Value::name);
         if callee.is_some_and(Value::is_intrinsic) {
             // What is left of them after optimisation becomes a call of the function.
-            let function = name.and_then(|name| name.strip_prefix("llvm.")?.split('.').next());
-            if let Some(function @ ("memcpy" | "memmove" | "memset")) = function {
+            if let Some(function) = name.and_then(crashproof_library::intrinsic) {
                 let size = call.operand(2).and_then(Value::constant);
                 self.access(call, 0, size.and_then(|size| size.try_into().ok()));
                 self.note_call(call, Some(function));
             }
             return;
         }
-        if let Some(index) = name.and_then(destination)
+        if let Some(index) = name.and_then(crashproof_library::destination)
             && index < call.argument_count()
         {
             let size = (index + 2 < call.argument_count())

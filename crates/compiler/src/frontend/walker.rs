@@ -299,10 +299,14 @@ impl<'a, 'm> Walker<'a, 'm> {
             "llvm.preserve.",
         ];
         let name = callee.name();
-        if RETURN_THEIR_ARGUMENT.iter().any(|known| name.starts_with(known))
-            || crashproof_sites::destination(name) == Some(0)
-        {
-            return self.follow_operand(call, 0);
+        let is_marker = RETURN_THEIR_ARGUMENT.iter().any(|known| name.starts_with(known));
+        let returned = if is_marker {
+            Some(0)
+        } else {
+            crashproof_library::returned_argument(name)
+        };
+        if let Some(index) = returned.filter(|index| *index < call.argument_count()) {
+            return self.follow_operand(call, index);
         }
         let summary = self.returned(callee);
         if summary.looped {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crashproof_compiler::frontend::FrontEnd;
-use crashproof_sites::{Target, TypeInfo, destination, layout};
+use crashproof_library::destination;
+use crashproof_sites::{Target, TypeInfo, layout};
 use inkwell::context::Context;
 use inkwell::module::Module;
 use inkwell::values::{InstructionOpcode, InstructionValue};

@@ -52,9 +52,6 @@ use solution::Solution;
 pub use solution::Statistics;
 use solver::Solver;
 
-/// All objects of libpmemobj's pools, one [`ObjectKind::Library`].
-const POOL: &str = "pmemobj pool";
-
 /// After so much work a program is too large to be told apart so finely, and it is done again with less; see [`PointsTo::of`].
 const MOST_WORK: usize = 300_000_000;
 
@@ -175,7 +172,7 @@ impl<'m> PointsTo<'m> {
             next += 1;
             match self.kind(object) {
                 ObjectKind::Unknown | ObjectKind::Mapping(_) => return true,
-                ObjectKind::Library(name) if name == POOL => return true,
+                ObjectKind::Library(name) if name == crashproof_library::POOL => return true,
                 ObjectKind::Fresh(_) => {
                     let Some(returned) = self.fresh.get(&object) else {
                         return true;

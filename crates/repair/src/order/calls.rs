@@ -1,7 +1,9 @@
 //! What calls and assembly in the code of a statement do ([`Effects`]).
 
+use crashproof_library::{self as table, Effect};
+
 use super::effects::{Access, Analysis, Effects};
-use super::library::{self, COMPUTING, FILES, OUTPUT, OWN, PERSISTING, POINTING, READING, REGISTERS, SCANNING};
+use super::library::{self, COMPUTING, OWN, REGISTERS, Role};
 use crate::ir::Value;
 use crate::plan::known::{self, Length};
 
@@ -30,7 +32,7 @@ impl<'m> Analysis<'m, '_> {
             effects.ends.get_or_insert_with(|| format!("a call of {name}"));
         }
         if is_own(callee) {
-            self.add_persisting(call, effects);
+            self.add_persisting(call, !callee.name().contains("flush"), effects);
             return;
         }
         if is_pointing(callee) {
@@ -44,12 +46,10 @@ impl<'m> Analysis<'m, '_> {
         self.add_external(call, callee.name(), effects, open);
     }
 
-    /// Of a function that flushes what its pointers are to, or fences.
-    fn add_persisting(&self, call: Value<'m>, effects: &mut Effects<'m>) {
+    /// Of a function that flushes what its pointers are to, or fences, or both.
+    fn add_persisting(&self, call: Value<'m>, fences: bool, effects: &mut Effects<'m>) {
         effects.persists = true;
-        effects.fences |= call
-            .called_function()
-            .is_some_and(|callee| !callee.name().contains("flush"));
+        effects.fences |= fences;
         effects.barrier = true;
         let pointers = call.arguments().into_iter().filter(|argument| argument.is_pointer());
         effects
@@ -85,24 +85,22 @@ impl<'m> Analysis<'m, '_> {
 
     fn add_external(&self, call: Value<'m>, name: &str, effects: &mut Effects<'m>, open: &mut Vec<Value<'m>>) {
         let arguments = call.arguments();
-        let pointers = || arguments.iter().copied().filter(|argument| argument.is_pointer());
-        let plain = crate::source::written::plain_name(name);
-        if PERSISTING.contains(&name) {
-            self.add_persisting(call, effects);
+        let role = library::role(name);
+        if let Role::Persists { fences, .. } = role {
+            self.add_persisting(call, fences, effects);
             return;
         }
         if let Some(copy) = library::copying(name) {
             let size = arguments.get(copy.size).and_then(|size| size.constant_integer());
-            let mut pointers = arguments.iter().skip(copy.destination).take(2);
-            let destination = pointers.next();
+            let destination = arguments.get(copy.destination);
             // They may tell it not to wait, or not to flush.
-            let flags = arguments.get(copy.size + 1).filter(|_| copy.has_flags);
+            let flags = copy.flags.and_then(|index| arguments.get(index));
             let waits = copy.fences && flags.is_none_or(|flags| waits_by(*flags));
             effects.accesses.extend(destination.map(|to| Access {
                 settled: waits,
                 ..self.access(*to, size, true)
             }));
-            let source = pointers.find(|from| from.is_pointer());
+            let source = copy.source.and_then(|index| arguments.get(index));
             effects
                 .accesses
                 .extend(source.map(|from| self.access(*from, size, false)));
@@ -159,31 +157,25 @@ impl<'m> Analysis<'m, '_> {
             }
             return;
         }
-        if READING.contains(&plain) {
-            effects
-                .accesses
-                .extend(pointers().map(|pointer| self.access(pointer, None, false)));
-            return;
-        }
-        if SCANNING.contains(&name) {
+        let mut access = |from: usize| {
             let pointers = arguments
                 .iter()
                 .enumerate()
                 .filter(|(_, argument)| argument.is_pointer());
-            effects
-                .accesses
-                .extend(pointers.map(|(index, pointer)| self.access(*pointer, None, index > 1)));
-            return;
-        }
-        match plain {
-            "rand" | "random" | "srand" | "srandom" | "lrand48" => effects.draws = true,
-            "malloc" | "calloc" | "abs" | "labs" | "llabs" | "getpid" => {}
-            _ if OUTPUT.contains(&plain) => {
+            let accesses = pointers.map(|(index, pointer)| self.access(*pointer, None, index >= from));
+            effects.accesses.extend(accesses);
+        };
+        match role {
+            Role::Reads => access(usize::MAX),
+            Role::Scans(from) => access(from),
+            Role::Draws => effects.draws = true,
+            Role::Returns => {}
+            Role::Outputs => {
                 effects
                     .fixed
                     .get_or_insert_with(|| format!("calls {name}, so that the outside knows what was done before it"));
             }
-            _ => {
+            Role::Persists { .. } | Role::Other => {
                 let is_known = keeps_to_itself(name) && !name.starts_with("pmem");
                 effects.stores_anywhere |= !is_known;
                 let settles = settles(name, &arguments);
@@ -214,12 +206,13 @@ pub(super) fn is_own(function: Value) -> bool {
 
 /// Of PMDK's functions that make an address of an object's id.
 pub(super) fn is_pointing(function: Value) -> bool {
-    POINTING.contains(&function.source_name().unwrap_or(function.name()))
+    let name = function.source_name().unwrap_or(function.name());
+    table::effects(name).is_some_and(|effects| effects.contains(&Effect::Translates))
 }
 
 /// A library function that stores nothing into memory that it is given, or nothing but that.
 fn keeps_to_itself(name: &str) -> bool {
-    known::effect(name) == Some(known::Effect::Nothing) || FILES.contains(&name)
+    known::effect(name) == Some(known::Effect::Nothing)
 }
 
 fn name_of(function: Value) -> String {
@@ -229,8 +222,9 @@ fn name_of(function: Value) -> String {
 /// Whether a call of libpmemobj leaves nothing that waits for a fence.
 fn settles(name: &str, arguments: &[Value]) -> bool {
     let is_known = |constructor: &Value| constructor.is_null() || (constructor.is_function() && constructor.has_body());
-    library::SETTLING.contains(&name)
-        || (library::CONSTRUCTING.contains(&name) && arguments.iter().rev().nth(1).is_some_and(is_known))
+    let effects = table::effects(name).unwrap_or_default();
+    effects.contains(&Effect::Settles)
+        || (effects.contains(&Effect::SettlesUnlessConstructed) && arguments.iter().rev().nth(1).is_some_and(is_known))
 }
 
 /// Whether flags of PMDK's copying functions say that they wait for what they have flushed.

@@ -107,17 +107,13 @@ impl<'m> Analysis<'m, '_> {
         self.copied_parameter(variable).is_some() && !self.at_ends(function, &Given::new(), true, step).contains(&false)
     }
 
-    /// What a function of libpmem or libpmemobj persists, as so many bytes behind where a variable points to.
+    /// What a library function persists and nothing else, as so many bytes behind where a variable points to.
     fn persisted_range(&self, call: Value<'m>) -> Option<(Value<'m>, u64, u64)> {
         let callee = call.called_function().filter(|callee| !callee.has_body())?;
-        let at = match callee.name() {
-            "pmem_persist" => 0,
-            "pmemobj_persist" => 1,
-            _ => return None,
-        };
+        let (at, length) = crashproof_library::persisted_range(callee.name())?;
         let arguments = call.arguments();
-        let (variable, start) = self.behind_variable(*arguments.get(at)?)?;
-        Some((variable, start, arguments.get(at + 1)?.constant_integer()?))
+        let (variable, start) = self.behind_variable(*arguments.get(at as usize)?)?;
+        Some((variable, start, arguments.get(length as usize)?.constant_integer()?))
     }
 
     /// What `step` makes of the first state, instruction by instruction, on all ways to an end of the function.

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 use crashproof_compiler::instrument::assembly::{self, Operation};
 use crashproof_finding::{Finding, Kind};
+use crashproof_library as library;
 use crashproof_program::pointers::{ObjectKind, PointsTo};
 use crashproof_wire::record::{FENCE_SFENCE, FLUSH_CLFLUSH};
 use llvm_sys::LLVMOpcode;
@@ -334,10 +335,13 @@ fn is_sfence(instruction: Value) -> bool {
 /// Whether a function does nothing but flush, by what it is given alone.
 fn is_pure_flush(function: Value, depth: u32) -> bool {
     const DEEPEST: u32 = 4;
-    if function.name() == "pmem_flush" && !function.has_body() {
-        return true;
+    if !function.has_body() {
+        return matches!(
+            library::effects(function.name()),
+            Some([library::Effect::Flushes { .. }])
+        );
     }
-    if !function.has_body() || depth > DEEPEST {
+    if depth > DEEPEST {
         return false;
     }
     let mut flushes = false;

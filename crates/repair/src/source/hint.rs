@@ -27,8 +27,5 @@ impl Hint {
 }
 
 fn plain_callee(name: &str) -> String {
-    match name.strip_prefix("llvm.").and_then(|rest| rest.split_once('.')) {
-        Some((operation @ ("memcpy" | "memmove" | "memset"), _)) => operation.into(),
-        _ => name.into(),
-    }
+    crashproof_library::intrinsic(name).unwrap_or(name).into()
 }

@@ -1,6 +1,7 @@
 //! What a statement wrote: the expression at a store's position, and how to name its address and size again.
 
 use clang::EntityKind;
+use crashproof_library::{Effect, Extent, written};
 
 use super::hint::Hint;
 use super::refusal::Refusal;
@@ -260,21 +261,34 @@ impl<'a> FunctionTree<'a> {
                 size,
             })
         };
-        let bytes = |address: usize, size: usize| range(address, Size::Bytes(argument(size)?));
-        match plain_name(&name) {
-            "memcpy" | "memmove" | "memset" | "mempcpy" | "strncpy" | "stpncpy" => bytes(0, 2),
-            "bzero" | "explicit_bzero" => bytes(0, 1),
+        let bytes = |address: usize, size: u32| range(address, Size::Bytes(argument(size as usize)?));
+        if name.strip_prefix("__").is_some_and(|name| name.starts_with("sync_")) {
+            return Some(Target::Pointee(argument(0)?));
+        }
+        let effect = written(&name)?;
+        let to = effect.destination()? as usize;
+        match *effect {
+            Effect::Copies { extent, .. } | Effect::Fills { extent, .. } | Effect::Writes(_, extent) => match extent {
+                Extent::Argument(index) | Extent::AtMost(index) | Extent::Returned { most: index } => bytes(to, index),
+                Extent::Wide(index) => range(to, Size::Wide(argument(index as usize)?)),
+                Extent::Product(one, other) | Extent::AtMostProduct(one, other) => {
+                    range(to, Size::Elements(argument(one as usize)?, argument(other as usize)?))
+                }
+                Extent::Unknown => None,
+            },
+            Effect::CopiesText {
+                padded_to: Some(index), ..
+            } => bytes(to, index),
+            Effect::CopiesText { .. } | Effect::AppendsText { .. } => range(to, Size::String),
+            Effect::WritesText(_, room) => bytes(to, room?),
             // It ends what it writes with a zero, unless there is room for nothing.
-            "snprintf" | "vsnprintf" if self.is_positive(argument(1)?) && self.declares("strlen") => {
-                range(0, Size::String)
+            Effect::Prints { room: Some(room), .. } => {
+                match self.is_positive(argument(room as usize)?) && self.declares("strlen") {
+                    true => range(to, Size::String),
+                    false => bytes(to, room),
+                }
             }
-            "snprintf" | "vsnprintf" => bytes(0, 1),
-            "strlcpy" | "strlcat" => bytes(0, 2),
-            "bcopy" | "read" | "pread" | "pread64" | "recv" | "recvfrom" => bytes(1, 2),
-            "strcpy" | "strcat" | "strncat" | "stpcpy" | "sprintf" | "vsprintf" => range(0, Size::String),
-            "wmemcpy" | "wmemmove" | "wmempcpy" | "wmemset" => range(0, Size::Wide(argument(2)?)),
-            "fread" | "fread_unlocked" => range(0, Size::Elements(argument(1)?, argument(2)?)),
-            name if name.starts_with("sync_") => Some(Target::Pointee(argument(0)?)),
+            Effect::Prints { room: None, .. } => range(to, Size::String),
             _ => None,
         }
     }

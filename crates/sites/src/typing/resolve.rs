@@ -13,12 +13,12 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use crashproof_library::destination;
 use crashproof_stacks::{Stacks, file_name, is_language_runtime, is_pmdk};
 use crashproof_trace::{Frame, ModuleId, StackId, Tables};
 use rustc_hash::FxHashMap;
 
 use crate::dwarf::{Callee, DebugInfo, FunctionName};
-use crate::functions::destination;
 use crate::layout;
 use crate::reader::ModuleSites;
 use crate::table::{Argument, Call, Level, Place, Site, SiteKind, Target, TypeInfo};

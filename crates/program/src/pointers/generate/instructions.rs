@@ -5,7 +5,7 @@ use llvm_sys::core::*;
 use llvm_sys::prelude::LLVMValueRef;
 
 use super::values::constant_number;
-use super::{Generator, THROWN, UNKNOWN_SIZE};
+use super::{Generator, UNKNOWN_SIZE};
 use crate::pointers::ObjectKind;
 use crate::pointers::constraints::{Constraint, Variable};
 use crate::pointers::offsets::Shift;
@@ -128,7 +128,7 @@ impl Generator {
 
     /// All exceptions of the program.
     pub(super) fn thrown(&mut self) -> Variable {
-        self.named(THROWN)
+        self.named(crashproof_library::THROWN)
     }
 
     unsafe fn alloca(&mut self, instruction: LLVMValueRef) {

@@ -30,9 +30,6 @@ use super::offsets::Shift;
 /// Of memory whose size is not known, offsets are told apart up to here.
 const UNKNOWN_SIZE: u32 = 256;
 
-/// Name of the variable that holds all exceptions.
-const THROWN: &str = "thrown";
-
 /// The constraints of a module, and what they are about.
 pub struct Generated {
     pub constraints: Constraints,

@@ -156,6 +156,38 @@ fn memory_functions() {
     );
 }
 
+/// Rows of the table of library functions that were wrong in its predecessor: arguments counted from the wrong end, and results
+/// that come from an earlier call.
+#[test]
+fn functions_of_libraries() {
+    facts(
+        "#define _GNU_SOURCE
+        struct node { struct node *next; int *value; };
+        const char *inet_ntop(int, const void *, char *, unsigned);
+        void *memccpy(void *, const void *, int, size_t);
+        char *strtok(char *, const char *), *strtok_r(char *, const char *, char **);
+        int getaddrinfo(const char *, const char *, const void *, void **);
+        int main(int c, char **v) {
+            int x;
+            struct node a = { 0, &x }, b = { 0, 0 };
+            memccpy(&b, &a, 0, sizeof a);
+            alias(b.value, &x);
+            char text[16], other[16], *rest;
+            alias(inet_ntop(2, &c, text, 16), text); apart(inet_ntop(2, &c, text, 16), other);
+            char *first = strtok(text, \" \"), *next = strtok(0, \" \");
+            alias(first, text); alias(next, text); apart(next, other);
+            strtok_r(other, \" \", &rest);
+            char *last = strtok_r(0, \" \", &rest);
+            alias(last, other); apart(last, text);
+            void *found;
+            getaddrinfo(text, other, 0, &found);
+            void *same = found;
+            alias(same, found); apart(found, text);
+        }",
+        "c",
+    );
+}
+
 #[test]
 fn functions() {
     facts(

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crashproof_library::{self as library, Effect};
 use inkwell::module::Module;
 use llvm_sys::core::*;
 use llvm_sys::prelude::*;
@@ -99,27 +100,27 @@ impl<'m> Machine<'m> {
         }
     }
 
-    /// Functions of libpmem; the range is the first two arguments.
+    /// Functions that flush and fence, and nothing else.
     fn library(&mut self, function: Value<'m>, arguments: &[u64]) -> Option<u64> {
         let name = function.name();
-        match name {
-            "pmem_flush" | "pmem_deep_flush" => self.flush_range(arguments),
-            "pmem_drain" => self.actions.push(Action::Fence),
-            "pmem_persist" => {
-                self.flush_range(arguments);
-                self.actions.push(Action::Fence);
+        if name.starts_with("llvm.lifetime.") || name.starts_with("llvm.dbg.") {
+            return Some(0);
+        }
+        for effect in library::effects(name).filter(|_| library::only_persists(name))? {
+            match *effect {
+                Effect::Flushes { at, length } => {
+                    let [address, size] = [at, length].map(|index| arguments.get(index as usize).copied());
+                    let (address, size) = (address?, size?);
+                    let lines = address / 64..(address + size).div_ceil(64);
+                    self.actions.extend(lines.map(|line| Action::Flush(line * 64)));
+                }
+                Effect::Fences => self.actions.push(Action::Fence),
+                // It may have fenced or not.
+                Effect::Persists { .. } => return None,
+                _ => {}
             }
-            _ if name.starts_with("llvm.lifetime.") || name.starts_with("llvm.dbg.") => {}
-            _ => return None,
         }
         Some(0)
-    }
-
-    fn flush_range(&mut self, arguments: &[u64]) {
-        if let [address, size, ..] = arguments {
-            let lines = address / 64..(address + size).div_ceil(64);
-            self.actions.extend(lines.map(|line| Action::Flush(line * 64)));
-        }
     }
 
     fn block(
