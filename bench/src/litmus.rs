@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crashproof_litmus::reference::{Blocking, Outcome, Reference, Tried, extended};
-use crashproof_litmus::rows::{ROWS, Row};
 use crashproof_litmus::{Least, Litmus, Repair, repair};
+use crashproof_litmus_reference::{Blocking, Outcome, ROWS, Reference, Row, Tried, extended};
 
 /// Assertions up to which the encoding is tried: beyond that they do not fit into the memory of this machine.
 const MOST_ASSERTIONS: u64 = 20_000_000;

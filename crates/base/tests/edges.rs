@@ -81,6 +81,11 @@ const LAYERS: &[Layer] = &[
         "litmus tests; knows neither traces nor programs",
     ),
     layer(
+        "litmus-reference",
+        &["litmus"],
+        "what litmus is tested against and measured beside; nothing that is shipped links it",
+    ),
+    layer(
         "check",
         &["base", "trace", "model", "finding", "replay", "stacks", "sites"],
         "an analysis: reads traces, produces findings, never calls a recorder, a renderer or another analysis",
@@ -154,10 +159,11 @@ const LAYERS: &[Layer] = &[
             "trace",
             "finding",
             "litmus",
+            "litmus-reference",
             "program",
             "repair",
         ],
-        "measurements",
+        "measurements; nothing that is shipped links them",
     ),
     layer(
         "soak",
@@ -200,8 +206,19 @@ const WHY_LLVM: &str = "libLLVM takes 20 to 30 ms to load, which `crashproof` mu
 const NOT_LINKED: &[(&str, &[&str])] = &[
     ("compiler", &["render", "check", "crash", "record", "sandbox"]),
     ("runtime", &["trace", "model", "finding", "render", "library"]),
-    ("cli", &["llvm", "program", "compiler", "repair", "explore"]),
-    ("repair", &["record"]),
+    (
+        "cli",
+        &[
+            "llvm",
+            "program",
+            "compiler",
+            "repair",
+            "explore",
+            "bench",
+            "litmus-reference",
+        ],
+    ),
+    ("repair", &["record", "bench", "litmus-reference"]),
 ];
 
 #[derive(Default)]

@@ -17,10 +17,8 @@ mod needs;
 mod parse;
 mod part;
 mod parts;
-pub mod reference;
 mod render;
 mod repair;
-pub mod rows;
 mod search;
 mod verdict;
 

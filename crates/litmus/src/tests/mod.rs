@@ -1,7 +1,6 @@
 //! Verdicts and repairs against slow references.
 
 mod parts;
-mod reference;
 
 use std::time::Duration;
 
@@ -476,17 +475,6 @@ proptest! {
             Err(NoRepair::Circle(_) | NoRepair::TimedOut(_) | NoRepair::TooLarge) => {}
             Err(NoRepair::Unsolved) => prop_assert!(false, "{}", text),
         }
-    }
-}
-
-/// The paper's table 3: as long, and repaired with as few instructions.
-#[test]
-fn rows_of_table_3() {
-    for row in &crate::rows::ROWS {
-        let litmus = row.litmus();
-        assert_eq!(litmus.ops.len(), row.length, "{}", row.name);
-        let found = repair(&litmus, LIMIT).unwrap();
-        assert!(row.is_as_in_the_paper(&found), "{}: {:?}", row.name, counts(&found));
     }
 }
 

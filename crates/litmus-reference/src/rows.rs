@@ -4,7 +4,7 @@
 //! The short ones are files in `corpus/litmus`. The long ones are made here: a program that stores, flushes and fences one record after the other, each
 //! persistent before the next begins, so that no fence can be spared; and somewhere in it the bug.
 
-use crate::{Litmus, Repair};
+use crashproof_litmus::{Litmus, Repair};
 
 /// A row of the table.
 pub struct Row {

@@ -23,8 +23,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use crate::needs::{Index, Order};
-use crate::{Action, Litmus, Property, Range, Repair, StoreKind};
+use crashproof_litmus::{Action, Litmus, Property, Range, Repair, StoreKind};
 
 /// What the blocking clauses are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,14 +120,21 @@ impl Reference {
         if (0..ranges.len()).any(overlaps) {
             return None;
         }
-        let index = Index::of(litmus, &litmus.ops);
-        for property in &litmus.properties {
-            if let Property::Before(first, second) = *property {
-                reference.before.push((index.at[first], index.at[second]));
+        let mut places = vec![0; litmus.stores.len()];
+        for (place, op) in litmus.ops.iter().enumerate() {
+            if let Action::Store(store) = op.action {
+                places[store] = place;
             }
         }
-        let reached = closure(&Order::of(litmus, &index.at));
-        let at = |id: usize| index.at[id];
+        let at = |id: usize| places[id];
+        let mut after = vec![Vec::new(); litmus.stores.len()];
+        for property in &litmus.properties {
+            if let Property::Before(first, second) = *property {
+                reference.before.push((at(first), at(second)));
+                after[first].push(second);
+            }
+        }
+        let reached = closure(&after);
         for (second, later) in reached.iter().enumerate() {
             for (first, &contradicts) in later.iter().enumerate() {
                 if at(first) < at(second) && !contradicts {
@@ -319,14 +325,14 @@ impl Reference {
     }
 }
 
-/// For each store, which have to come later.
-fn closure(order: &Order) -> Vec<Vec<bool>> {
-    let count = order.after.len();
+/// For each store, which have to come later, if `after` has those of which a property says so.
+fn closure(after: &[Vec<usize>]) -> Vec<Vec<bool>> {
+    let count = after.len();
     let mut reached = vec![vec![false; count]; count];
     for (from, reached) in reached.iter_mut().enumerate() {
         let mut open = vec![from];
         while let Some(store) = open.pop() {
-            for &to in &order.after[store] {
+            for &to in &after[store] {
                 if !std::mem::replace(&mut reached[to], true) {
                     open.push(to);
                 }
