@@ -16,6 +16,7 @@ pub fn write(path: &Path, events: u64, random: bool) {
             path: "/nowhere/synthetic".into(),
             build_id: vec![1; 20],
             locked_sites: 0,
+            place: None,
         };
         let module = Some(writer.module(&module)?);
         let mut stacks = Vec::new();
@@ -32,6 +33,7 @@ pub fn write(path: &Path, events: u64, random: bool) {
             path: "/nowhere/pool".into(),
             size: FILE_BYTES,
             created: false,
+            kind: PmFileKind::File,
         })?;
         let (thread, process) = (ThreadId(0), ProcessId(0));
         let start = EventKind::ProcessStart {

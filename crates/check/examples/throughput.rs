@@ -49,12 +49,14 @@ fn generate(path: &std::path::Path, pattern: &str, events: u64) -> Result<(), Bo
         path: "/no/app".into(),
         build_id: vec![1],
         locked_sites: 0,
+        place: None,
     })?;
     let size = 1 << 30;
     let file = writer.file(&PmFile {
         path: "/pm/pool".into(),
         size,
         created: false,
+        kind: PmFileKind::File,
     })?;
     let mut stacks = Vec::new();
     for address in 1..1000 {

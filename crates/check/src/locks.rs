@@ -421,7 +421,7 @@ impl LockFunctions {
 
 fn is_in_c_runtime(frame: &Frame, tables: &Tables) -> bool {
     let module = frame.module.and_then(|id| tables.module(id));
-    module.is_some_and(|module| is_language_runtime(file_name(module.file())))
+    module.is_some_and(|module| is_language_runtime(file_name(&module.path)))
 }
 
 pub fn is_lock_function(name: &str) -> bool {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use crashproof_trace::{
     Annotation, Counts, Dependence, Dependences, EventKind, FenceKind, FileId, FlushKind, Frame, IncompleteReason,
-    LeftOutReason, MemoryRange, Module, ModuleId, PmAddress, PmFile, ProcessId, Request, StackId, StoreFlags, ThreadId,
+    LeftOutReason, MemoryRange, Module, ModuleId, PmAddress, PmFile, PmFileKind, ProcessId, Request, StackId,
+    StoreFlags, ThreadId,
 };
 use crashproof_wire::record::{self as wire, Access, Reader};
 use rustc_hash::FxHashMap;
@@ -395,6 +396,7 @@ impl Translator {
             path,
             build_id,
             locked_sites,
+            place: None,
         };
         let id = self.output.module(&module);
         if let Some(id) = id {
@@ -414,7 +416,7 @@ impl Translator {
         let size = reader.u64()?;
         let dev = reader.u64()?;
         let ino = reader.u64()?;
-        let created = reader.u32()? != 0;
+        let flags = reader.u32()?;
         let path = String::from_utf8_lossy(reader.bytes()?).into_owned();
         if raw >= MAX_RAW_ID || self.file_id(raw).is_some() {
             return None;
@@ -422,13 +424,18 @@ impl Translator {
         if self.files.len() <= raw as usize {
             self.files.resize(raw as usize + 1, None);
         }
+        let is_memory = flags & wire::FILE_REGISTERED_MEMORY != 0;
         self.files[raw as usize] = Some(self.output.file(&PmFile {
             path: path.clone(),
             size,
-            created,
+            created: flags & wire::FILE_CREATED != 0,
+            kind: match is_memory {
+                true => PmFileKind::RegisteredMemory,
+                false => PmFileKind::File,
+            },
         }));
         self.left_out.recorded(&path);
-        self.images.add(raw, size, dev, ino, path);
+        self.images.add(raw, size, dev, ino, path, is_memory);
         Some(())
     }
 

@@ -13,7 +13,6 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crashproof_trace::{Incomplete, IncompleteReason};
-use crashproof_wire::REGISTERED_MEMORY;
 
 use crate::image::{Difference, Image};
 
@@ -85,14 +84,14 @@ impl Images {
         }
     }
 
-    pub fn add(&mut self, raw: u32, size: u64, dev: u64, ino: u64, path: String) {
+    pub fn add(&mut self, raw: u32, size: u64, dev: u64, ino: u64, path: String, memory: bool) {
         let image = self.create_image(size);
         let raw = raw as usize;
         if self.files.len() <= raw {
             self.files.resize_with(raw + 1, || None);
         }
         self.files[raw] = Some(Verified {
-            memory: path.starts_with(REGISTERED_MEMORY),
+            memory,
             compared: false,
             name: path.clone(),
             path: Some(path),

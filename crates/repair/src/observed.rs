@@ -194,7 +194,8 @@ impl Counted {
 #[cfg(test)]
 mod tests {
     use crashproof_trace::{
-        FenceKind, FlushKind, Header, Module, PmAddress, PmFile, ProcessId, ProgramEnd, StoreFlags, TraceWriter,
+        FenceKind, FlushKind, Header, Module, PmAddress, PmFile, PmFileKind, ProcessId, ProgramEnd, StoreFlags,
+        TraceWriter,
     };
 
     use super::*;
@@ -209,9 +210,10 @@ mod tests {
                 path: "/pm/pool".into(),
                 size: 4096,
                 created: false,
+                kind: PmFileKind::File,
             })
             .expect("a file");
-        let module = Module::of_text("app", Some("main"), Some("app.c"), Some(1));
+        let module = Module::of_place("app", Some("main"), Some("app.c"), Some(1));
         let module = writer.module(&module).expect("a module");
         let mut stack = |address| {
             let frame = crashproof_trace::Frame {

@@ -85,15 +85,19 @@ pub fn assign(slot: &FileSlot, identity: &Identity) {
     slot.born.store(identity.born, Ordering::Relaxed);
 }
 
-/// Gives a file an id and announces it. `files_lock` is held.
-fn add(session: &'static Session, identity: &Identity, path: &[u8]) -> Option<u32> {
+/// Gives a file an id and announces it. `files_lock` is held; `kind` is 0, or what the file stands for (`FILE_*`).
+fn add(session: &'static Session, identity: &Identity, path: &[u8], kind: u32) -> Option<u32> {
     let id = session.next_file.load(Ordering::Relaxed);
     let slot = session.files.get(id as usize)?;
     assign(slot, identity);
     slot.size.store(identity.size, Ordering::Relaxed);
     session.next_file.store(id + 1, Ordering::Release);
-    let created = identity.born > session.started;
-    log::file(id, identity.size, identity.dev, identity.ino, created, path);
+    let created = if identity.born > session.started {
+        FILE_CREATED
+    } else {
+        0
+    };
+    log::file(id, identity.size, identity.dev, identity.ino, kind | created, path);
     Some(id)
 }
 
@@ -101,7 +105,7 @@ fn add(session: &'static Session, identity: &Identity, path: &[u8]) -> Option<u3
 fn register(session: &'static Session, fd: c_int, identity: &Identity, path: &[u8]) -> Option<u32> {
     crate::spin::acquire(&session.files_lock, sys::gettid());
     let id = known(identity).or_else(|| {
-        let added = add(session, identity, path)?;
+        let added = add(session, identity, path, 0)?;
         if identity.links == 0 {
             log::rename(log::stack_here(), added, b"");
         }
@@ -132,7 +136,7 @@ fn register_replaced((directory, path): (c_int, *const c_char)) -> Option<(u32, 
     let id = regular.and_then(|identity| {
         let path = path_of_fd(fd, &mut buffer)?;
         crate::spin::acquire(&session.files_lock, sys::gettid());
-        let id = add(session, &identity, path);
+        let id = add(session, &identity, path, 0);
         if let Some(id) = id {
             announce_content(id, fd, &identity);
         }
@@ -162,7 +166,7 @@ pub fn add_memory(session: &'static Session, dev: u64, ino: u64, born: u64, size
         if session.options.pattern_count > 0 && !selection::matches_pattern(session, &name[..len]) {
             return None;
         }
-        let added = add(session, &identity, &name[..len]);
+        let added = add(session, &identity, &name[..len], FILE_REGISTERED_MEMORY);
         if added.is_none() {
             log::incomplete(INCOMPLETE_LIMIT, b"more PM files than the recorder can follow");
         }

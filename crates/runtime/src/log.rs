@@ -424,7 +424,7 @@ pub fn fence(stack: u64, kind: u8) {
     publish(FENCE, &[access.as_bytes()]);
 }
 
-pub fn file(file: u32, size: u64, dev: u64, ino: u64, created: bool, path: &[u8]) {
+pub fn file(file: u32, size: u64, dev: u64, ino: u64, flags: u32, path: &[u8]) {
     publish(
         FILE,
         &[Fields::<4200>::default()
@@ -432,7 +432,7 @@ pub fn file(file: u32, size: u64, dev: u64, ino: u64, created: bool, path: &[u8]
             .u64(size)
             .u64(dev)
             .u64(ino)
-            .u32(created.into())
+            .u32(flags)
             .bytes(path)
             .as_bytes()],
     );

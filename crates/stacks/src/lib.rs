@@ -27,7 +27,7 @@ enum ModuleKind {
 }
 
 fn module_kind(module: Option<&Module>) -> ModuleKind {
-    let Some(name) = module.map(|m| file_name(m.file())) else {
+    let Some(name) = module.map(|m| file_name(&m.path)) else {
         return ModuleKind::Program;
     };
     if is_pmdk(name) {
@@ -141,7 +141,7 @@ impl Stacks {
         }
         let (depth, frame) = entry?;
         let module = tables.module(frame.module?)?;
-        let library = file_name(module.file()).to_owned();
+        let library = file_name(&module.path).to_owned();
         let function = self
             .symbols(frame, depth > 0, tables)
             .last()
@@ -165,10 +165,7 @@ impl Stacks {
     pub fn symbolize(&mut self, stack: StackId, tables: &Tables) -> Symbolized {
         let mut out = Symbolized::default();
         for (depth, &frame) in tables.frames(stack).iter().enumerate() {
-            let module = frame
-                .module
-                .and_then(|id| tables.module(id))
-                .map(|m| m.file().to_owned());
+            let module = frame.module.and_then(|id| tables.module(id)).map(|m| m.path.clone());
             let symbols = self.symbols(frame, depth > 0, tables);
             if symbols.is_empty() {
                 out.frames.push(report::Frame {

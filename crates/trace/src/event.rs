@@ -71,41 +71,48 @@ pub struct Module {
     pub build_id: Vec<u8>,
     /// Locked read-modify-write instructions in its code; they fence unseen unless recorded on request.
     pub locked_sites: u32,
+    /// The module stands for one place of its source code, as another tool describes it, whose logs have no addresses that mean something
+    /// to us. There is a module for each place then.
+    pub place: Option<ImportedPlace>,
 }
 
-/// Between the parts of the path of a module that is a text.
-const TEXT: char = '\u{1f}';
+/// A place of source code in the words of another tool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ImportedPlace {
+    pub function: Option<String>,
+    /// May have its folder.
+    pub file: Option<String>,
+    pub line: Option<u32>,
+}
+
+/// Until version 3, between the parts of the path of a module that is a place.
+const SEPARATOR: char = '\u{1f}';
 
 impl Module {
-    /// One place of source code as another tool describes it, whose logs have no addresses that mean something to us: a module of its
-    /// own for each, with the text in its path and that of the file, which has a folder, at the end.
-    pub fn of_text(path: &str, function: Option<&str>, file: Option<&str>, line: Option<u32>) -> Module {
-        let plain = |text: Option<&str>| text.unwrap_or_default().replace(TEXT, " ");
-        let line = line.map_or_else(String::new, |line| line.to_string());
+    /// A place in the source of the module at `path`.
+    pub fn of_place(path: &str, function: Option<&str>, file: Option<&str>, line: Option<u32>) -> Module {
         Module {
-            path: format!("{TEXT}{}{TEXT}{}{TEXT}{line}{TEXT}{path}", plain(function), plain(file)),
+            path: path.to_owned(),
             build_id: Vec::new(),
             locked_sites: 0,
+            place: Some(ImportedPlace {
+                function: function.map(str::to_owned),
+                file: file.map(str::to_owned),
+                line,
+            }),
         }
     }
 
-    /// Function, file and line of a module that is a text.
-    pub fn text(&self) -> Option<(Option<&str>, Option<&str>, Option<u32>)> {
-        let mut parts = self.path.strip_prefix(TEXT)?.splitn(4, TEXT);
+    /// Until version 3, the path of a module that is a place had all of it: function, file, line and path.
+    pub(crate) fn of_joined_path(joined: &str) -> Option<Module> {
+        let mut parts = joined.strip_prefix(SEPARATOR)?.splitn(4, SEPARATOR);
         let (function, file, line) = (parts.next()?, parts.next()?, parts.next()?);
-        Some((
+        Some(Module::of_place(
+            parts.next().unwrap_or_default(),
             Some(function).filter(|text| !text.is_empty()),
             Some(file).filter(|text| !text.is_empty()),
             line.parse().ok(),
         ))
-    }
-
-    /// The path of its file.
-    pub fn file(&self) -> &str {
-        match self.path.strip_prefix(TEXT) {
-            Some(text) => text.splitn(4, TEXT).nth(3).unwrap_or_default(),
-            None => &self.path,
-        }
     }
 }
 
@@ -117,38 +124,48 @@ pub struct PmFile {
     /// The recorded program made it: it was not there before. False also where the trace does not say (format version 1, file
     /// systems that do not know when a file was made).
     pub created: bool,
+    pub kind: PmFileKind,
 }
 
-/// Begins the path of a file that stands for memory which the program registered as persistent (`crashproof_wire::REGISTERED_MEMORY`).
-const REGISTERED: &str = "registered memory ";
-/// Begins the path of a file that stands for memory whose content is not known.
-const MEMORY: &str = "memory at ";
+/// What a [`PmFile`] stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PmFileKind {
+    #[default]
+    File,
+    /// Memory that the program registered as persistent and that no file is behind.
+    RegisteredMemory,
+    /// Memory of which the log of another tool says neither what file it is of nor what is stored there: the stores to it are zeros in the trace.
+    UnknownMemory,
+}
 
-impl PmFile {
-    /// Memory of which the log of another tool says neither what file it is of nor what is stored there: the stores to it are
-    /// zeros in the trace.
-    pub fn of_memory(address: u64, size: u64) -> PmFile {
-        PmFile {
-            path: format!("{MEMORY}{address:#x}"),
-            size,
-            created: false,
+impl PmFileKind {
+    /// Until version 3, the path alone said what a file stands for. No path of a file begins like one of these.
+    pub(crate) fn of_path(path: &str) -> PmFileKind {
+        if path.starts_with("registered memory ") {
+            PmFileKind::RegisteredMemory
+        } else if path.starts_with("memory at ") {
+            PmFileKind::UnknownMemory
+        } else {
+            PmFileKind::File
         }
     }
+}
 
-    /// Whether it stands for memory whose content is not known.
-    pub fn is_memory(&self) -> bool {
-        self.path.starts_with(MEMORY)
+impl PmFile {
+    /// Memory of which the log of another tool says neither what file it is of nor what is stored there.
+    pub fn of_memory(address: u64, size: u64) -> PmFile {
+        PmFile {
+            path: format!("memory at {address:#x}"),
+            size,
+            created: false,
+            kind: PmFileKind::UnknownMemory,
+        }
     }
 
     /// Whether it stands for memory that the program registered as persistent and that no file is behind.
     pub fn is_registered_memory(&self) -> bool {
-        is_registered_memory(&self.path)
+        self.kind == PmFileKind::RegisteredMemory
     }
-}
-
-/// The same of a path alone.
-pub fn is_registered_memory(path: &str) -> bool {
-    path.starts_with(REGISTERED)
 }
 
 /// One event, borrowed from the reader's block buffer.

@@ -343,7 +343,7 @@ impl Starts {
 mod tests {
     use super::*;
     use crate::annotation::{Annotation, MemoryRange};
-    use crate::event::{ProcessId, ProgramEnd, StackId, StoreFlags, ThreadId};
+    use crate::event::{PmFileKind, ProcessId, ProgramEnd, StackId, StoreFlags, ThreadId};
     use crate::format::Header;
     use crate::writer::TraceWriter;
 
@@ -384,6 +384,7 @@ mod tests {
             path: path.into(),
             size: 4096,
             created: false,
+            kind: PmFileKind::File,
         };
         let first = writer.file(&file("/pm/first")).unwrap();
         for event in [&start, &thread] {

@@ -10,7 +10,7 @@ use crate::event::{FileId, StackId, ThreadId};
 pub const MAGIC: [u8; 8] = *b"\x93crashpf";
 pub const VERSION: u32 = 4;
 /// The oldest version that can be read. Version 1 does not say which files the program made; versions before 3 have no
-/// dependences, versions before 4 do not name the files that were left out and have annotations as calls.
+/// dependences, versions before 4 do not name the files that were left out, have annotations as calls, and say what a module or file stands for in its path.
 pub const OLDEST_VERSION: u32 = 1;
 /// Magic, version, length of the body, checksum of the body.
 pub const FIXED_HEADER: usize = 20;
@@ -90,6 +90,7 @@ pub mod tag {
     pub const END: u8 = 28;
     pub const LEFT_OUT: u8 = 29;
 
+    pub const PLACE: u8 = 30;
     /// The kind is in a byte of its own, after what the first byte announces. It is one of those below.
     pub const EXTENDED: u8 = 31;
 
@@ -111,6 +112,10 @@ pub const STORE_EXCHANGE: u8 = 8;
 
 /// A bit of a file's flags: the program made it.
 pub const FILE_CREATED: u8 = 1;
+/// It stands for memory that the program registered as persistent.
+pub const FILE_REGISTERED_MEMORY: u8 = 2;
+/// It stands for memory whose content is not known.
+pub const FILE_UNKNOWN_MEMORY: u8 = 4;
 
 /// What the previous records of the block said, against which the next one is coded.
 #[derive(Clone, Copy, Debug, Default)]

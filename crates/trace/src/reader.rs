@@ -448,13 +448,28 @@ impl TraceReader {
         };
         match input.byte()? {
             tag::MODULE => {
-                let path = input.text(format::MAX_TEXT)?.into();
+                let path = input.text(format::MAX_TEXT)?;
                 let build_id = input.bytes(format::MAX_BUILD_ID)?.into();
-                self.outline.tables.define_module(Module {
-                    path,
+                let locked_sites = input.varint_u32()?;
+                let module = Module::of_joined_path(path).unwrap_or_else(|| Module {
+                    path: path.into(),
                     build_id,
-                    locked_sites: input.varint_u32()?,
-                })?;
+                    locked_sites,
+                    place: None,
+                });
+                self.outline.tables.define_module(module)?;
+            }
+            tag::PLACE => {
+                let path = input.text(format::MAX_TEXT)?;
+                let mut optional = || Ok(Some(input.text(format::MAX_TEXT)?).filter(|text| !text.is_empty()));
+                let (function, file) = (optional()?, optional()?);
+                let line = match input.varint()? {
+                    0 => None,
+                    line => Some(u32::try_from(line - 1).map_err(|_| "a line does not fit in 32 bits")?),
+                };
+                self.outline
+                    .tables
+                    .define_module(Module::of_place(path, function, file, line))?;
             }
             tag::STACK => {
                 let count = input.varint()?;
@@ -469,11 +484,22 @@ impl TraceReader {
                 }))?;
             }
             tag::FILE => {
-                let path = input.text(format::MAX_TEXT)?.into();
+                let path: String = input.text(format::MAX_TEXT)?.into();
                 let size = take_size(&mut input, 0)?;
                 let flags = if self.version > 1 { input.byte()? } else { 0 };
-                let created = flags & format::FILE_CREATED != 0;
-                self.outline.tables.define_file(PmFile { path, size, created })?;
+                let kind = if flags & format::FILE_REGISTERED_MEMORY != 0 {
+                    PmFileKind::RegisteredMemory
+                } else if flags & format::FILE_UNKNOWN_MEMORY != 0 {
+                    PmFileKind::UnknownMemory
+                } else {
+                    PmFileKind::of_path(&path)
+                };
+                self.outline.tables.define_file(PmFile {
+                    path,
+                    size,
+                    created: flags & format::FILE_CREATED != 0,
+                    kind,
+                })?;
             }
             tag::INCOMPLETE => {
                 let reason = match input.byte()? {

@@ -139,7 +139,9 @@ impl Tables {
         if self.modules.len() >= MAX_IDS {
             return Err("too many modules");
         }
-        self.add_text(module.path.len() + module.build_id.len())?;
+        let place = module.place.iter().flat_map(|place| [&place.function, &place.file]);
+        let place: usize = place.flatten().map(String::len).sum();
+        self.add_text(module.path.len() + module.build_id.len() + place)?;
         self.modules.push(module);
         Ok(ModuleId(self.modules.len() as u32 - 1))
     }

@@ -196,10 +196,21 @@ impl TraceWriter {
             .define_module(module.clone())
             .map_err(|what| self.invalid(what))?;
         self.module_ids.insert(module.clone(), id);
-        self.raw.push(tag::MODULE);
-        put_text(&mut self.raw, &module.path);
-        put_bytes(&mut self.raw, build_id);
-        put_varint(&mut self.raw, module.locked_sites as u64);
+        match &module.place {
+            None => {
+                self.raw.push(tag::MODULE);
+                put_text(&mut self.raw, &module.path);
+                put_bytes(&mut self.raw, build_id);
+                put_varint(&mut self.raw, module.locked_sites as u64);
+            }
+            Some(place) => {
+                self.raw.push(tag::PLACE);
+                put_text(&mut self.raw, &module.path);
+                put_text(&mut self.raw, place.function.as_deref().unwrap_or_default());
+                put_text(&mut self.raw, place.file.as_deref().unwrap_or_default());
+                put_varint(&mut self.raw, place.line.map_or(0, |line| line as u64 + 1));
+            }
+        }
         self.close_full_block()?;
         Ok(id)
     }
@@ -256,7 +267,12 @@ impl TraceWriter {
         self.raw.push(tag::FILE);
         put_text(&mut self.raw, &file.path);
         put_varint(&mut self.raw, size);
-        self.raw.push(if file.created { format::FILE_CREATED } else { 0 });
+        let kind = match file.kind {
+            PmFileKind::File => 0,
+            PmFileKind::RegisteredMemory => format::FILE_REGISTERED_MEMORY,
+            PmFileKind::UnknownMemory => format::FILE_UNKNOWN_MEMORY,
+        };
+        self.raw.push(bit(file.created, format::FILE_CREATED) | kind);
         self.close_full_block()?;
         Ok(id)
     }

@@ -22,7 +22,7 @@ pub const VERSION: u32 = 6;
 /// Names the session file in the environment of the program under test.
 pub const SESSION_ENV: &str = "CRASHPROOF_SESSION";
 
-/// Begins the path of a file that stands for memory which the program registered as persistent; a number follows.
+/// Names a file that stands for memory which the program registered as persistent; a number follows.
 pub const REGISTERED_MEMORY: &str = "registered memory ";
 
 /// A sanitizer that keeps notes for each address in a layout of its own, which leaves no room for the views of PM.

@@ -16,7 +16,7 @@ pub const PROCESS_START: u8 = 5;
 pub const THREAD_START: u8 = 6;
 /// address_space u32, load bias u64, start u64, end u64, locked read-modify-writes found u32, build id (bytes), path (bytes)
 pub const MODULE: u8 = 7;
-/// file u32, size u64, dev u64, ino u64, created u32 (1: after [`Session::started`](crate::Session)), path (bytes). Announced
+/// file u32, size u64, dev u64, ino u64, `FILE_*` u32, path (bytes). Announced
 /// once by the process that first maps it, or is about to replace it by a PM file.
 pub const FILE: u8 = 8;
 /// thread u32, stack u64, file u32, address u64, offset u64, len u64, protection u32
@@ -100,6 +100,11 @@ pub const ANNOTATION_OPERATION_BEGIN: u32 = 0;
 pub const ANNOTATION_OPERATION_END: u32 = 1;
 pub const ANNOTATION_EXPECT_DURABLE: u32 = 2;
 pub const ANNOTATION_EXPECT_ORDER: u32 = 3;
+
+/// The file was made after [`Session::started`](crate::Session).
+pub const FILE_CREATED: u32 = 1;
+/// It stands for memory that the program registered as persistent and that no file is behind.
+pub const FILE_REGISTERED_MEMORY: u32 = 2;
 
 pub const INCOMPLETE_UNVERIFIED_CODE: u32 = 0;
 pub const INCOMPLETE_UNSUPPORTED: u32 = 1;

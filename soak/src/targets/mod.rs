@@ -16,8 +16,8 @@ use crashproof_litmus::Litmus;
 use crashproof_sites::{ModuleSites, Typing, read_bitcode};
 use crashproof_trace::symbols::Symbolizer;
 use crashproof_trace::{
-    EventKind, Frame, Header, Item, Module, PmAddress, PmFile, ProcessId, ProgramEnd, ReadError, StackId, StoreFlags,
-    ThreadId, TraceFile, TraceReader, TraceWriter, WriteError, dump, format,
+    EventKind, Frame, Header, Item, Module, PmAddress, PmFile, PmFileKind, ProcessId, ProgramEnd, ReadError, StackId,
+    StoreFlags, ThreadId, TraceFile, TraceReader, TraceWriter, WriteError, dump, format,
 };
 
 pub struct Target {
@@ -247,6 +247,7 @@ fn module(program: &Path) -> Module {
         path: program.display().to_string(),
         build_id: Vec::new(),
         locked_sites: 0,
+        place: None,
     }
 }
 
@@ -291,6 +292,7 @@ fn write_stores(program: &Path, trace: &Path) -> Result<(), WriteError> {
         path: "/pool".to_owned(),
         size: 4096,
         created: true,
+        kind: PmFileKind::File,
     })?;
     let process = ProcessId(0);
     let start = EventKind::ProcessStart {

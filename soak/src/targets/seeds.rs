@@ -7,8 +7,8 @@ use crashproof_check::CheckOptions;
 use crashproof_exchange::{pmemcheck, pmtest};
 use crashproof_trace::{
     Dependence, Dependences, EventKind, FenceKind, FileId, FlushKind, Frame, Header, Incomplete, IncompleteReason,
-    LeftOut, LeftOutReason, Module, PmAddress, PmFile, ProcessId, ProgramEnd, Request, StoreFlags, ThreadId,
-    TraceWriter, WriteError, format,
+    LeftOut, LeftOutReason, Module, PmAddress, PmFile, PmFileKind, ProcessId, ProgramEnd, Request, StoreFlags,
+    ThreadId, TraceWriter, WriteError, format,
 };
 
 use super::{beside, read, with_file};
@@ -84,6 +84,7 @@ fn write_every_kind(path: &Path) -> Result<(), WriteError> {
         path: "/usr/bin/program".to_owned(),
         build_id: vec![1, 2, 3, 4],
         locked_sites: 1,
+        place: None,
     })?;
     let frame = |address| Frame {
         module: Some(module),
@@ -97,6 +98,7 @@ fn write_every_kind(path: &Path) -> Result<(), WriteError> {
         path: path.to_owned(),
         size: 4096,
         created: true,
+        kind: PmFileKind::File,
     };
     let files = [trace.file(&file("/mnt/pool"))?, trace.file(&file("/mnt/journal"))?];
     let at = |file: FileId, offset| PmAddress { file, offset };

@@ -77,6 +77,7 @@ impl TraceBuilder {
                 path: "/no/app".into(),
                 build_id: vec![1],
                 locked_sites: 0,
+                place: None,
             })
             .unwrap();
         writer
@@ -84,6 +85,7 @@ impl TraceBuilder {
                 path: "/pm/pool".into(),
                 size: POOL_SIZE,
                 created: false,
+                kind: PmFileKind::File,
             })
             .unwrap();
         let mut builder = TraceBuilder {
@@ -155,6 +157,7 @@ impl TraceBuilder {
                                 path,
                                 build_id: vec![2],
                                 locked_sites: 0,
+                                place: None,
                             })
                             .unwrap()
                     }),

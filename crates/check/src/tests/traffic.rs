@@ -59,7 +59,7 @@ fn by_function_and_caller() {
     let mut trace = TraceBuilder::new();
     trace.map(0);
     let mut module = |name: &str, line: u32| {
-        let module = Module::of_text("/no/app", Some(name), Some("/src/app.c"), Some(line));
+        let module = Module::of_place("/no/app", Some(name), Some("/src/app.c"), Some(line));
         trace.writer.module(&module).unwrap()
     };
     let (persist, put, get, main) = (

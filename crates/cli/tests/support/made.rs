@@ -38,6 +38,7 @@ impl Made {
             path: "/no/such/made".into(),
             build_id: Vec::new(),
             locked_sites: 0,
+            place: None,
         };
         let module = writer.module(&module)?;
         let mut stack = |address| {
@@ -51,6 +52,7 @@ impl Made {
             path: "/mnt/pm/pool".into(),
             size: 4096,
             created: false,
+            kind: PmFileKind::File,
         })?;
         let at = |offset| PmAddress { file, offset };
         let (thread, process, none) = (ThreadId(0), ProcessId(0), StackId(0));

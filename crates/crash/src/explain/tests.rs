@@ -147,11 +147,19 @@ impl Case {
                 path: "/no/app".into(),
                 build_id: vec![1],
                 locked_sites: 0,
+                place: None,
             })
             .unwrap();
         let (path, created) = ("/pm/pool".into(), false);
         let size = SIZE;
-        writer.file(&PmFile { path, size, created }).unwrap();
+        writer
+            .file(&PmFile {
+                path,
+                size,
+                created,
+                kind: PmFileKind::File,
+            })
+            .unwrap();
         let stack = |writer: &mut TraceWriter, address: u64| {
             let module = Some(module);
             writer.stack(&[Frame { module, address }]).unwrap()

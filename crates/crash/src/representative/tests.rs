@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crashproof_model::{LineAddress, Model};
 use crashproof_trace::{
-    Event, EventKind, FenceKind, FileId, FlushKind, Header, PmAddress, PmFile, ProcessId, ProgramEnd, StackId,
-    StoreFlags, Tables, ThreadId, TraceFile, TraceWriter,
+    Event, EventKind, FenceKind, FileId, FlushKind, Header, PmAddress, PmFile, PmFileKind, ProcessId, ProgramEnd,
+    StackId, StoreFlags, Tables, ThreadId, TraceFile, TraceWriter,
 };
 use proptest::prelude::*;
 use rustc_hash::FxHashMap;
@@ -87,6 +87,7 @@ fn write_trace(path: &Path, actions: &[(u32, Action)]) {
             path,
             size: 4096,
             created: false,
+            kind: PmFileKind::File,
         })
         .unwrap();
     for (thread, action) in actions {

@@ -13,8 +13,8 @@ use crashproof_finding::Finding;
 use crashproof_model::Model;
 use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::{
-    EventKind, FenceKind, FlushKind, Frame, Header, Item, Module, PmAddress, PmFile, ProcessId, ProgramEnd, StoreFlags,
-    ThreadId, TraceFile, TraceReader, TraceWriter,
+    EventKind, FenceKind, FlushKind, Frame, Header, Item, Module, PmAddress, PmFile, PmFileKind, ProcessId, ProgramEnd,
+    StoreFlags, ThreadId, TraceFile, TraceReader, TraceWriter,
 };
 use proptest::prelude::*;
 
@@ -115,6 +115,7 @@ pub fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
         path: "/bin/program".into(),
         build_id: Vec::new(),
         locked_sites: 0,
+        place: None,
     };
     let module = writer.module(&module).unwrap();
     let process = ProcessId(0);
@@ -140,6 +141,7 @@ pub fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
             path: PATH.into(),
             size: SIZE,
             created: false,
+            kind: PmFileKind::File,
         })
         .unwrap();
     writer.initial(PmAddress { file, offset: 0 }, initial).unwrap();

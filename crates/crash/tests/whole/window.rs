@@ -10,8 +10,8 @@ use common::{Collector, baseline, opened, options, tested};
 use crashproof_crash::{CampaignOptions, CrashError, Executor, ExecutorError, StrategyKind};
 use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::{
-    EventKind, FenceKind, FileId, FlushKind, Frame, Header, Module, PmAddress, PmFile, ProcessId, ProgramEnd, StackId,
-    ThreadId, TraceWriter,
+    EventKind, FenceKind, FileId, FlushKind, Frame, Header, Module, PmAddress, PmFile, PmFileKind, ProcessId,
+    ProgramEnd, StackId, ThreadId, TraceWriter,
 };
 
 #[unsafe(no_mangle)]
@@ -40,6 +40,7 @@ fn frame(writer: &mut TraceWriter, function: extern "C" fn(u64) -> u64) -> Stack
         path: path.to_str().unwrap().into(),
         build_id: Vec::new(),
         locked_sites: 0,
+        place: None,
     };
     let module = writer.module(&module).unwrap();
     let frame = Frame {
@@ -59,7 +60,14 @@ fn write_trace(path: &Path, second_is_made: bool) {
         let path = name.into();
         let created = second_is_made && name == "/pm/second";
         let size = 4096;
-        writer.file(&PmFile { path, size, created }).unwrap()
+        writer
+            .file(&PmFile {
+                path,
+                size,
+                created,
+                kind: PmFileKind::File,
+            })
+            .unwrap()
     };
     let map = |file| EventKind::Map {
         file,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crashproof_trace::{
     Annotation, EventKind, FenceKind, FileId, FlushKind, Frame, Header, Incomplete, IncompleteReason, Module, Options,
-    PmAddress, PmFile, ProcessId, ProgramEnd, StackId, StoreFlags, ThreadId, TraceWriter, WriteError,
+    PmAddress, PmFile, PmFileKind, ProcessId, ProgramEnd, StackId, StoreFlags, ThreadId, TraceWriter, WriteError,
 };
 use rustc_hash::FxHashMap;
 
@@ -247,6 +247,7 @@ impl Importer {
                 path: path.clone(),
                 size: *size,
                 created: false,
+                kind: PmFileKind::File,
             })?;
             self.files.insert(path.clone(), file);
             let Some((_, copy)) = options.initial.iter().find(|(file, _)| file == path) else {
@@ -343,7 +344,7 @@ impl Importer {
             // Valgrind names the file or the module, never both. Assembly is glibc's: the place to show is its caller.
             let assembly = frame.file.is_some_and(|file| file.ends_with(".S"));
             let unnamed = if assembly { LIBC } else { &self.program };
-            let module = Module::of_text(frame.module.unwrap_or(unnamed), frame.function, frame.file, frame.line);
+            let module = Module::of_place(frame.module.unwrap_or(unnamed), frame.function, frame.file, frame.line);
             stack.push(Frame {
                 module: Some(self.writer.module(&module)?),
                 address: frame.address,

@@ -418,7 +418,7 @@ impl<'a> Importer<'a> {
             return Ok(stack);
         }
         let (file, line) = &self.log.places[index];
-        let module = Module::of_text(PROGRAM, None, Some(file), Some(*line));
+        let module = Module::of_place(PROGRAM, None, Some(file), Some(*line));
         let frame = Frame {
             module: Some(self.writer.module(&module)?),
             address: 0,

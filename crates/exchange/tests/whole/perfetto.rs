@@ -13,6 +13,7 @@ fn trace_of(events: &[(u32, EventKind<'_>)]) -> TraceReader {
         path: "/pm/pool".into(),
         size: 4096,
         created: false,
+        kind: PmFileKind::File,
     };
     writer.file(&file).unwrap();
     let process = ProcessId(0);

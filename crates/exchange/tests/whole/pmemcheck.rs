@@ -83,6 +83,7 @@ fn everything(path: &Path) -> Result<(), WriteError> {
         path: "/mnt/pmem/a;b".into(),
         size: 8192,
         created: true,
+        kind: PmFileKind::File,
     })?;
     let at = |offset| PmAddress { file, offset };
     writer.initial(at(0), &[7; 16])?;

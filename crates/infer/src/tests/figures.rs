@@ -20,7 +20,7 @@ struct Recording {
 }
 
 fn place(writer: &mut TraceWriter, function: &str, line: u32) -> StackId {
-    let module = Module::of_text("level", Some(function), Some("/src/level.c"), Some(line));
+    let module = Module::of_place("level", Some(function), Some("/src/level.c"), Some(line));
     let module = writer.module(&module).unwrap();
     let frame = Frame {
         module: Some(module),
@@ -48,6 +48,7 @@ impl Recording {
             path: "/pm/pool".into(),
             size: 4096,
             created: true,
+            kind: PmFileKind::File,
         };
         writer.file(&pool).unwrap();
         Recording {

@@ -308,7 +308,7 @@ impl Resolver {
             return known.clone();
         }
         // What another tool says of a place in the source is no file to read.
-        let module = tables.module(id).filter(|module| module.text().is_none())?;
+        let module = tables.module(id).filter(|module| module.place.is_none())?;
         let key = (module.path.clone(), module.build_id.clone());
         let read = match self.files.get(&key) {
             Some(known) => known.clone(),

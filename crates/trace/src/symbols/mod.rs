@@ -65,11 +65,11 @@ impl Symbolizer {
     /// The source frames of an address relative to the module's load bias, innermost (inlined) first; at least one, which
     /// is empty if nothing is known. A return address is looked up as the call before it.
     pub fn frames(&mut self, module: &Module, address: u64, is_return_address: bool) -> Vec<SourceFrame> {
-        if let Some((function, file, line)) = module.text() {
+        if let Some(place) = &module.place {
             return vec![SourceFrame {
-                function: function.map(str::to_owned),
-                file: file.map(str::to_owned),
-                line,
+                function: place.function.clone(),
+                file: place.file.clone(),
+                line: place.line,
                 ..SourceFrame::default()
             }];
         }
@@ -313,7 +313,7 @@ fn innermost(loader: &Loader, address: u64) -> Option<usize> {
 
 /// The files with the code and with the debug info of a module, which may be one; `None`: it has no debug info, or is not what was recorded.
 pub fn files(module: &Module) -> Option<(PathBuf, PathBuf)> {
-    if module.text().is_some() {
+    if module.place.is_some() {
         return None;
     }
     let path = PathBuf::from(&module.path);

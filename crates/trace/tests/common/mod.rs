@@ -111,6 +111,7 @@ pub fn writer(disk: &Disk) -> TraceWriter {
                 path: format!("/mnt/pmem/{name}"),
                 size: 1 << 20,
                 created: name == "other",
+                kind: PmFileKind::File,
             })
             .unwrap();
     }
@@ -118,6 +119,7 @@ pub fn writer(disk: &Disk) -> TraceWriter {
         path: "/usr/bin/app".into(),
         build_id: vec![1, 2, 3],
         locked_sites: 4,
+        place: None,
     };
     let module = writer.module(&module).unwrap();
     writer
@@ -318,8 +320,15 @@ impl Operation {
                     path: text,
                     build_id: self.data[..self.data.len().min(20)].into(),
                     locked_sites: 1,
+                    place: None,
                 };
-                writer.module(&module)?;
+                let function = (self.b & 1 != 0).then_some("function");
+                let (file, line) = ((self.b & 2 != 0).then_some("a.c"), Some(self.a as u32));
+                let place = Module::of_place(&module.path, function, file, line);
+                for module in [module, place] {
+                    let id = writer.module(&module)?;
+                    assert_eq!(writer.tables().module(id), Some(&module));
+                }
             }
             26 => {
                 let modules = writer.tables().modules.len() as u64;

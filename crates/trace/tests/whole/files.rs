@@ -31,6 +31,7 @@ fn traces_of_version_1_can_be_read() {
         path: "/mnt/pmem/pool".into(),
         size: 4096,
         created: false,
+        kind: PmFileKind::File,
     };
     assert_eq!(reader.tables().files, [pool]);
     assert!(reader.incomplete().is_empty());
@@ -47,6 +48,21 @@ fn traces_of_versions_2_and_3_say_what_later_ones_do() {
             shown.push(dump::describe(&item, tables).to_string());
         }
         assert_eq!(shown, OLD_TRACE, "version {version}");
+        let [place, plain] = &reader.tables().modules[..] else {
+            panic!("two modules");
+        };
+        assert_eq!(
+            *place,
+            Module::of_place("lib.so", Some("put"), Some("/src/a.c"), Some(12))
+        );
+        assert_eq!((plain.path.as_str(), &plain.place), ("/usr/bin/app", &None));
+        let kinds: Vec<_> = reader.tables().files.iter().map(|file| file.kind).collect();
+        let expected = [
+            PmFileKind::File,
+            PmFileKind::UnknownMemory,
+            PmFileKind::RegisteredMemory,
+        ];
+        assert_eq!(kinds, expected);
         assert!(reader.incomplete().is_empty());
         assert_eq!(reader.end().and_then(|end| end.status), Some(0));
     }
@@ -187,6 +203,7 @@ fn a_full_disk_leaves_a_trace_that_says_so() {
             path: "/mnt/pmem/pool".into(),
             size: 1 << 30,
             created: false,
+            kind: PmFileKind::File,
         })
         .unwrap();
     let mut random = 1u64;

@@ -306,6 +306,7 @@ fn equal_definitions_share_an_id() {
         path: "lib.so".into(),
         build_id: vec![9],
         locked_sites: 0,
+        place: None,
     };
     let id = writer.module(&module).unwrap();
     assert_eq!(writer.module(&module).unwrap(), id);

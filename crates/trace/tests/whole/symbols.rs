@@ -109,6 +109,7 @@ fn module(path: &Path) -> Module {
         path: path.to_str().unwrap().into(),
         build_id,
         locked_sites: 0,
+        place: None,
     }
 }
 
@@ -265,6 +266,7 @@ fn a_changed_or_missing_module_is_noted_once() {
             path: path.into(),
             build_id: vec![],
             locked_sites: 0,
+            place: None,
         };
         let mut symbolizer = Symbolizer::default();
         assert_eq!(symbolizer.frames(&module, store, false), [SourceFrame::default()]);
@@ -274,6 +276,7 @@ fn a_changed_or_missing_module_is_noted_once() {
         path: "[vdso]".into(),
         build_id: vec![],
         locked_sites: 0,
+        place: None,
     };
     symbolizer.frames(&vdso, store, false);
     assert_eq!(symbolizer.warnings().len(), 1);
@@ -302,6 +305,7 @@ fn a_damaged_module_does_no_harm() {
             path: program.path.to_str().unwrap().into(),
             build_id: vec![],
             locked_sites: 0,
+            place: None,
         };
         assert!(!Symbolizer::default().frames(&module, store, false).is_empty());
     }

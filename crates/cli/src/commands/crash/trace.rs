@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crashproof_finding::{FileLeftOut, FileLookedAt, Program, TraceSummary};
 use crashproof_record::Recorded;
-use crashproof_trace::{FileId, TraceFile, TraceReader, replace};
+use crashproof_trace::{FileId, PmFileKind, TraceFile, TraceReader, replace};
 
 use super::driver::Driver;
 use super::plan::PlanError;
@@ -114,7 +114,11 @@ pub struct Seen {
 pub fn summary(trace: &TraceFile) -> (Program, TraceSummary, Seen) {
     let (outline, uses) = (trace.outline(), trace.uses());
     let (mut files, left_out) = crashproof_check::files::files(outline, uses, &Default::default());
-    files.retain(|file| !crashproof_trace::is_registered_memory(&file.path));
+    let memory = |path: &str| {
+        let mut memory = outline.tables.files.iter().filter(|file| file.is_registered_memory());
+        memory.any(|file| file.path == path)
+    };
+    files.retain(|file| !memory(&file.path));
     let mut seen = Seen {
         expectations: trace.expectations(),
         no_values: false,
@@ -125,7 +129,7 @@ pub fn summary(trace: &TraceFile) -> (Program, TraceSummary, Seen) {
     };
     for (file, id) in outline.tables.files.iter().zip((0..).map(FileId)) {
         let file_use = uses.of(id);
-        seen.no_values |= file_use.mapped && file.is_memory();
+        seen.no_values |= file_use.mapped && file.kind == PmFileKind::UnknownMemory;
         match file.is_registered_memory() {
             true => seen.memory_stores += file_use.stores,
             false => seen.file_stores += file_use.stores,
