@@ -9,7 +9,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crashproof_trace::*;
-use crashproof_wire::record::{self as wire, Access, Fields};
+use crashproof_wire::record::{self as wire, Access, Fields, Place};
 use crashproof_wire::{CONTINUATION, RING_SLOTS, Session, slot_header};
 
 use crate::drain::Recording;
@@ -235,15 +235,8 @@ fn map(session: &Session, thread: u32, file: u32) {
 }
 
 fn store(session: &Session, thread: u32, file: u32, offset: u64, data: &[u8]) -> u64 {
-    let place = wire::place(file, offset);
-    let access = Access {
-        stack: 0,
-        place,
-        thread,
-        flags: 0,
-        reserved: 0,
-        len: data.len() as u16,
-    };
+    let place = Place { file, offset };
+    let access = Access::new(0, place, thread, 0, data.len());
     publish(session, wire::STORE, &[access.as_bytes(), data])
 }
 
@@ -354,14 +347,7 @@ fn a_slow_producer_is_waited_for() {
         let late = session.tail.0.fetch_add(1, Ordering::AcqRel);
         store(session, 0, 0, 8, &2u64.to_le_bytes());
         std::thread::sleep(std::time::Duration::from_millis(400));
-        let access = Access {
-            stack: 0,
-            place: 0,
-            thread: 0,
-            flags: wire::FENCE_SFENCE,
-            reserved: 0,
-            len: 0,
-        };
+        let access = Access::new(0, Place::NONE, 0, wire::FENCE_SFENCE, 0);
         let slot = &session.ring[(late % RING_SLOTS) as usize];
         // SAFETY: the slot was reserved above and is not committed.
         unsafe { slot.payload.get().cast::<Access>().write_unaligned(access) };
@@ -452,15 +438,11 @@ fn fork_writer(session: &Session, process: u32, published: &AtomicU64) -> i32 {
         0 => {
             start(session, process, std::process::id(), 0);
             thread(session, process, process);
-            let place = wire::place(0, 64 * process as u64);
-            let access = Access {
-                stack: 0,
-                place,
-                thread: process,
-                flags: 0,
-                reserved: 0,
-                len: 8,
+            let place = Place {
+                file: 0,
+                offset: 64 * process as u64,
             };
+            let access = Access::new(0, place, process, 0, 8);
             for i in 0u64.. {
                 let data = i.to_le_bytes();
                 if session
@@ -645,14 +627,7 @@ fn every_other_record_becomes_its_event() {
         publish(session, wire::REQUEST, &[request.as_bytes()]);
         let request = head().u32(wire::REQUEST_TX_BEGIN).u64(7).u32(wire::NONE).u64(0).u64(0);
         publish(session, wire::REQUEST, &[request.as_bytes()]);
-        let access = |flags| Access {
-            stack: 0,
-            place: wire::place(0, 70),
-            thread: 0,
-            flags,
-            reserved: 0,
-            len: 0,
-        };
+        let access = |flags| Access::new(0, Place { file: 0, offset: 70 }, 0, flags, 0);
         publish(session, wire::FLUSH, &[access(wire::FLUSH_CLFLUSHOPT).as_bytes()]);
         publish(session, wire::FENCE, &[access(wire::FENCE_MFENCE).as_bytes()]);
         publish(session, wire::RENAME, &[head().u32(0).bytes(b"/new/name").as_bytes()]);
@@ -711,14 +686,7 @@ fn addresses_become_modules_and_equal_stacks_one() {
             );
         };
         let fence = |stack: u64| {
-            let access = Access {
-                stack,
-                place: 0,
-                thread: 0,
-                flags: 0,
-                reserved: 0,
-                len: 0,
-            };
+            let access = Access::new(stack, Place::NONE, 0, 0, 0);
             publish(session, wire::FENCE, &[access.as_bytes()]);
         };
         module(0, 0x1000, 0x2000, 0x3000, b"/bin/app");

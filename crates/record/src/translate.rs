@@ -8,7 +8,7 @@ use crashproof_trace::{
     LeftOutReason, MemoryRange, Module, ModuleId, PmAddress, PmFile, PmFileKind, ProcessId, Request, StackId,
     StoreFlags, ThreadId,
 };
-use crashproof_wire::record::{self as wire, Access, Reader};
+use crashproof_wire::record::{self as wire, Access, Place, Reader};
 use rustc_hash::FxHashMap;
 
 use crate::left_out::LeftOutFiles;
@@ -154,17 +154,17 @@ impl Translator {
 
     fn store(&mut self, body: &[u8]) -> Option<()> {
         let (access, data) = Access::parse(body)?;
-        let data = data.get(..access.len as usize)?;
-        let thread = self.thread(access.thread)?;
+        let data = data.get(..access.length())?;
+        let thread = self.thread(access.thread())?;
         let stack = self.stack_id(access.stack);
-        let raw = wire::place_file(access.place);
+        let Place { file: raw, offset } = access.place();
         let file = self.file_id(raw)?;
-        let offset = wire::place_offset(access.place);
+        let set = access.flags();
         let flags = StoreFlags {
-            nontemporal: access.flags & wire::STORE_NONTEMPORAL != 0,
-            locked: access.flags & wire::STORE_LOCKED != 0,
-            syscall: access.flags & wire::STORE_SYSCALL != 0,
-            exchange: access.flags & wire::STORE_EXCHANGE != 0,
+            nontemporal: set & wire::STORE_NONTEMPORAL != 0,
+            locked: set & wire::STORE_LOCKED != 0,
+            syscall: set & wire::STORE_SYSCALL != 0,
+            exchange: set & wire::STORE_EXCHANGE != 0,
         };
         self.images.store(raw, offset, data);
         if self.tracked.is_some() {
@@ -185,19 +185,17 @@ impl Translator {
 
     fn flush(&mut self, body: &[u8]) -> Option<()> {
         let (access, _) = Access::parse(body)?;
-        let kind = match access.flags {
+        let kind = match access.flags() {
             wire::FLUSH_CLWB => FlushKind::Clwb,
             wire::FLUSH_CLFLUSHOPT => FlushKind::Clflushopt,
             wire::FLUSH_CLFLUSH => FlushKind::Clflush,
             _ => return None,
         };
-        let thread = self.thread(access.thread)?;
+        let thread = self.thread(access.thread())?;
         let stack = self.stack_id(access.stack);
-        let file = self.file_id(wire::place_file(access.place))?;
-        let at = PmAddress {
-            file,
-            offset: wire::place_offset(access.place),
-        };
+        let Place { file, offset } = access.place();
+        let file = self.file_id(file)?;
+        let at = PmAddress { file, offset };
         self.counts.flushes += 1;
         self.output.event(thread, stack, &EventKind::Flush { at, kind });
         Some(())
@@ -205,13 +203,13 @@ impl Translator {
 
     fn fence(&mut self, body: &[u8]) -> Option<()> {
         let (access, _) = Access::parse(body)?;
-        let kind = match access.flags {
+        let kind = match access.flags() {
             wire::FENCE_SFENCE => FenceKind::Sfence,
             wire::FENCE_MFENCE => FenceKind::Mfence,
             wire::FENCE_LOCKED => FenceKind::Locked,
             _ => return None,
         };
-        let thread = self.thread(access.thread)?;
+        let thread = self.thread(access.thread())?;
         let stack = self.stack_id(access.stack);
         self.counts.fences += 1;
         self.output.event(thread, stack, &EventKind::Fence { kind });
@@ -224,13 +222,10 @@ impl Translator {
         let thread = self.thread(reader.u32()?)?;
         let stack = reader.u64()?;
         let stack = self.stack_id(stack);
-        let place = reader.u64()?;
+        let (file, offset) = (reader.u32()?, reader.u64()?);
         let (len, store) = (reader.u32()?, reader.u32()? != 0);
-        let file = self.file_id(wire::place_file(place))?;
-        let at = PmAddress {
-            file,
-            offset: wire::place_offset(place),
-        };
+        let file = self.file_id(file)?;
+        let at = PmAddress { file, offset };
         let members = reader.0.as_chunks().0.iter().map(|&bytes| u64::from_le_bytes(bytes));
         let mut dependences = std::mem::take(&mut self.dependences);
         dependences.clear();

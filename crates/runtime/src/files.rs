@@ -730,12 +730,7 @@ unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c
         while flags & libc::MS_SYNC != 0 && from < end && !watch::active() {
             let Some(region) = pm::find(from) else { break };
             let to = region.end.min(page_up(end));
-            log::sync(
-                log::stack_here(),
-                region.file,
-                place_offset(region.place(from)),
-                to - from,
-            );
+            log::sync(log::stack_here(), region.file, region.place(from).offset, to - from);
             from = to;
         }
         Ok(result)

@@ -227,7 +227,7 @@ pub fn publish_access(session: &Session, logger: &mut Logger, kind: u8, access: 
     let mut payload = [0u64; wire::SLOT_PAYLOAD / 8];
     payload[..head.len()].copy_from_slice(&head);
     payload[head.len()..].copy_from_slice(&data);
-    let (length, head) = (Access::SIZE + access.len as usize, &mut logger.hooks.ring_head);
+    let (length, head) = (Access::SIZE + access.length(), &mut logger.hooks.ring_head);
     session.publish_slot(kind, &payload, length, head, || {
         wait_for_room(session, &mut logger.hooks.waits)
     });
@@ -382,45 +382,24 @@ fn announce_frames(address_space: u32, hash: u64, frames: &[u64]) {
     publish(STACK, &[head.as_bytes(), bytes]);
 }
 
-pub fn store(stack: u64, place: u64, flags: u8, data: &[u8]) {
+pub fn store(stack: u64, place: Place, flags: u8, data: &[u8]) {
     let logger = logger();
     logger.note(STORE, flags);
-    let access = Access {
-        stack,
-        place,
-        thread: logger.thread,
-        flags,
-        reserved: 0,
-        len: data.len() as u16,
-    };
+    let access = Access::new(stack, place, logger.thread, flags, data.len());
     publish(STORE, &[access.as_bytes(), data]);
 }
 
-pub fn flush(stack: u64, place: u64, kind: u8) {
+pub fn flush(stack: u64, place: Place, kind: u8) {
     let logger = logger();
     logger.note(FLUSH, kind);
-    let access = Access {
-        stack,
-        place,
-        thread: logger.thread,
-        flags: kind,
-        reserved: 0,
-        len: 0,
-    };
+    let access = Access::new(stack, place, logger.thread, kind, 0);
     publish(FLUSH, &[access.as_bytes()]);
 }
 
 pub fn fence(stack: u64, kind: u8) {
     let logger = logger();
     logger.note(FENCE, kind);
-    let access = Access {
-        stack,
-        place: 0,
-        thread: logger.thread,
-        flags: kind,
-        reserved: 0,
-        len: 0,
-    };
+    let access = Access::new(stack, Place::NONE, logger.thread, kind, 0);
     publish(FENCE, &[access.as_bytes()]);
 }
 

@@ -41,8 +41,11 @@ impl Region {
         self.protection & libc::PROT_WRITE != 0
     }
 
-    pub fn place(&self, address: u64) -> u64 {
-        place(self.file, self.offset + (address - self.start))
+    pub fn place(&self, address: u64) -> Place {
+        Place {
+            file: self.file,
+            offset: self.offset + (address - self.start),
+        }
     }
 
     fn cut(&self, start: u64, end: u64) -> Region {
@@ -314,14 +317,13 @@ impl LineLocks {
     pub const MOST: usize = 80;
 
     /// Locks the lines of the given (place, length) ranges, in ascending order of lock.
-    pub fn take(session: &'static Session, ranges: impl Iterator<Item = (u64, u64)>) -> LineLocks {
+    pub fn take(session: &'static Session, ranges: impl Iterator<Item = (Place, u64)>) -> LineLocks {
         let mut locks = LineLocks {
             session,
             indices: [0; Self::MOST],
             len: 0,
         };
-        for (place, len) in ranges {
-            let (file, offset) = (place_file(place), place_offset(place));
+        for (Place { file, offset }, len) in ranges {
             for line in offset / LINE..=(offset + len.max(1) - 1) / LINE {
                 let index = wire::lock_index(file, line) as u32;
                 if locks.len < Self::MOST {
@@ -418,7 +420,11 @@ pub fn verify(region: Region) {
         }
         for page in (0..n).filter(|&p| resident[p as usize] & 1 == 1) {
             let offset = region.offset + (first + page) * PAGE;
-            let _locks = LineLocks::take(session, std::iter::once((place(region.file, offset), PAGE)));
+            let place = Place {
+                file: region.file,
+                offset,
+            };
+            let _locks = LineLocks::take(session, std::iter::once((place, PAGE)));
             // SAFETY: resident pages are within the file, so reading them cannot raise SIGBUS.
             let content = unsafe { std::slice::from_raw_parts((from + page * PAGE) as *const u8, PAGE as usize) };
             log::verify(region.file, offset, content);

@@ -142,7 +142,7 @@ pub fn show(session: &'static Session, region: Region, show: impl Fn(u32, u64, &
             let _locks = LineLocks::take(session, std::iter::once((place, to - from)));
             // SAFETY: the region's alias is mapped.
             let content = unsafe { std::slice::from_raw_parts(alias as *const u8, (to - from) as usize) };
-            show(region.file, place_offset(place), content);
+            show(region.file, place.offset, content);
         }
         from = to;
     }
@@ -652,7 +652,7 @@ fn relocate(start: u64, end: u64, to: u64, stays: bool) {
     let mut from = start;
     while let Some(region) = pm::first_after(from).filter(|r| r.start < end) {
         let (first, last) = (region.start.max(start), region.end.min(end));
-        let (offset, len) = (place_offset(region.place(first)), last - first);
+        let (offset, len) = (region.place(first).offset, last - first);
         // In this order, so that it is never seen unmapped: it need not be durable by now.
         log::map(
             stack,

@@ -140,7 +140,7 @@ fn fence(uc: &ucontext_t) -> u64 {
 }
 
 /// Shows each part of a range that is PM: its place and its length.
-fn each_region(mut from: u64, len: u64, mut show: impl FnMut(u64, u64)) {
+fn each_region(mut from: u64, len: u64, mut show: impl FnMut(Place, u64)) {
     let end = from.saturating_add(len);
     while let Some(region) = pm::first_after(from).filter(|r| from < end && r.start < end) {
         from = from.max(region.start);
@@ -156,7 +156,7 @@ fn say(uc: &ucontext_t, request: u32, transaction: u64, range: Option<(u64, u64)
     match range {
         None => log::request(stack, request, transaction, None),
         Some((from, len)) => each_region(from, len, |place, len| {
-            let range = Some((place_file(place), place_offset(place), len));
+            let range = Some((place.file, place.offset, len));
             log::request(stack, request, transaction, range);
         }),
     }

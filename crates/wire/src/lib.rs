@@ -18,7 +18,7 @@ pub mod record;
 pub mod recovery;
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CRSHPRF\0");
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Names the session file in the environment of the program under test.
 pub const SESSION_ENV: &str = "CRASHPROOF_SESSION";
 

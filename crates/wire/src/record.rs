@@ -1,11 +1,11 @@
 //! The records in the ring. Hot records start with [`Access`]; all others are little-endian fields written with
 //! [`Fields`] and read with [`Reader`], in the order that the constant's comment gives.
 
-/// Body: [`Access`], then `len` data bytes.
+/// Body: [`Access`], then as many data bytes as it says.
 pub const STORE: u8 = 1;
-/// Body: [`Access`]; `flags` is a `FLUSH_*`, `len` 0, `place` any byte of the line.
+/// Body: [`Access`]; the flags are a `FLUSH_*`, the length is 0, the place any byte of the line.
 pub const FLUSH: u8 = 2;
-/// Body: [`Access`]; `flags` is a `FENCE_*`, `place` 0.
+/// Body: [`Access`]; the flags are a `FENCE_*`, the place is [`Place::NONE`].
 pub const FENCE: u8 = 3;
 /// address_space u32, stack u64, then one u64 per frame, innermost first: the exact address of the instruction, then
 /// return addresses. A stack is announced before it is used.
@@ -50,7 +50,7 @@ pub const PROCESS_END: u8 = 20;
 /// reason u32 (`INCOMPLETE_*`), text (bytes)
 pub const INCOMPLETE: u8 = 21;
 
-/// thread u32, stack u64, place u64, length u32, 1 for a store else 0 u32, then one u64 for each dependence: twice the node of an earlier
+/// thread u32, stack u64, file u32, offset u64, length u32, 1 for a store else 0 u32, then one u64 for each dependence: twice the node of an earlier
 /// load, plus 1 if it is a control dependence. An access by code built with `--deps`, whose own node is the record's position in the
 /// ring.
 pub const ACCESS: u8 = 22;
@@ -129,36 +129,73 @@ pub const LEFT_OUT_PRIVATE: u32 = 9;
 /// The program could not open it for reading and writing.
 pub const LEFT_OUT_OPEN_FAILED: u32 = 10;
 
-/// A PM address in one word: the file's id above, the byte offset in it below.
-pub const fn place(file: u32, offset: u64) -> u64 {
-    (file as u64) << 48 | offset
+/// A byte of a PM file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub file: u32,
+    pub offset: u64,
 }
 
-pub const fn place_file(place: u64) -> u32 {
-    (place >> 48) as u32
+impl Place {
+    /// Of a record that is about no memory.
+    pub const NONE: Place = Place { file: 0, offset: 0 };
 }
 
-pub const fn place_offset(place: u64) -> u64 {
-    place & 0xffff_ffff_ffff
-}
-
-/// With at most 32 bytes of data, a store fits in one slot.
+/// What a record of a store, a flush or a fence begins with. With at most 32 bytes of data, a store fits in one slot.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Access {
     pub stack: u64,
-    pub place: u64,
-    pub thread: u32,
-    pub flags: u8,
-    pub reserved: u8,
-    pub len: u16,
+    /// The offset in the file, and above it the length of the data.
+    offset_and_length: u64,
+    file: u32,
+    /// The thread, and above it the flags.
+    thread_and_flags: u32,
 }
 
+/// Files are not larger.
+const OFFSET_BITS: u32 = 48;
+/// The recorder knows no thread with a greater id.
+const THREAD_BITS: u32 = 24;
+
 impl Access {
+    #[inline]
+    pub const fn new(stack: u64, place: Place, thread: u32, flags: u8, length: usize) -> Access {
+        const MOST_THREAD: u32 = (1 << THREAD_BITS) - 1;
+        let thread = if thread < MOST_THREAD { thread } else { MOST_THREAD };
+        Access {
+            stack,
+            offset_and_length: place.offset & ((1 << OFFSET_BITS) - 1) | (length as u64) << OFFSET_BITS,
+            file: place.file,
+            thread_and_flags: thread | (flags as u32) << THREAD_BITS,
+        }
+    }
+
+    pub const fn place(&self) -> Place {
+        Place {
+            file: self.file,
+            offset: self.offset_and_length & ((1 << OFFSET_BITS) - 1),
+        }
+    }
+
+    /// Bytes of data.
+    #[inline]
+    pub const fn length(&self) -> usize {
+        (self.offset_and_length >> OFFSET_BITS) as usize
+    }
+
+    pub const fn thread(&self) -> u32 {
+        self.thread_and_flags & ((1 << THREAD_BITS) - 1)
+    }
+
+    pub const fn flags(&self) -> u8 {
+        (self.thread_and_flags >> THREAD_BITS) as u8
+    }
+
     pub const SIZE: usize = size_of::<Access>();
 
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: repr(C) without padding (8 + 8 + 4 + 1 + 1 + 2 = 24 bytes).
+        // SAFETY: repr(C) without padding (8 + 8 + 4 + 4 = 24 bytes).
         unsafe { core::slice::from_raw_parts((self as *const Access).cast(), Access::SIZE) }
     }
 

@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CRSHRCV\0");
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Names the file that holds [`Recovery`], in the environment of the recovery program.
 pub const RECOVERY_ENV: &str = "CRASHPROOF_RECOVERY";
 /// The number of the descriptor on which the fork server speaks; without it the program runs once, watched.
@@ -115,20 +115,24 @@ impl Recovery {
     }
 }
 
-/// A page of a PM file: its file's index above, the page's offset below.
+// A unit in one word: the file's index in the upper 24 bits, the line's number in it in the next 39 (files are not larger than
+// 32 TiB), and 1 in the last bit for a line.
+const UNIT_FILE: u32 = 40;
+
+/// A page of a PM file.
 pub const fn page_unit(file: u32, offset: u64) -> u64 {
-    (file as u64) << 48 | (offset & !(PAGE - 1))
+    (file as u64) << UNIT_FILE | (offset & !(PAGE - 1)) >> 5
 }
 
-/// A line of a PM file; told from a page by the lowest bit.
+/// A line of a PM file.
 pub const fn line_unit(file: u32, offset: u64) -> u64 {
-    (file as u64) << 48 | (offset & !63) | 1
+    (file as u64) << UNIT_FILE | (offset & !63) >> 5 | 1
 }
 
 /// (file, offset, length)
 pub const fn parse_unit(unit: u64) -> (u32, u64, u64) {
-    let file = (unit >> 48) as u32;
-    let offset = unit & 0xffff_ffff_fffe;
+    let file = (unit >> UNIT_FILE) as u32;
+    let offset = (unit & ((1 << UNIT_FILE) - 2)) << 5;
     (file, offset, if unit & 1 == 0 { PAGE } else { 64 })
 }
 

@@ -19,8 +19,8 @@ struct Lines {
 
 impl Lines {
     #[inline]
-    fn lock(session: &Session, place: u64, length: u64, me: u32) -> Lines {
-        let (file, offset) = (place_file(place), place_offset(place));
+    fn lock(session: &Session, place: Place, length: u64, me: u32) -> Lines {
+        let Place { file, offset } = place;
         let of = |offset: u64| wire::lock_index(file, offset / pm::LINE) as u32;
         let (one, other) = (of(offset), of(offset + length.max(1) - 1));
         let lines = Lines {
@@ -81,27 +81,20 @@ impl Event {
     }
 
     #[inline]
-    fn access(&self, stack: u64, place: u64, flags: u8, len: usize) -> Access {
-        Access {
-            stack,
-            place,
-            thread: self.logger.thread,
-            flags,
-            reserved: 0,
-            len: len as u16,
-        }
+    fn access(&self, stack: u64, place: Place, flags: u8, len: usize) -> Access {
+        Access::new(stack, place, self.logger.thread, flags, len)
     }
 
     /// A flush, a fence, or a store of at most eight bytes, which `value` holds.
     #[inline]
-    fn log_word(&mut self, kind: u8, stack: u64, place: u64, flags: u8, (value, len): (u64, usize)) {
+    fn log_word(&mut self, kind: u8, stack: u64, place: Place, flags: u8, (value, len): (u64, usize)) {
         let access = self.access(stack, place, flags, len);
         self.logger.note(kind, flags);
         log::publish_access(self.session, self.logger, kind, &access, [value, 0, 0, 0]);
     }
 
     #[inline]
-    fn log_store(&mut self, stack: u64, place: u64, flags: u8, data: &[u8]) {
+    fn log_store(&mut self, stack: u64, place: Place, flags: u8, data: &[u8]) {
         let access = self.access(stack, place, flags, data.len());
         self.logger.note(STORE, flags);
         if data.len() > log::SLOT_DATA {
@@ -198,7 +191,7 @@ pub extern "C" fn end(address: u64, length: u64, what: u64, lanes: u64, slot: *c
         lane += run;
     }
     if !wrote && flags & STORE_LOCKED != 0 {
-        event.log_word(FENCE, stack, 0, FENCE_LOCKED, (0, 0));
+        event.log_word(FENCE, stack, Place::NONE, FENCE_LOCKED, (0, 0));
     }
     held.lines.release(event.session);
     1
@@ -292,7 +285,7 @@ pub extern "C" fn fence(kind: u64, _: u64, _: u64, _: u64, slot: *const u64, rbp
         return 1;
     }
     let stack = event.logger.stack_of_call(slot, rbp);
-    event.log_word(FENCE, stack, 0, kind as u8, (0, 0));
+    event.log_word(FENCE, stack, Place::NONE, kind as u8, (0, 0));
     1
 }
 

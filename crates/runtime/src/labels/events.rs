@@ -84,10 +84,12 @@ impl Event<'_> {
         }
         self.state.dependences = dependences;
         let stack = self.logger.stack_of_call(self.slot, self.rbp);
+        let place = region.place(address);
         let fields = Fields::<32>::default()
             .u32(self.logger.thread)
             .u64(stack)
-            .u64(region.place(address))
+            .u32(place.file)
+            .u64(place.offset)
             .u32(length.min(region.end - address).min(u32::MAX.into()) as u32)
             .u32(store.into());
         log::publish_at(ACCESS, &[fields.as_bytes(), &bytes[..filled]])

@@ -69,8 +69,10 @@ pub fn open_page(recovery: &Recovery, region: &Region, address: u64, write: bool
             pages.write(unit)?;
         }
         let flags = pages.flags(unit);
-        let alone = |neighbour: u64| neighbour >> 48 != unit >> 48 || pages.flags(neighbour) != flags;
-        if known != flags && alone(unit.wrapping_sub(PAGE)) && alone(unit.wrapping_add(PAGE)) {
+        let (file, offset, _) = wire::parse_unit(unit);
+        let alone =
+            |neighbour: Option<u64>| neighbour.is_none_or(|offset| pages.flags(wire::page_unit(file, offset)) != flags);
+        if known != flags && alone(offset.checked_sub(PAGE)) && alone(offset.checked_add(PAGE)) {
             let islands = ISLANDS.fetch_add(1, Ordering::Relaxed);
             (islands < MOST_ISLANDS).then_some(()).ok_or(Full)?;
         }

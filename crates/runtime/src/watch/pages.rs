@@ -74,7 +74,8 @@ impl<'a> Pages<'a> {
 
     /// The slot of the page, or the free one where it belongs.
     fn index(&self, page: u64) -> usize {
-        let start = (page / wire::PAGE).wrapping_add((page >> 48).wrapping_mul(0x9e37_79b9)) as usize;
+        let (file, offset, _) = wire::parse_unit(page);
+        let start = (offset / wire::PAGE).wrapping_add((file as u64).wrapping_mul(0x9e37_79b9)) as usize;
         let key = page | 1;
         let probe = (0..SLOTS).map(|i| start.wrapping_add(i) % SLOTS);
         // The table is never full, so the search ends.

@@ -108,10 +108,10 @@ impl Replay {
             STORE => {
                 let (access, data) = Access::parse(body).expect("a store");
                 self.recorded.stores += 1;
-                self.recorded.system_call_stores += (access.flags & STORE_SYSCALL != 0) as usize;
-                let data = &data[..access.len as usize];
-                self.bytes(place_file(access.place), place_offset(access.place), data.len())
-                    .copy_from_slice(data);
+                self.recorded.system_call_stores += (access.flags() & STORE_SYSCALL != 0) as usize;
+                let data = &data[..access.length()];
+                let Place { file, offset } = access.place();
+                self.bytes(file, offset, data.len()).copy_from_slice(data);
             }
             INITIAL => {
                 let (file, offset) = (fields.u32().expect("file"), fields.u64().expect("offset"));
