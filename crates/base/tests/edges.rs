@@ -17,7 +17,7 @@ const fn layer(name: &'static str, may_use: &'static [&'static str], reason: &'s
     Layer { name, may_use, reason }
 }
 
-/// From the bottom up; `crashproof-` is left out, the command line is `cli`. `llvm`, `campaign` and `explore` are
+/// From the bottom up; `crashproof-` is left out, the command line is `cli`. `llvm` and `explore` are
 /// listed before they are built.
 const LAYERS: &[Layer] = &[
     layer("base", &[], "the runtime links it: no dependencies at all"),
@@ -38,6 +38,11 @@ const LAYERS: &[Layer] = &[
         "is preloaded into the user's program: what it links is loaded there, and must be async-signal-safe",
     ),
     layer("trace", &["base"], "the file format; knows no persistency rules"),
+    layer(
+        "interrupt",
+        &[],
+        "signals that end a process; every program that starts others has it",
+    ),
     layer("model", &["base"], "the persistency rules; pure, knows no trace"),
     layer(
         "finding",
@@ -110,7 +115,18 @@ const LAYERS: &[Layer] = &[
     layer(
         "campaign",
         &[
-            "base", "trace", "model", "finding", "replay", "stacks", "sites", "check", "infer", "crash", "record",
+            "base",
+            "interrupt",
+            "trace",
+            "model",
+            "finding",
+            "replay",
+            "stacks",
+            "sites",
+            "check",
+            "infer",
+            "crash",
+            "record",
             "sandbox",
         ],
         "what cli, repair and explore call; shows nothing",
@@ -145,8 +161,23 @@ const LAYERS: &[Layer] = &[
     layer(
         "cli",
         &[
-            "base", "trace", "model", "finding", "render", "replay", "stacks", "sites", "check", "infer", "crash",
-            "exchange", "litmus", "campaign", "record", "sandbox",
+            "base",
+            "interrupt",
+            "trace",
+            "model",
+            "finding",
+            "render",
+            "replay",
+            "stacks",
+            "sites",
+            "check",
+            "infer",
+            "crash",
+            "exchange",
+            "litmus",
+            "campaign",
+            "record",
+            "sandbox",
         ],
         "the crashproof binary; starts without loading LLVM",
     ),

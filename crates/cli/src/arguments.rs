@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
-use serde::Deserialize;
+use clap::{Args, ColorChoice, Parser, Subcommand};
+use crashproof_campaign::options::{Model, RecordingOptions, RunAllowances};
 
 use crate::commands::dump::{EventClass, OffsetRange};
 
@@ -19,7 +19,7 @@ mod results;
 #[path = "../../repair/src/arguments.rs"]
 mod repair;
 
-pub use crash::{CrashArguments, Durability, Oracle, Strategy, SuffixLength};
+pub use crash::CrashArguments;
 pub use exchange::{ExportArguments, ExportFormat, ImportArguments, Tool};
 pub use explain::ExplainArguments;
 pub use infer::InferArguments;
@@ -85,67 +85,6 @@ pub enum Command {
     /// What `doctor` records to see that recording works.
     #[command(hide = true)]
     SelfTest(SelfTestArguments),
-}
-
-/// Options of a recording.
-#[derive(Debug, Args)]
-pub struct RecordingOptions {
-    /// Files whose path matches are persistent memory (repeatable)
-    ///
-    /// Without it, every file that the program maps shared and writable is, but for those that hold no data: what
-    /// shm_open, sem_open or memfd_create made, lock files, hsperfdata, SQLite's `-shm` and deleted files (see
-    /// docs/files.md). With it, files that match are, and no others. `*` matches any text, `/` too; a pattern
-    /// without `/` is compared with the file's name alone, and one with `/` that begins neither with `/` nor with `*`
-    /// starts in the current directory.
-    #[arg(long, value_name = "GLOB")]
-    pub pm: Vec<String>,
-
-    /// Answer pmemcheck's client requests
-    ///
-    /// The stock libpmem and libpmemobj then announce their transactions, snapshots and the fields that they never flush
-    /// by design. It also makes PMDK take a few other code paths.
-    #[arg(long, value_name = "WHEN", default_value = "on")]
-    pub client_requests: Switch,
-
-    /// Record locked instructions on ordinary memory as the fences that they are
-    ///
-    /// Slow. Without it a fence that only such an instruction makes is not seen, and a missing-fence that depends on it
-    /// is a warning that says so.
-    #[arg(long)]
-    pub locked_rmw: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Switch {
-    On,
-    Off,
-}
-
-/// What a run may be like and still mean something.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct RunAllowances {
-    /// The program may fail
-    ///
-    /// Without it, a program that exits with a status other than 0, or that a signal ends, gives exit status 2 unless something is found.
-    /// A program that you end with Ctrl-C, or by a signal to crashproof, has not failed.
-    #[arg(long)]
-    pub allow_failure: bool,
-
-    /// The program may store nothing to persistent memory
-    ///
-    /// Without it, a run of which not one store to a file under test was recorded gives exit status 2.
-    #[arg(long)]
-    pub allow_no_stores: bool,
-}
-
-impl From<RunAllowances> for crashproof_finding::Allowed {
-    fn from(allowances: RunAllowances) -> Self {
-        crashproof_finding::Allowed {
-            failure: allowances.allow_failure,
-            no_stores: allowances.allow_no_stores,
-        }
-    }
 }
 
 /// Run a program and write what it does to persistent memory into a trace
@@ -221,15 +160,6 @@ pub struct CheckArguments {
     /// The program and its arguments
     #[arg(last = true, required_unless_present = "trace", value_name = "PROGRAM")]
     pub command: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Model {
-    /// Caches are lost: a store is durable once flushed and fenced
-    Px86,
-    /// Caches survive: a store is durable once visible; non-temporal stores still need a fence
-    Eadr,
 }
 
 /// Check and crash-test a project, as its crashproof.toml says
@@ -371,6 +301,8 @@ pub struct SelfTestArguments {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use crashproof_campaign::options::{Strategy, Switch};
+    use crashproof_campaign::units::Size;
 
     fn parse(line: &str) -> Result<Arguments, clap::Error> {
         Arguments::try_parse_from(line.split_whitespace())
@@ -430,11 +362,12 @@ mod tests {
         else {
             panic!("not crash");
         };
+        let crash = crash.options;
         assert_eq!(crash.command, ["./app", "x"]);
         assert_eq!(crash.strategy(), Strategy::Representative);
         assert_eq!(crash.recording.client_requests, Switch::Off);
         assert_eq!(crash.time.unwrap().0.as_secs(), 5400);
-        assert_eq!((crash.disk, crash.memory), (Some(crate::units::Size(5 << 20)), None));
+        assert_eq!((crash.disk, crash.memory), (Some(Size(5 << 20)), None));
     }
 
     #[test]

@@ -5,13 +5,8 @@
 mod arguments;
 mod commands;
 mod exit;
-mod interrupt;
 mod progress;
-mod project;
-mod runtime;
-mod shell;
 mod terminal;
-mod units;
 
 use clap::Parser;
 

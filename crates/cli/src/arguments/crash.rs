@@ -1,16 +1,11 @@
-//! The options of `crashproof crash`.
+//! The options of `crashproof crash`: those of the test, and what becomes of its findings.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
-use crashproof_crash::oracle::{Criterion, Suffix};
-use serde::Deserialize;
+use clap::Args;
+use crashproof_campaign::options::{CrashOptions, RESULTS, RESULTS_ORDER};
 
-use super::results::RESULTS;
-use super::{Model, RecordingOptions, ResultOptions, RunAllowances};
-use crate::units::{Size, Time};
+use super::ResultOptions;
 
 /// Crash a program everywhere, and say from where its recovery fails
 ///
@@ -38,246 +33,29 @@ use crate::units::{Size, Time};
                   crashproof crash --strategy prefix --recover './app --verify pool' -- ./app --load pool\n  \
                   crashproof crash --from append --time 10m --recover './app --verify pool' app.trace\n  \
                   crashproof crash --oracle output --ops puts.ops --time 5m -- ./driver pool",
-    mut_arg("client_requests", |argument| argument.default_value("off"))
+    mut_arg("recover", |argument| argument.required_unless_present("replay")),
+    mut_arg("command", |argument| argument.required_unless_present("replay"))
 )]
 pub struct CrashArguments {
-    /// The recovery: run on every crash state; must exit with 0
-    ///
-    /// Given as one string. What needs a shell (pipes, variables, `&&`) is run by /bin/sh; anything else is started directly,
-    /// which is much faster.
-    #[arg(long, value_name = "CMD", required_unless_present_any = ["replay", "oracle"], help_heading = COMMANDS)]
-    pub recover: Option<String>,
-
-    /// Makes the files that the program starts with; run first, not crashed
-    #[arg(long, value_name = "CMD", conflicts_with = "trace", help_heading = COMMANDS)]
-    pub setup: Option<String>,
-
-    /// A checker: run after each recovery that succeeded, on what it left; must exit with 0
-    #[arg(long, value_name = "CMD", help_heading = COMMANDS)]
-    pub check: Option<String>,
-
-    /// What the recovery must print to stdout, exactly
-    #[arg(long, value_name = "FILE", help_heading = COMMANDS)]
-    pub expect_output: Option<PathBuf>,
-
-    /// Judge by what the program prints: it is a driver of operations
-    ///
-    /// PROGRAM is a driver: `DRIVER POOL --ops FILE --from N --to M [--probe]` does the operations N to M-1 of the file, prints one line
-    /// for each, and then, after the line `probe`, what the structure holds. A missing POOL is created first, which is not crashed
-    /// unless --crash-creation is given.
-    /// After a crash in operation k the driver recovers and goes on with k+1; what it prints must be what it prints if k was
-    /// done, or if k was left out. crashproof appends the arguments itself. See docs/output-oracle.md.
-    #[arg(long, value_name = "ORACLE", requires = "ops", conflicts_with_all = ["recover", "expect_output", "trace", "replay"],
-          help_heading = OUTPUT)]
-    pub oracle: Option<Oracle>,
-
-    /// The operations, one a line; `crashproof ops generate` makes some
-    #[arg(long, value_name = "FILE", requires = "oracle", help_heading = OUTPUT)]
-    pub ops: Option<PathBuf>,
-
-    /// Operations that are done after the interrupted one, or `all`
-    #[arg(long, value_name = "N", requires = "oracle", default_value = "64", help_heading = OUTPUT)]
-    pub suffix: SuffixLength,
-
-    /// What a crash may undo: `durable`, only the interrupted operation; `buffered=D`, the D operations before it, too
-    ///
-    /// `buffered=D,NAME`: up to D operations, but none up to the last operation NAME that ended (a sync).
-    #[arg(long, value_name = "CRITERION", requires = "oracle", default_value = "durable", help_heading = OUTPUT)]
-    pub criterion: Durability,
-
-    /// Crash the creation of the pool, too
-    ///
-    /// POOL must not be there; the recorded run creates it. After a crash in its creation, the driver must print what it prints on an
-    /// empty structure: it opens what it finds, or recognises a pool that was never finished and makes it anew.
-    #[arg(long, requires = "oracle", help_heading = OUTPUT)]
-    pub crash_creation: bool,
-
-    /// Also say what is done for nothing
-    ///
-    /// Flushes, fences and snapshots that are not needed, as `crashproof check` has them; and transient data: stores that nothing
-    /// persists, and whose loss at the crash points after them changes nothing that the driver prints.
-    #[arg(long, requires = "oracle", help_heading = OUTPUT)]
-    pub performance: bool,
-
-    /// Which crash states are tested [default: representative; with --oracle, auto]
-    #[arg(long, value_name = "STRATEGY", help_heading = STATES)]
-    pub strategy: Option<Strategy>,
-
-    /// Of the strategy `conditions`: a recording of the same run by a program built with `crashproof cc --deps`
-    #[arg(long, value_name = "TRACE", help_heading = STATES)]
-    pub dependences: Option<PathBuf>,
-
-    /// Of the strategy `representative`: only behaviours of one object, as Squint has them
-    #[arg(long, help_heading = STATES)]
-    pub no_joint: bool,
-
-    /// Where the strategy `random` starts
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = STATES)]
-    pub seed: u64,
-
-    /// Crash only from the first event on that has this function in its call path
-    ///
-    /// A pool in creation rightly fails to open. This, or --setup, leaves its creation out.
-    #[arg(long, value_name = "FUNCTION", help_heading = STATES)]
-    pub from: Option<String>,
-
-    /// Crash only up to the first event, after --from, that has this function in its call path
-    #[arg(long, value_name = "FUNCTION", help_heading = STATES)]
-    pub until: Option<String>,
-
-    /// 2: crash the recovery, too
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2),
-          help_heading = STATES)]
-    pub depth: u32,
-
-    /// What the hardware promises
-    #[arg(long, value_name = "MODEL", default_value = "px86", help_heading = STATES)]
-    pub model: Model,
-
-    /// Stores wider than 8 bytes persist as one
-    #[arg(long, help_heading = STATES)]
-    pub no_tear: bool,
-
-    /// Stores within a cache line persist in any order, as pmreorder has it
-    #[arg(long, help_heading = STATES)]
-    pub reorder_in_line: bool,
-
-    /// Stop after this time (90s, 10m, 1h30m)
-    #[arg(long, value_name = "TIME", help_heading = LIMITS)]
-    pub time: Option<Time>,
-
-    /// Stop after so many states
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = LIMITS)]
-    pub max_states: Option<u64>,
-
-    /// Stop at the first finding
-    #[arg(long, help_heading = LIMITS)]
-    pub fail_fast: bool,
-
-    /// Recoveries at a time [default: one for each processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = LIMITS)]
-    pub jobs: Option<u16>,
-
-    /// A recovery that takes longer hangs, which is a finding [default: 20 times what it takes undisturbed, at least 2s]
-    #[arg(long, value_name = "TIME", help_heading = LIMITS)]
-    pub timeout: Option<Time>,
-
-    /// Memory of a process; all together may take this and --disk [default: 2G]
-    #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
-    pub memory: Option<Size>,
-
-    /// What one recovery may write to files [default: 1G]
-    #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
-    pub disk: Option<Size>,
-
-    /// Go on with the same test where it was interrupted
-    #[arg(long, help_heading = LIMITS)]
-    pub resume: bool,
-
-    /// Start a process for each state, also where one parked at main could be forked
-    #[arg(long, help_heading = LIMITS)]
-    pub no_server: bool,
+    #[command(flatten)]
+    pub options: CrashOptions,
 
     #[command(flatten)]
     pub results: ResultOptions,
 
-    /// Save failing crash images here, one folder for each finding
-    #[arg(long, value_name = "DIR", default_value = crate::project::DEFAULT_SAVE, help_heading = RESULTS)]
-    pub save: PathBuf,
-
     /// Run the recovery on a saved crash image, with its output shown
-    #[arg(long, value_name = "DIR", conflicts_with_all = NOT_WITH_REPLAY, help_heading = RESULTS)]
+    #[arg(long, value_name = "DIR", conflicts_with_all = NOT_WITH_REPLAY, help_heading = RESULTS,
+          display_order = RESULTS_ORDER + 1)]
     pub replay: Option<PathBuf>,
-
-    /// Ignore lists [default: crashproof.toml in the current folder, if there is one]
-    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
-    pub config: Option<PathBuf>,
-
-    /// Keep the trace of the program in this file
-    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
-    pub keep_trace: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub recording: RecordingOptions,
-
-    #[command(flatten)]
-    pub allowances: RunAllowances,
-
-    /// A trace that `crashproof record` wrote
-    #[arg(value_name = "TRACE", conflicts_with_all = ["pm", "client_requests", "locked_rmw", "keep_trace", "command"])]
-    pub trace: Option<PathBuf>,
-
-    /// The program and its arguments
-    #[arg(last = true, required_unless_present_any = ["trace", "replay"], value_name = "PROGRAM")]
-    pub command: Vec<OsString>,
 }
 
-impl CrashArguments {
-    pub fn strategy(&self) -> Strategy {
-        self.strategy.unwrap_or(match self.oracle {
-            Some(_) => Strategy::Auto,
-            None => Strategy::Representative,
-        })
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Oracle {
-    /// What a driver prints after the crash, compared with what it prints if the operation was done, or left out
-    Output,
-}
-
-/// `64`, `all`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SuffixLength(pub Suffix);
-
-impl FromStr for SuffixLength {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match (text, text.parse()) {
-            ("all", _) => Ok(SuffixLength(Suffix::All)),
-            (_, Ok(count)) => Ok(SuffixLength(Suffix::Operations(count))),
-            (_, Err(_)) => Err("give a number of operations, or `all`".to_owned()),
-        }
-    }
-}
-
-/// `durable`, `buffered=8`, `buffered=8,sync`
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Durability(pub Criterion);
-
-impl FromStr for Durability {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "durable" {
-            return Ok(Durability(Criterion::Durable));
-        }
-        let advice = || {
-            "give `durable`, `buffered=D` with a number, or `buffered=D,NAME` with the name of an operation".to_owned()
-        };
-        let (count, sync) = match text.strip_prefix("buffered=").ok_or_else(advice)?.split_once(',') {
-            Some((count, name)) if !name.is_empty() => (count, Some(name.to_owned())),
-            Some(_) => return Err(advice()),
-            None => (text.trim_start_matches("buffered="), None),
-        };
-        let operations = count.parse().map_err(|_| advice())?;
-        Ok(Durability(Criterion::Buffered { operations, sync }))
-    }
-}
-
-const COMMANDS: &str = "Commands";
-const OUTPUT: &str = "Judging by output";
-const STATES: &str = "Crash states";
-const LIMITS: &str = "Limits";
 /// All of the test is in the saved folder.
-const NOT_WITH_REPLAY: [&str; 14] = [
+const NOT_WITH_REPLAY: [&str; 15] = [
     "recover",
     "setup",
     "check",
     "expect_output",
+    "oracle",
     "resume",
     "keep_trace",
     "json",
@@ -289,22 +67,3 @@ const NOT_WITH_REPLAY: [&str; 14] = [
     "trace",
     "command",
 ];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Strategy {
-    /// One state at each distinct store: all before it has persisted, nothing after. Seconds
-    Prefix,
-    /// The states of a few update behaviours, each of which stands for many that are alike
-    Representative,
-    /// The states that violate what the program's code relies on, as `crashproof infer` lists it
-    Conditions,
-    /// Conditions, if the program has dependences, then representative, then the states at each point that most bugs show in
-    Auto,
-    /// Every state that the hardware allows
-    Exhaustive,
-    /// Every state but those that the recovery cannot tell apart; the same verdicts as exhaustive
-    Dpor,
-    /// Allowed states drawn at random, until --time or --max-states ends it
-    Random,
-}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::commands::litmus::Window;
-use crate::units::Time;
+use crashproof_campaign::units::Time;
 
 /// Say whether a short trace keeps what it promises, and repair it with the least change
 ///

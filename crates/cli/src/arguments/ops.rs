@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use crashproof_crash::oracle::generate::{Keys, Template};
 
-use crate::units::Time;
+use crashproof_campaign::units::Time;
 
 /// Make operations for a driver, or reduce those with which it fails
 ///

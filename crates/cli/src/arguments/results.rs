@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use crashproof_campaign::options::RESULTS;
 use crashproof_finding::Severity;
-
-/// The heading in `--help`.
-pub const RESULTS: &str = "Results";
 
 #[derive(Clone, Debug, Args)]
 pub struct ResultOptions {

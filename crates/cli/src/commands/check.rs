@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
+use crashproof_campaign::{project, recording};
 use crashproof_check::CheckOptions;
 use crashproof_finding::{Finding, Report};
+use crashproof_interrupt as interrupt;
 use crashproof_trace::TraceReader;
 
 use super::Result;
 use super::outcome::{self, Judge};
-use crate::arguments::{CheckArguments, Model};
+use crate::arguments::CheckArguments;
 use crate::progress::Progress;
-use crate::{interrupt, project};
 
 pub fn run(arguments: &CheckArguments) -> Result {
     let judge = Judge::new(&arguments.results)?;
@@ -43,19 +44,10 @@ pub fn report(
     Ok(report)
 }
 
-impl From<Model> for crashproof_check::Model {
-    fn from(model: Model) -> Self {
-        match model {
-            Model::Px86 => crashproof_check::Model::Px86,
-            Model::Eadr => crashproof_check::Model::Eadr,
-        }
-    }
-}
-
 /// Runs the program and opens its trace.
 fn record(arguments: &CheckArguments, kept: bool) -> std::result::Result<TraceReader, Box<dyn std::error::Error>> {
     let record = |path: &Path| -> std::result::Result<TraceReader, Box<dyn std::error::Error>> {
-        let manner = super::record::Manner {
+        let manner = recording::Manner {
             kept,
             remedy: Some(match &arguments.keep_trace {
                 Some(_) => "free some space, or choose another place with --keep-trace",
@@ -63,7 +55,7 @@ fn record(arguments: &CheckArguments, kept: bool) -> std::result::Result<TraceRe
             }),
             ..Default::default()
         };
-        let recorded = super::record::record(&arguments.command, path, &arguments.recording, manner)?;
+        let recorded = recording::record(&arguments.command, path, &arguments.recording, manner)?;
         // A signal that ends a program that does not outlive us is meant for us, too.
         if recorded.end.interrupted || kept && recorded.end.terminated {
             interrupt::request();

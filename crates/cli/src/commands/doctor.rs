@@ -8,7 +8,7 @@ use crashproof_record::{RecordOptions, Recorded};
 
 use super::Result;
 use crate::exit::Exit;
-use crate::runtime;
+use crashproof_campaign::runtime;
 
 /// The shared ring and its locks lie here; less than this is tight.
 const SHARED_MEMORY_MIB: u64 = 256;

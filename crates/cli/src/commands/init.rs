@@ -46,7 +46,7 @@ pub fn run(arguments: &InitArguments) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::project::Test;
+    use crashproof_campaign::project::Test;
     use crashproof_check::Config;
 
     /// The lines that a user would uncomment: those that are TOML.

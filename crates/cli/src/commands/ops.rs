@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crashproof_campaign::read_operations;
 use crashproof_crash::oracle::generate::Generator;
 use crashproof_crash::oracle::shrink::{Tried, fewest};
+use crashproof_interrupt as interrupt;
 use crashproof_trace::replace;
 use serde_json::Value;
 
 use super::Result;
-use super::crash::read_operations;
 use crate::arguments::{GenerateArguments, OpsArguments, OpsCommand, ShrinkArguments};
 use crate::exit::Exit;
-use crate::{interrupt, terminal};
+use crate::terminal;
 
 #[derive(Debug, thiserror::Error)]
 enum OpsError {

@@ -5,20 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
+use crashproof_campaign::project::Test;
+use crashproof_campaign::{Driver, Tested as CrashTested, setup};
 use crashproof_check::Config;
 use crashproof_finding::group::{Which, groups};
 use crashproof_finding::{Finding, Report};
+use crashproof_interrupt as interrupt;
 use crashproof_render::{Suite, to_json};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::crash::Driver;
+use super::crash::Terminal;
 use super::outcome::{self, Judge};
-use super::{Result, check, crash, setup};
+use super::{Result, check, crash};
 use crate::arguments::{Arguments, Command, ResultOptions, TestArguments};
 use crate::exit::Exit;
-use crate::project::Test;
-use crate::{interrupt, terminal};
+use crate::terminal;
 
 #[derive(Debug, thiserror::Error)]
 enum TestError {
@@ -182,7 +184,7 @@ impl Chosen<'_> {
     /// The driver of operations, if it is one.
     fn driver(&self) -> std::result::Result<Option<Driver>, Error> {
         match self.crash_command().map(parse).transpose()? {
-            Some(Command::Crash(arguments)) => Ok(Driver::of(&arguments)?),
+            Some(Command::Crash(arguments)) => Ok(Driver::of(&arguments.options)?),
             _ => Ok(None),
         }
     }
@@ -213,9 +215,9 @@ fn step(steps: &Shared, chosen: Chosen<'_>, step: Step, transient: &mut Vec<Find
     };
     let done = match step {
         Step::Check => check(chosen, html, &judge, std::mem::take(transient)),
-        Step::Crash => crash(chosen, html, &judge, stopped).map(|tested| {
+        Step::Crash => crash(chosen, html, &judge, stopped).map(|(exit, tested)| {
             *transient = tested.transient;
-            (tested.exit, tested.report)
+            (exit, tested.report)
         }),
     };
     match done {
@@ -345,7 +347,7 @@ fn check(
         terminal::command(command);
         setup::run(command)?;
     }
-    let _kept = driver.as_ref().map(Driver::keep_pool).transpose()?;
+    let _kept = driver.as_ref().map(|driver| driver.keep_pool(&Terminal)).transpose()?;
     terminal::command(&line);
     let mut report = check::report(&arguments, true, transient)?;
     judge.show(&mut report);
@@ -358,7 +360,7 @@ fn crash(
     html: Option<PathBuf>,
     judge: &Judge,
     stopped: impl FnOnce() + Send + 'static,
-) -> std::result::Result<crash::Tested, Error> {
+) -> std::result::Result<(Exit, CrashTested), Error> {
     let command = chosen.crash_command().unwrap_or_default();
     let line = shown(&command);
     let Command::Crash(mut arguments) = parse(command)? else {
@@ -366,7 +368,7 @@ fn crash(
     };
     arguments.results.html = html;
     terminal::command(&line);
-    crash::report(&arguments, judge, stopped)
+    crash::test(&arguments, judge, stopped)
 }
 
 fn shown(command: &[OsString]) -> String {

@@ -15,12 +15,12 @@ use crashproof_finding::Finding;
 use crashproof_sandbox::Command;
 use crashproof_trace::{EventKind, Item, PmAddress, TraceFile};
 
-use super::sandbox::SandboxExecutor;
-use super::{Test, how_it_ended, quote};
-use crate::arguments::Switch;
-use crate::{interrupt, terminal};
+use crashproof_interrupt as interrupt;
 
-type Error = Box<dyn std::error::Error>;
+use crate::Error;
+use crate::campaign::{Subject, Test};
+use crate::executor::{SandboxExecutor, how_it_ended, quote};
+use crate::options::Switch;
 
 /// Crashes the recoveries of states of the program's trace, and adds what comes of it. Their traces go into the folder.
 pub fn crash_recoveries(
@@ -62,7 +62,7 @@ pub fn crash_recoveries(
         if survey.points == 0 {
             continue;
         }
-        let more = test.crash(&trace, &options, &survey, super::Subject::Recovery { output })?;
+        let more = test.crash(&trace, &options, &survey, Subject::Recovery { output })?;
         let _ = std::fs::remove_file(trace.path());
         merge(outcome, more);
         if interrupt::requested() {
@@ -70,7 +70,8 @@ pub fn crash_recoveries(
         }
     }
     if crashed == 0 {
-        terminal::note(&"the recovery stored nothing from any state that was tried: there is nothing of it to crash");
+        test.listener
+            .note(&"the recovery stored nothing from any state that was tried: there is nothing of it to crash");
     }
     outcome.stats.seconds += start.elapsed().as_secs_f64();
     Ok(())
@@ -150,7 +151,7 @@ impl Recorder<'_> {
 
     /// `crashproof record`, with the options of the first recording.
     fn command(&self, trace: &Path) -> Command {
-        let recording = &self.test.arguments.recording;
+        let recording = &self.test.options.recording;
         let mut words: Vec<OsString> = vec![self.test.plan.supervisor.clone().into(), "record".into()];
         words.extend(["-o".into(), trace.into()]);
         for pattern in &recording.pm {

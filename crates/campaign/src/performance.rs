@@ -7,6 +7,8 @@ use crashproof_crash::{CampaignOptions, Executor, Survey};
 use crashproof_finding::{Finding, Kind};
 use crashproof_trace::TraceFile;
 
+use crate::Error;
+
 const UNNEEDED: [Kind; 4] = [
     Kind::RedundantFlush,
     Kind::FlushUnmodified,
@@ -20,7 +22,7 @@ pub fn findings(
     survey: &Survey,
     checking: &CheckOptions,
     executor: &mut dyn Executor,
-) -> Result<Vec<Finding>, Box<dyn std::error::Error>> {
+) -> Result<Vec<Finding>, Error> {
     let checked = check(&mut trace.reader()?, checking, |_, _| ())?;
     let (unpersisted, others): (Vec<Finding>, Vec<Finding>) = checked
         .findings

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use crashproof_check::{Config, ConfigError};
 use serde::Deserialize;
 
-use crate::arguments::{Durability, Model, Oracle, Strategy, SuffixLength, Switch};
+use crate::options::{Durability, Model, Oracle, Strategy, SuffixLength, Switch};
 use crate::shell;
 use crate::units::{Size, Time};
 
@@ -298,9 +298,16 @@ fn name_of(value: &impl ValueEnum) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::{Arguments, Command};
+    use crate::options::CrashOptions;
     use clap::Parser;
     use crashproof_crash::oracle::{Criterion, Suffix};
+
+    /// `crash` is the first word.
+    #[derive(Debug, Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        options: CrashOptions,
+    }
 
     fn parse(text: &str) -> Result<Config<Test>, String> {
         Config::parse(text, Path::new("crashproof.toml")).map_err(|error| error.to_string())
@@ -342,11 +349,7 @@ mod tests {
         )
         .unwrap();
         let test = &config.tests[0];
-        let line =
-            |command: Vec<OsString>| Arguments::parse_from([vec!["crashproof".into()], command].concat()).command;
-        let Command::Crash(crash) = line(test.crash_command(Path::new("other.toml"), 1).unwrap()) else {
-            panic!("not crash");
-        };
+        let crash = CommandLine::parse_from(test.crash_command(Path::new("other.toml"), 1).unwrap()).options;
         assert_eq!(crash.command, ["./app", "--load", "my pool"]);
         assert_eq!(crash.recording.pm, ["a.pm", "b.pm"]);
         assert_eq!(crash.setup.as_deref(), Some("./app --create pool"));
@@ -367,14 +370,14 @@ mod tests {
         assert_eq!(crash.save, Path::new("crashes"));
         assert_eq!(crash.config.as_deref(), Some(Path::new("other.toml")));
         assert_eq!(crash.recording.client_requests, Switch::On);
-        let Command::Check(check) = line(test.check_command(Path::new(DEFAULT_FILE), None)) else {
-            panic!("not check");
-        };
-        assert_eq!(check.command, ["./app", "--load", "my pool"]);
-        assert_eq!((check.model, check.config), (Model::Eadr, None));
-        for allowances in [crash.allowances, check.allowances] {
-            assert!(allowances.allow_failure && allowances.allow_no_stores);
-        }
+        assert!(crash.allowances.allow_failure && crash.allowances.allow_no_stores);
+        let check = "check --model eadr --pm a.pm --pm b.pm --client-requests on --locked-rmw --allow-failure --allow-no-stores -- ./app \
+                     --load";
+        let words: Vec<OsString> = check.split_whitespace().map(OsString::from).collect();
+        assert_eq!(
+            test.check_command(Path::new(DEFAULT_FILE), None),
+            [words, vec!["my pool".into()]].concat()
+        );
     }
 
     #[test]
@@ -396,10 +399,7 @@ mod tests {
         for (suffix, length) in [("7", Suffix::Operations(7)), ("\"all\"", Suffix::All)] {
             let test = &parse(suffix).unwrap().tests[0];
             let command = test.crash_command(Path::new(DEFAULT_FILE), 1).unwrap();
-            let Command::Crash(crash) = Arguments::parse_from([vec!["crashproof".into()], command].concat()).command
-            else {
-                panic!("not crash");
-            };
+            let crash = CommandLine::parse_from(command).options;
             assert_eq!(crash.oracle, Some(Oracle::Output));
             assert_eq!(crash.ops.as_deref(), Some(Path::new("a.ops")));
             assert_eq!(crash.suffix.0, length);
@@ -419,10 +419,7 @@ mod tests {
         ] {
             let config = super::tests::parse(&format!("[[test]]\nprogram = \"./app\"\n{key}\n")).unwrap();
             let command = config.tests[0].crash_command(Path::new(DEFAULT_FILE), 1).unwrap();
-            assert!(
-                Arguments::try_parse_from([vec!["crashproof".into()], command].concat()).is_err(),
-                "{key}"
-            );
+            assert!(CommandLine::try_parse_from(command).is_err(), "{key}");
         }
     }
 

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crashproof_crash::{Executor, ExecutorError, Survey};
-use crashproof_sandbox::{DEFAULT_CAPTURE, Limits, Options, PmFile, Run, SandboxError, Track, Worker};
+use crashproof_sandbox::{DEFAULT_CAPTURE, Ended, Limits, Options, PmFile, Run, SandboxError, Track, Worker};
 
-use super::plan::Plan;
+use crate::plan::Plan;
 
 /// Makes the recovery flush, as the recorded program did, instead of calling msync.
 const PMDK: [(&str, &str); 2] = [("PMEM_IS_PMEM_FORCE", "1"), ("PMEM2_FORCE_GRANULARITY", "CACHE_LINE")];
@@ -192,3 +192,38 @@ impl Drop for SandboxExecutor {
         }
     }
 }
+
+pub fn how_it_ended(ended: &Ended) -> String {
+    match (ended.timed_out, ended.signal, ended.status) {
+        (true, ..) => "did not end within the time limit".to_owned(),
+        (_, Some(signal), _) => format!("was ended by signal {signal}"),
+        (_, None, Some(status)) => format!("exited with status {status}"),
+        (_, None, None) => "failed".to_owned(),
+    }
+}
+
+/// What a command printed, to stand below a message.
+pub fn quote(ended: &Ended) -> String {
+    let mut text = String::new();
+    for (name, bytes) in [("stdout", &ended.stdout), ("stderr", &ended.stderr)] {
+        let printed = String::from_utf8_lossy(bytes);
+        if printed.trim().is_empty() {
+            continue;
+        }
+        text += &format!("\nIts {name}:");
+        for line in printed.trim_end().lines() {
+            text += "\n  ";
+            text += line;
+        }
+    }
+    // SAFETY: only returns a number of this process.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root && text.contains(OVERFLOW) {
+        text += "\nThat is the sandbox's limit, not the recovery's fault: without root, it cannot change files or folders that belong \
+                 to other users. Run crashproof as root, or let the recovery write to folders of your own.";
+    }
+    text
+}
+
+/// What programs say when an overlay in a user namespace cannot copy what belongs to a user that the namespace does not have.
+const OVERFLOW: &str = "Value too large for defined data type";

@@ -10,11 +10,13 @@ use crashproof_sandbox::Ended;
 use crashproof_trace::{TraceFile, replace};
 use tempfile::TempPath;
 
-use super::state::State;
-use super::{how_it_ended, quote};
-use crate::arguments::{CrashArguments, Strategy};
-use crate::commands::record::{self, Manner};
-use crate::{interrupt, terminal};
+use crashproof_interrupt as interrupt;
+
+use crate::executor::{how_it_ended, quote};
+use crate::options::{CrashOptions, Strategy};
+use crate::recording::{self, Manner};
+use crate::state::State;
+use crate::{Error, Listener, executor, obtain, plan};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DriverRunError {
@@ -109,6 +111,7 @@ impl Drop for Made<'_> {
 
 /// A pool that is put back, or removed, when this is dropped.
 pub struct KeptPool<'a> {
+    listener: &'a dyn Listener,
     pool: &'a Path,
     /// None: it was not there.
     saved: Option<TempPath>,
@@ -123,14 +126,14 @@ impl Drop for KeptPool<'_> {
         if let Err(source) = std::fs::copy(&saved, self.pool) {
             let saved = saved.keep().unwrap_or_else(|error| error.path.to_path_buf());
             let pool = self.pool.to_owned();
-            terminal::error(&DriverRunError::PutBack { pool, saved, source });
+            self.listener.error(&DriverRunError::PutBack { pool, saved, source });
         }
     }
 }
 
 impl Driver {
-    /// None without --oracle.
-    pub fn of(arguments: &CrashArguments) -> Result<Option<Driver>, DriverRunError> {
+    /// `None` without `--oracle`.
+    pub fn of(arguments: &CrashOptions) -> Result<Option<Driver>, DriverRunError> {
         let (Some(_), Some(path)) = (arguments.oracle, &arguments.ops) else {
             return Ok(None);
         };
@@ -172,7 +175,7 @@ impl Driver {
     }
 
     /// Keeps the pool as it is while somebody else runs the driver.
-    pub fn keep_pool(&self) -> Result<KeptPool<'_>, DriverRunError> {
+    pub fn keep_pool<'a>(&'a self, listener: &'a dyn Listener) -> Result<KeptPool<'a>, DriverRunError> {
         let pool = self.pool.as_path();
         let copy = || {
             let file = tempfile::Builder::new()
@@ -189,7 +192,7 @@ impl Driver {
                 pool: self.pool.clone(),
                 source,
             })?;
-        Ok(KeptPool { pool, saved })
+        Ok(KeptPool { listener, pool, saved })
     }
 
     /// All operations, without a probe.
@@ -205,7 +208,7 @@ impl Driver {
 
     /// Creates the pool, if it is missing, and records all operations; once more with their dependences, if the strategy wants
     /// them and the driver has them. The pool is then what it was.
-    pub fn record(&self, arguments: &CrashArguments, state: &State) -> Result<(), Box<dyn std::error::Error>> {
+    pub fn record(&self, arguments: &CrashOptions, state: &State, listener: &dyn Listener) -> Result<(), Error> {
         let pool = || self.pool.clone();
         if state.start().exists() {
             let saved = state.start();
@@ -214,7 +217,7 @@ impl Driver {
         let missing = !self.pool.exists();
         let made = Made(missing.then_some(&self.pool));
         if self.options.creation {
-            return self.record_creation(arguments, state);
+            return self.record_creation(arguments, state, listener);
         }
         if missing {
             self.set_up()?;
@@ -236,7 +239,7 @@ impl Driver {
         let recorded = recorded.and_then(|()| {
             if self.wants_dependences(arguments) {
                 put_back()?;
-                if !self.record_dependences(arguments, &state.dependences(), missing)? {
+                if !self.record_dependences(arguments, &state.dependences(), missing, listener)? {
                     let _ = std::fs::remove_file(state.dependences());
                 }
             }
@@ -252,7 +255,7 @@ impl Driver {
     }
 
     /// The same if the recorded run creates the pool. The caller removes it.
-    fn record_creation(&self, arguments: &CrashArguments, state: &State) -> Result<(), Box<dyn std::error::Error>> {
+    fn record_creation(&self, arguments: &CrashOptions, state: &State, listener: &dyn Listener) -> Result<(), Error> {
         let _held = interrupt::hold();
         self.record_operations(arguments, &state.unfinished_trace())?;
         if !self.pool.exists() {
@@ -261,14 +264,14 @@ impl Driver {
         }
         if self.wants_dependences(arguments) {
             let _ = std::fs::remove_file(&self.pool);
-            if !self.record_dependences(arguments, &state.dependences(), false)? {
+            if !self.record_dependences(arguments, &state.dependences(), false, listener)? {
                 let _ = std::fs::remove_file(state.dependences());
             }
         }
         Ok(())
     }
 
-    fn wants_dependences(&self, arguments: &CrashArguments) -> bool {
+    fn wants_dependences(&self, arguments: &CrashOptions) -> bool {
         matches!(arguments.strategy(), Strategy::Auto | Strategy::Conditions)
             && arguments.dependences.is_none()
             && self.has_dependences()
@@ -276,12 +279,12 @@ impl Driver {
 
     /// Whether it was built with `crashproof cc --deps`.
     fn has_dependences(&self) -> bool {
-        let program = super::plan::find(&self.command[0]);
+        let program = plan::find(&self.command[0]);
         let within = program.and_then(|program| crashproof_sites::dependence_program(&program).ok());
         within.flatten().is_some()
     }
 
-    fn record_operations(&self, arguments: &CrashArguments, trace: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    fn record_operations(&self, arguments: &CrashOptions, trace: &Path) -> Result<(), Error> {
         let command = self.all_operations();
         let (ended, _) = self.record_once(arguments, &command, trace, false)?;
         if !ended.succeeded() {
@@ -298,10 +301,11 @@ impl Driver {
     /// virtual table, a function) is not the same to it: then it makes one of its own, if the pool is one that the driver makes.
     fn record_dependences(
         &self,
-        arguments: &CrashArguments,
+        arguments: &CrashOptions,
         trace: &Path,
         makes_pool: bool,
-    ) -> Result<bool, Box<dyn std::error::Error>> {
+        listener: &dyn Listener,
+    ) -> Result<bool, Error> {
         let operations = self.all_operations();
         let (ended, followed) = self.record_once(arguments, &operations, trace, true)?;
         if ended.succeeded() {
@@ -312,14 +316,14 @@ impl Driver {
             if created.succeeded() {
                 let (ended, followed) = self.record_once(arguments, &operations, trace, true)?;
                 if ended.succeeded() {
-                    terminal::note(
+                    listener.note(
                         &"the version of the driver that follows dependences cannot go on with the pool of the other one (pointers to code in it?); it made its own",
                     );
                     return Ok(followed);
                 }
             }
         }
-        terminal::note(&format_args!(
+        listener.note(&format_args!(
             "the version of the driver that follows dependences {}, where the driver itself does not: it is other code, and a pool that holds pointers to code, \
              or addresses that the program does not fix, means something else to it",
             how_it_ended(&ended)
@@ -330,11 +334,11 @@ impl Driver {
     /// How it ended, and whether dependences were followed.
     fn record_once(
         &self,
-        arguments: &CrashArguments,
+        arguments: &CrashOptions,
         command: &[OsString],
         trace: &Path,
         dependences: bool,
-    ) -> Result<(Ended, bool), Box<dyn std::error::Error>> {
+    ) -> Result<(Ended, bool), Error> {
         let stopped = || {
             let program = self.command[0].to_string_lossy().into_owned();
             Err(DriverRunError::Interrupted { program }.into())
@@ -346,9 +350,9 @@ impl Driver {
             kept: true,
             quiet: true,
             dependences,
-            remedy: Some(super::trace::NO_ROOM),
+            remedy: Some(obtain::NO_ROOM),
         };
-        let recorded = super::trace::whole(record::record(command, trace, &arguments.recording, manner)?)?;
+        let recorded = obtain::whole(recording::record(command, trace, &arguments.recording, manner)?)?;
         if recorded.end.interrupted || recorded.end.terminated {
             interrupt::request();
             return stopped();
@@ -367,14 +371,15 @@ impl Driver {
         &self,
         trace: &TraceFile,
         state: &State,
-    ) -> Result<Option<Conditions>, Box<dyn std::error::Error>> {
+        listener: &dyn Listener,
+    ) -> Result<Option<Conditions>, Error> {
         let dependences = state.dependences();
         if !dependences.exists() {
             let why = match self.has_dependences() {
                 true => "the dependences of the driver could not be recorded",
                 false => "the driver was not built with `crashproof cc --deps`",
             };
-            terminal::note(&format_args!(
+            listener.note(&format_args!(
                 "{why}, so nothing says what its code relies on: the strategy `conditions` is left out"
             ));
             return Ok(None);
@@ -383,7 +388,7 @@ impl Driver {
         let differing = crashproof_crash::oracle::differing_operations(trace, &dependences)?;
         if let Some(&first) = differing.first() {
             let text = self.options.operations.get(first as usize).map_or("", String::as_str);
-            terminal::note(&format_args!(
+            listener.note(&format_args!(
                 "{} of {} operations store to persistent memory in another sequence when their dependences are followed, the first is {first} ({text}): \
                  the compiler made other stores of them, and there only conditions by type and field are sure to apply",
                 differing.len(),
@@ -439,7 +444,7 @@ fn run(command: &[OsString]) -> Result<Ended, DriverRunError> {
     let mut process = Command::new(&command[0]);
     process
         .args(&command[1..])
-        .envs(super::sandbox::environment())
+        .envs(executor::environment())
         .stdin(Stdio::null());
     crashproof_record::keep(&mut process);
     let Output { status, stdout, stderr } = process.output().map_err(|source| DriverRunError::Start {

@@ -8,7 +8,7 @@ use std::hash::Hasher;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::terminal;
+use crate::Listener;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -46,15 +46,19 @@ pub struct State {
 
 impl State {
     /// `identity` says what is tested: equal for a test that may be resumed by another.
-    pub fn open(identity: &str, resume: bool) -> Result<State, StateError> {
-        let Some(root) = root() else {
-            terminal::warning(
-                &"neither XDG_STATE_HOME nor HOME is set: this test cannot be resumed if it is interrupted",
-            );
+    pub fn open(
+        root: Option<&Path>,
+        identity: &str,
+        resume: bool,
+        listener: &dyn Listener,
+    ) -> Result<State, StateError> {
+        let Some(root) = root else {
+            listener
+                .warning(&"neither XDG_STATE_HOME nor HOME is set: this test cannot be resumed if it is interrupted");
             return State::temporary();
         };
         let folder = root.join(name(identity));
-        remove_abandoned(&root);
+        remove_abandoned(root);
         if resume && !folder.join(TRACE).exists() {
             return Err(StateError::Nothing { folder });
         }
@@ -72,14 +76,13 @@ impl State {
             }
             Ok(None) if resume => Err(StateError::Running { folder }),
             Ok(None) => {
-                terminal::warning(
-                    &"the same test is running already, so this one cannot be resumed if it is interrupted",
-                );
+                listener
+                    .warning(&"the same test is running already, so this one cannot be resumed if it is interrupted");
                 State::temporary()
             }
             Err(source) if resume => Err(StateError::Unusable { folder, source }),
             Err(source) => {
-                terminal::warning(&format_args!(
+                listener.warning(&format_args!(
                     "cannot use {} ({source}): this test cannot be resumed if it is interrupted; set XDG_STATE_HOME to a \
                      folder that can be written to",
                     folder.display()
@@ -222,7 +225,8 @@ const JOURNAL: &str = "journal";
 const RECOVERIES: &str = "recoveries";
 const LOCK: &str = "lock";
 
-fn root() -> Option<PathBuf> {
+/// Where the states of tests are, if there is such a place.
+pub fn root() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let home = match set("XDG_STATE_HOME") {
         Some(home) => PathBuf::from(home),

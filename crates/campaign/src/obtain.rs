@@ -7,13 +7,13 @@ use crashproof_finding::{FileLeftOut, FileLookedAt, Program, TraceSummary};
 use crashproof_record::Recorded;
 use crashproof_trace::{FileId, PmFileKind, TraceFile, TraceReader, replace};
 
-use super::driver::Driver;
-use super::plan::PlanError;
-use super::state::State;
-use crate::arguments::CrashArguments;
-use crate::commands::record::Manner;
-use crate::commands::{record, setup};
-use crate::interrupt;
+use crashproof_interrupt as interrupt;
+
+use crate::options::CrashOptions;
+use crate::plan::Plan;
+use crate::recording::{self, Manner};
+use crate::state::State;
+use crate::{Error, Listener, setup};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
@@ -29,18 +29,13 @@ pub enum TraceError {
 pub const NO_ROOM: &str = "free some space, or set XDG_STATE_HOME to a folder that has more";
 
 /// Sets up and records, if need be. The trace is `state.trace()` then.
-pub fn obtain(
-    arguments: &CrashArguments,
-    driver: Option<&Driver>,
-    state: &State,
-    before_recording: impl FnOnce() -> Result<(), PlanError>,
-) -> Result<(), Box<dyn std::error::Error>> {
+pub fn obtain(arguments: &CrashOptions, plan: &Plan, state: &State, listener: &dyn Listener) -> Result<(), Error> {
     let place = |path: PathBuf| move |source| TraceError::Place { path, source };
     let trace = state.trace();
     if arguments.resume {
-        before_recording()?;
+        plan.look_for_programs()?;
     } else if let Some(given) = &arguments.trace {
-        before_recording()?;
+        plan.look_for_programs()?;
         // Opened first: a wrong path is told as what it is.
         TraceReader::open(given)?;
         let given = given.canonicalize().map_err(place(given.clone()))?;
@@ -49,10 +44,10 @@ pub fn obtain(
         if let Some(command) = &arguments.setup {
             setup::run(command)?;
         }
-        before_recording()?;
+        plan.look_for_programs()?;
         let unfinished = state.unfinished_trace();
-        match driver {
-            Some(driver) => driver.record(arguments, state)?,
+        match &plan.driver {
+            Some(driver) => driver.record(arguments, state, listener)?,
             None => record(arguments, &unfinished)?,
         }
         std::fs::rename(&unfinished, &trace).map_err(place(trace.clone()))?;
@@ -75,13 +70,13 @@ pub fn whole(recorded: Recorded) -> Result<Recorded, TraceError> {
     }
 }
 
-fn record(arguments: &CrashArguments, output: &Path) -> Result<(), Box<dyn std::error::Error>> {
+fn record(arguments: &CrashOptions, output: &Path) -> Result<(), Error> {
     let manner = Manner {
         kept: true,
         remedy: Some(NO_ROOM),
         ..Manner::default()
     };
-    let recorded = whole(record::record(
+    let recorded = whole(recording::record(
         &arguments.command,
         output,
         &arguments.recording,

@@ -15,10 +15,10 @@ use crashproof_infer::Conditions;
 use crashproof_sandbox::{Command, Limits};
 use crashproof_trace::TraceFile;
 
-use super::driver::Driver;
-use super::state::{Programs, Stamp};
-use crate::arguments::{CrashArguments, Strategy};
-use crate::{project, runtime, shell};
+use crate::driver::Driver;
+use crate::options::CrashOptions;
+use crate::state::{Programs, Stamp};
+use crate::{Error, project, runtime, shell};
 
 /// Limits of one recovery, in bytes.
 pub const DEFAULT_MEMORY: u64 = 2 << 30;
@@ -42,8 +42,6 @@ pub enum PlanError {
     NoDependences,
     #[error("cannot find out what the current folder is: {0}; change into one that exists")]
     CurrentFolder(#[source] std::io::Error),
-    #[error("cannot find out where crashproof itself is: {0}")]
-    OwnPath(#[source] std::io::Error),
     #[error(
         "cannot run {option} {command:?}: there is no program {}; check the path, or PATH for a name without `/`",
         program.display()
@@ -61,20 +59,6 @@ pub enum PlanError {
     },
 }
 
-impl From<Strategy> for StrategyKind {
-    fn from(strategy: Strategy) -> Self {
-        match strategy {
-            Strategy::Representative => StrategyKind::Representative,
-            Strategy::Prefix => StrategyKind::Prefix,
-            Strategy::Exhaustive => StrategyKind::Exhaustive,
-            Strategy::Dpor => StrategyKind::Dpor,
-            Strategy::Random => StrategyKind::Random,
-            Strategy::Conditions => StrategyKind::Conditions,
-            Strategy::Auto => StrategyKind::Auto,
-        }
-    }
-}
-
 pub struct Plan {
     pub recover: Command,
     /// What is judged by its output.
@@ -85,7 +69,7 @@ pub struct Plan {
     pub conditions: Option<Arc<Conditions>>,
     pub config: Config,
     pub runtime: PathBuf,
-    /// This program.
+    /// The program `crashproof`.
     pub supervisor: PathBuf,
     pub jobs: usize,
     /// Absolute.
@@ -93,7 +77,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(arguments: &CrashArguments) -> Result<Plan, Box<dyn std::error::Error>> {
+    pub fn new(arguments: &CrashOptions, supervisor: PathBuf) -> Result<Plan, Error> {
         let strategy = StrategyKind::from(arguments.strategy());
         if arguments.no_joint && !matches!(strategy, StrategyKind::Representative | StrategyKind::Auto) {
             let strategy = strategy.name();
@@ -136,7 +120,7 @@ impl Plan {
             conditions,
             config: project::load(arguments.config.as_deref())?.without_tests(),
             runtime: runtime::find()?,
-            supervisor: std::env::current_exe().map_err(PlanError::OwnPath)?,
+            supervisor,
             jobs,
             save: folder.join(&arguments.save),
         })
@@ -153,7 +137,7 @@ impl Plan {
         self.check.as_ref().map_or(Ok(()), |check| executable("--check", check))
     }
 
-    pub fn campaign(&self, arguments: &CrashArguments, journal: &Path) -> CampaignOptions {
+    pub fn campaign(&self, arguments: &CrashOptions, journal: &Path) -> CampaignOptions {
         CampaignOptions {
             model: arguments.model.into(),
             tear: !arguments.no_tear,
@@ -176,7 +160,7 @@ impl Plan {
     }
 
     /// Until it is known how long an undisturbed recovery takes.
-    pub fn limits(&self, arguments: &CrashArguments) -> Limits {
+    pub fn limits(&self, arguments: &CrashOptions) -> Limits {
         Limits {
             time: arguments.timeout.map_or(UNDISTURBED_LIMIT, |time| time.0),
             memory: arguments.memory.map_or(DEFAULT_MEMORY, |size| size.0),
@@ -186,7 +170,7 @@ impl Plan {
 
     /// Everything that the test runs, as far as its command lines name it: the recorded program, recovery and checker, and for
     /// a shell or an interpreter the programs among its words.
-    pub fn programs(&self, arguments: &CrashArguments) -> Programs {
+    pub fn programs(&self, arguments: &CrashOptions) -> Programs {
         let mut programs = Programs::new();
         let mut interpreted = false;
         let mut add = |word: &OsStr, first: bool| {
@@ -244,7 +228,7 @@ impl Plan {
 
     /// What is tested: a test with the same text may go on where another was interrupted. What only says how long, how fast
     /// and where to is not part of it.
-    pub fn identity(&self, arguments: &CrashArguments) -> String {
+    pub fn identity(&self, arguments: &CrashOptions) -> String {
         let mut text = String::new();
         let _ = writeln!(
             text,
