@@ -19,11 +19,11 @@
 //!
 //! **Sent while we are at it.** One of the four that some process sends (`kill`, `sigqueue`) may arrive while our own code runs, which holds locks and
 //! stands on a stack that are not the program's. All other signals are blocked then, the shadow signal too. So it is kept in the thread's state, and the shadow
-//! signal, sent to the thread itself, brings it as soon as the program's code goes on ([`put_off`]). Where the program has it blocked itself, our code looks when
+//! signal, sent to the thread itself, brings it as soon as the program's code goes on (`put_off` in [`delivery`]). Where the program has it blocked itself, our code looks when
 //! it is done.
 //!
 //! **Hooks.** A hook of instrumented code must not be interrupted by the program's handlers, nor by the end of the process, so all of
-//! them are entered through [`relay`] or [`intercept`], which put off what comes too early ([`crate::hooks::signals`]).
+//! them are entered through [`relay`] or [`delivery::intercept`], which put off what comes too early ([`crate::hooks::signals`]).
 
 mod delivery;
 mod dispositions;
@@ -110,7 +110,7 @@ impl KernelAction {
 struct Table {
     lock: Spin,
     /// The program's dispositions, by signal: all of our four, and of other signals those that go through [`relay`] or
-    /// [`intercept`].
+    /// [`delivery::intercept`].
     dispositions: UnsafeCell<[Disposition; SIGNALS]>,
     /// Of our four: sent by some process while the program had them blocked.
     pending: UnsafeCell<[Option<siginfo_t>; SIGNALS]>,
