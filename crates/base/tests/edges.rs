@@ -17,8 +17,8 @@ const fn layer(name: &'static str, may_use: &'static [&'static str], reason: &'s
     Layer { name, may_use, reason }
 }
 
-/// From the bottom up; `crashproof-` is left out, the command line is `cli`. `llvm` and `explore` are
-/// listed before they are built.
+/// From the bottom up; `crashproof-` is left out, the command line is `cli`. `explore` is
+/// listed before it is built.
 const LAYERS: &[Layer] = &[
     layer("base", &[], "the runtime links it: no dependencies at all"),
     layer("wire", &["base"], "what the runtime and the recorder share"),

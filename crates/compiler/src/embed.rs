@@ -6,10 +6,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crashproof_llvm::Module;
 use crashproof_sites::ObjectTable;
 use crashproof_sites::section::{self, Content};
-use inkwell::module::Module;
-use llvm_sys::core::LLVMAppendModuleInlineAsm;
 
 use crate::CompileError;
 
@@ -73,10 +72,7 @@ fn append(module: &Module, content: Content, frame: &[u8], scratch: &Path, form:
         Form::Text => assembly.extend_from_slice(numbers(frame).as_bytes()),
     }
     assembly.extend_from_slice(b".popsection\n");
-    // SAFETY: the module is alive, and LLVM copies the text.
-    unsafe {
-        LLVMAppendModuleInlineAsm(module.as_mut_ptr(), assembly.as_ptr().cast(), assembly.len());
-    }
+    module.append_assembly(&assembly);
     Ok(())
 }
 

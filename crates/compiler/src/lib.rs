@@ -5,6 +5,8 @@
 //! accesses and calls are still there; (b) clang optimises it; (c) it is instrumented in process; (d) clang makes an object of
 //! it. Everything else that a compiler is asked to do is clang's own doing.
 
+#![deny(unsafe_code)]
+
 /// The front end's bitcode: which type and field each access is to.
 pub mod frontend;
 

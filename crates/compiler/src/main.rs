@@ -1,6 +1,8 @@
 //! `crashproof cc` and `crashproof c++`: see `crashproof_compiler::driver`. And `--crashproof-program BINARY`, which shows what
 //! they have embedded: see `crashproof_program`.
 
+#![forbid(unsafe_code)]
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;

@@ -3,29 +3,28 @@
 //! not seen.
 
 use crashproof_library::{self as library, Effect, Extent};
+use crashproof_llvm::Opcode::{LLVMCall, LLVMInvoke};
+use crashproof_llvm::Value;
 use crashproof_sites::SiteKind;
 use crashproof_wire::labels::{LabelHook, MOST_ARGUMENTS};
-use llvm_sys::LLVMOpcode::{LLVMCall, LLVMInvoke};
-use llvm_sys::LLVMTypeKind::{LLVMIntegerTypeKind, LLVMPointerTypeKind};
 
 use super::build;
 use super::function::Function;
-use crate::instrument::ir::Value;
 
 /// Bytes of a `va_list`.
 const VARIABLE_ARGUMENTS: u64 = 24;
 /// As long as a string is.
 const WHOLE: u64 = u64::MAX;
 
-impl Function<'_, '_> {
-    pub fn call(&mut self, call: Value) {
-        let callee = call.callee();
+impl<'m> Function<'_, 'm> {
+    pub fn call(&mut self, call: Value<'m>) {
+        let Some(callee) = call.called_value() else { return };
         if callee.is_inline_assembly() {
-            let label = self.operands(call, call.arguments());
+            let label = self.operands(call, call.argument_count());
             self.set_label(call, label);
             return;
         }
-        if build::is_function(callee) && callee.is_declaration() {
+        if callee.is_function() && callee.is_declaration() {
             if let Some(intrinsic) = callee.name().strip_prefix("llvm.") {
                 self.intrinsic(call, intrinsic);
                 return;
@@ -37,23 +36,23 @@ impl Function<'_, '_> {
                 return;
             }
         }
-        self.ordinary(call);
+        self.ordinary(call, callee);
     }
 
-    fn ordinary(&mut self, call: Value) {
-        build::remove_promises_of_call(call);
+    fn ordinary(&mut self, call: Value<'m>, callee: Value<'m>) {
+        call.remove_attribute("memory");
         let ends = call.is_musttail();
         if ends {
             self.leave(self.empty());
         }
         let depth = build::returns_twice(call).then(|| build::call(&self.pass.ir, LabelHook::Depth, &[self.frame]));
-        let arguments = call.arguments().min(MOST_ARGUMENTS as u32);
-        let copies: Vec<Option<Value>> = (0..arguments).map(|index| self.copied_argument(call, index)).collect();
-        let callee = self.pass.ir.as_i64(call.callee());
+        let arguments = call.argument_count().min(MOST_ARGUMENTS as u32);
+        let copies: Vec<Option<Value<'m>>> = (0..arguments).map(|index| self.copied_argument(call, index)).collect();
+        let callee = self.pass.ir.as_i64(callee);
         let count = self.pass.ir.i64(arguments.into());
         build::call(&self.pass.ir, LabelHook::Call, &[callee, count]);
         for (index, copy) in copies.into_iter().enumerate() {
-            let label = copy.unwrap_or_else(|| self.label(call.operand(index as u32)));
+            let label = copy.unwrap_or_else(|| self.label(call.operand_at(index as u32)));
             if !build::is_empty(label) {
                 let index = self.pass.ir.i64(index as u64);
                 build::call(&self.pass.ir, LabelHook::Pass, &[index, label]);
@@ -72,31 +71,33 @@ impl Function<'_, '_> {
     }
 
     /// The label of what an argument points to, if a copy of that is passed.
-    fn copied_argument(&mut self, call: Value, index: u32) -> Option<Value> {
-        let size = build::by_value_argument(&self.pass.ir, call, index)?;
+    fn copied_argument(&mut self, call: Value<'m>, index: u32) -> Option<Value<'m>> {
+        let size = build::by_value(&self.pass.ir, call, index)?;
         let size = self.pass.ir.i64(size);
         Some(self.read(call, index, size))
     }
 
     /// What is built from here on is executed when the call has returned. False: there is no such place.
-    fn build_after_call(&self, call: Value) -> bool {
+    fn build_after_call(&self, call: Value<'m>) -> bool {
         match call.opcode() {
             Some(LLVMInvoke) => {
                 // Edges that begin at a choice and end at a meeting have been split.
-                let start = build::first_ordinary(build::normal_destination(call));
-                build::build_before_from(&self.pass.ir, start, call.debug_location());
+                let Some(start) = call.normal_destination().and_then(build::first_ordinary) else {
+                    return false;
+                };
+                self.pass.ir.before(start, call.debug_location());
                 true
             }
             _ => self.build_after(call),
         }
     }
 
-    fn intrinsic(&mut self, call: Value, name: &str) {
+    fn intrinsic(&mut self, call: Value<'m>, name: &str) {
         let kind = name.split('.').next().unwrap_or_default();
         match kind {
             "memcpy" | "memmove" => {
-                let length = self.pass.ir.as_i64(call.operand(2));
-                self.copy(call, (Some(0), 1), length, self.label(call.operand(2)));
+                let length = self.pass.ir.as_i64(call.operand_at(2));
+                self.copy(call, (Some(0), 1), length, self.label(call.operand_at(2)));
             }
             "memset" => self.fill(call, 0, 1, 2),
             "va_start" => {
@@ -109,16 +110,16 @@ impl Function<'_, '_> {
             }
             _ if call.ty().is_void() => {}
             _ => {
-                let label = self.operands(call, call.arguments());
+                let label = self.operands(call, call.argument_count());
                 self.set_label(call, label);
             }
         }
     }
 
     /// Reads come before the call, and so do writes whose extent is known then.
-    fn library(&mut self, call: Value, effects: &[Effect]) {
+    fn library(&mut self, call: Value<'m>, effects: &[Effect]) {
         let mut result = self.empty();
-        let argument = |index: u32| call.operand(index);
+        let argument = |index: u32| call.operand_at(index);
         for &effect in effects {
             let from = match effect {
                 Effect::Reads(pointer, extent) => {
@@ -162,7 +163,7 @@ impl Function<'_, '_> {
                 Effect::Returns(index) | Effect::ReturnsInside(index) | Effect::DependsOn(index) => {
                     self.label(argument(index))
                 }
-                Effect::DependsOnAll => self.operands(call, call.arguments()),
+                Effect::DependsOnAll => self.operands(call, call.argument_count()),
                 _ => {
                     if let Some((pointer, Some(extent))) = written(effect) {
                         let length = self.length(call, extent);
@@ -205,61 +206,60 @@ impl Function<'_, '_> {
     }
 
     /// Bytes that the arguments tell.
-    fn length(&self, call: Value, extent: Extent) -> Value {
+    fn length(&self, call: Value<'m>, extent: Extent) -> Value<'m> {
         let ir = &self.pass.ir;
         let (one, other) = factors(extent).expect("moves_labels refuses other extents");
-        let one = ir.as_i64(call.operand(one));
+        let one = ir.as_i64(call.operand_at(one));
         match other {
-            Some(other) => build::multiply(ir, one, ir.as_i64(call.operand(other))),
+            Some(other) => ir.multiply(one, ir.as_i64(call.operand_at(other))),
             None => one,
         }
     }
 
-    fn most(&self, call: Value, argument: Option<u32>) -> Value {
+    fn most(&self, call: Value<'m>, argument: Option<u32>) -> Value<'m> {
         match argument {
-            Some(index) => self.pass.ir.as_i64(call.operand(index)),
+            Some(index) => self.pass.ir.as_i64(call.operand_at(index)),
             None => self.pass.ir.i64(WHOLE),
         }
     }
 
-    fn text(&self, call: Value, pointer: u32, most: Option<u32>) -> Value {
+    fn text(&self, call: Value<'m>, pointer: u32, most: Option<u32>) -> Value<'m> {
         let most = self.most(call, most);
-        let address = self.pass.ir.as_i64(call.operand(pointer));
+        let address = self.pass.ir.as_i64(call.operand_at(pointer));
         build::call(&self.pass.ir, LabelHook::Text, &[address, most])
     }
 
-    fn read(&mut self, call: Value, pointer: u32, length: Value) -> Value {
-        self.pass.site(SiteKind::Load, call, pointer, length.constant_integer());
+    fn read(&mut self, call: Value<'m>, pointer: u32, length: Value<'m>) -> Value<'m> {
+        self.pass.site(SiteKind::Load, call, pointer, length.unsigned());
         let (address, label) = (
-            self.pass.ir.as_i64(call.operand(pointer)),
-            self.label(call.operand(pointer)),
+            self.pass.ir.as_i64(call.operand_at(pointer)),
+            self.label(call.operand_at(pointer)),
         );
         build::call(&self.pass.ir, LabelHook::Load, &[address, length, label])
     }
 
-    fn written(&mut self, call: Value, pointer: u32, length: Value) {
-        self.pass
-            .site(SiteKind::Memory, call, pointer, length.constant_integer());
-        let address = self.pass.ir.as_i64(call.operand(pointer));
+    fn written(&mut self, call: Value<'m>, pointer: u32, length: Value<'m>) {
+        self.pass.site(SiteKind::Memory, call, pointer, length.unsigned());
+        let address = self.pass.ir.as_i64(call.operand_at(pointer));
         build::call(&self.pass.ir, LabelHook::Written, &[address, length]);
     }
 
-    fn fill(&mut self, call: Value, to: u32, value: u32, length: u32) {
-        let [target, value, length] = [to, value, length].map(|index| call.operand(index));
+    fn fill(&mut self, call: Value<'m>, to: u32, value: u32, length: u32) {
+        let [target, value, length] = [to, value, length].map(|index| call.operand_at(index));
         let label = self.combine(self.label(target), self.label(length), LLVMCall);
         let value = self.label(value);
-        self.pass.site(SiteKind::Memory, call, to, length.constant_integer());
+        self.pass.site(SiteKind::Memory, call, to, length.unsigned());
         let (address, length) = (self.pass.ir.as_i64(target), self.pass.ir.as_i64(length));
         build::call(&self.pass.ir, LabelHook::Store, &[address, length, value, label]);
     }
 
     /// From what an argument points to, to what another does, or the result. `measure` is the label of the length.
-    fn copy(&mut self, call: Value, (to, from): (Option<u32>, u32), length: Value, measure: Value) {
-        let source = call.operand(from);
-        let target = to.map_or(call, |to| call.operand(to));
+    fn copy(&mut self, call: Value<'m>, (to, from): (Option<u32>, u32), length: Value<'m>, measure: Value<'m>) {
+        let source = call.operand_at(from);
+        let target = to.map_or(call, |to| call.operand_at(to));
         let label_from = self.combine(self.label(source), measure, LLVMCall);
         let label_to = self.combine(self.label(target), measure, LLVMCall);
-        let size = length.constant_integer();
+        let size = length.unsigned();
         self.pass.site(SiteKind::Load, call, from, size);
         let source = self.pass.ir.as_i64(source);
         build::call(&self.pass.ir, LabelHook::Source, &[source, length, label_from]);
@@ -319,13 +319,13 @@ fn factors(extent: Extent) -> Option<(u32, Option<u32>)> {
 
 /// A program may have a function of its own with such a name, from a library.
 fn fits(call: Value, effect: Effect) -> bool {
-    let kind = |index: u32| (index < call.arguments()).then(|| call.operand(index).ty().kind());
-    let pointer = |index: u32| kind(index) == Some(LLVMPointerTypeKind);
-    let integer = |value: Value| value.ty().kind() == LLVMIntegerTypeKind && value.ty().bits() <= 64;
-    let number = |index: u32| index < call.arguments() && integer(call.operand(index));
+    let argument = |index: u32| call.arguments().get(index as usize).copied();
+    let pointer = |index: u32| argument(index).is_some_and(Value::is_pointer);
+    let integer = |value: Value| value.ty().bits().is_some_and(|bits| bits <= 64);
+    let number = |index: u32| argument(index).is_some_and(integer);
     let extent = |extent: Extent| factors(extent).is_some_and(|(one, other)| number(one) && other.is_none_or(number));
     let most = |most: Option<u32>| most.is_none_or(number);
-    let returns_pointer = call.ty().kind() == LLVMPointerTypeKind;
+    let returns_pointer = call.is_pointer();
     match effect {
         Effect::Reads(from, length) => pointer(from) && extent(length),
         Effect::ReadsText(from, limit) => pointer(from) && most(limit),
@@ -345,7 +345,7 @@ fn fits(call: Value, effect: Effect) -> bool {
         Effect::ReturnsNew(length) => returns_pointer && extent(length),
         Effect::ReturnsCopy(from) => returns_pointer && pointer(from),
         Effect::ReturnsMoved(from, length) => returns_pointer && pointer(from) && extent(length),
-        Effect::Returns(index) | Effect::ReturnsInside(index) | Effect::DependsOn(index) => kind(index).is_some(),
+        Effect::Returns(index) | Effect::ReturnsInside(index) | Effect::DependsOn(index) => argument(index).is_some(),
         _ => written(effect).is_none_or(|(to, length)| pointer(to) && length.map_or(integer(call), extent)),
     }
 }

@@ -5,30 +5,30 @@
 
 use std::collections::HashMap;
 
+use crashproof_llvm::Opcode::{self, *};
+use crashproof_llvm::{Block, Type, Value};
 use crashproof_sites::SiteKind;
 use crashproof_wire::labels::{ALL_OPEN, LabelHook};
-use llvm_sys::LLVMOpcode::{self, *};
 
 use super::Pass;
 use super::build;
 use super::postdominators::{immediate_post_dominators, post_order};
-use crate::instrument::ir::{Block, Value};
 
 /// Closed by nothing but the end of the frame.
 const NEVER: u64 = u64::MAX;
 
 pub struct Function<'p, 'm> {
     pub pass: &'p mut Pass<'m>,
-    pub function: Value,
+    pub function: Value<'m>,
     /// The number of the frame.
-    pub frame: Value,
-    labels: HashMap<Value, Value>,
+    pub frame: Value<'m>,
+    labels: HashMap<Value<'m>, Value<'m>>,
     /// Phis of labels, with those of the values: filled in at the end.
-    phis: Vec<(Value, Value)>,
+    phis: Vec<(Value<'m>, Value<'m>)>,
 }
 
 impl<'p, 'm> Function<'p, 'm> {
-    pub fn instrument(pass: &'p mut Pass<'m>, function: Value) {
+    pub fn instrument(pass: &'p mut Pass<'m>, function: Value<'m>) {
         let blocks = reachable(function);
         let Some(&entry) = blocks.first() else { return };
         let number: HashMap<Block, usize> = blocks
@@ -38,21 +38,21 @@ impl<'p, 'm> Function<'p, 'm> {
             .collect();
         let successors: Vec<Vec<usize>> = blocks
             .iter()
-            .map(|&block| build::successors(block).iter().map(|after| number[after]).collect())
+            .map(|&block| block.successors().iter().map(|after| number[after]).collect())
             .collect();
         // An exception is no branch: what is thrown, and where, decides nothing by a value.
         let ordinary: Vec<Vec<usize>> = blocks
             .iter()
-            .map(|&block| match build::terminator(block) {
-                invoke if invoke.opcode() == Some(LLVMInvoke) => vec![number[&build::normal_destination(invoke)]],
-                _ => build::successors(block).iter().map(|after| number[after]).collect(),
+            .map(|&block| match block.terminator().and_then(Value::normal_destination) {
+                Some(normal) => vec![number[&normal]],
+                None => block.successors().iter().map(|after| number[after]).collect(),
             })
             .collect();
         let closes_at = immediate_post_dominators(&ordinary);
         let closing: Vec<bool> = {
             let mut closing = vec![false; blocks.len()];
             for (block, at) in blocks.iter().zip(&closes_at) {
-                if let (Some(at), Some(_)) = (at, condition(build::terminator(*block))) {
+                if let (Some(at), Some(_)) = (at, block.terminator().and_then(condition)) {
                     closing[*at] = true;
                 }
             }
@@ -60,12 +60,10 @@ impl<'p, 'm> Function<'p, 'm> {
         };
         let instructions: Vec<Vec<Value>> = blocks.iter().map(|block| block.instructions().collect()).collect();
 
-        let start = build::first_ordinary(entry);
-        build::build_before_from(
-            &pass.ir,
-            start,
-            crate::instrument::ir::DebugLocation(std::ptr::null_mut()),
-        );
+        let Some(start) = build::first_ordinary(entry) else {
+            return;
+        };
+        pass.ir.before(start, None);
         let address = pass.ir.as_i64(function);
         let frame = build::call(&pass.ir, LabelHook::Enter, &[address]);
         let mut this = Function {
@@ -90,22 +88,22 @@ impl<'p, 'm> Function<'p, 'm> {
             }
         }
         for (phi, label) in std::mem::take(&mut this.phis) {
-            for (value, from) in build::incoming(phi) {
+            for (value, from) in phi.incoming() {
                 let incoming = this.label(value);
-                build::add_incoming(label, incoming, from);
+                this.pass.ir.add_incoming(label, incoming, from);
             }
         }
     }
 
     /// After the frame's number.
     fn arguments(&mut self) {
-        for (index, parameter) in build::parameters(self.function).into_iter().enumerate() {
+        for (index, parameter) in self.function.parameters().enumerate() {
             if index >= crashproof_wire::labels::MOST_ARGUMENTS {
                 break;
             }
             let position = self.pass.ir.i64(index as u64);
             let label = build::call(&self.pass.ir, LabelHook::Argument, &[position]);
-            match build::by_value_parameter(&self.pass.ir, self.function, index as u32) {
+            match build::by_value(&self.pass.ir, self.function, index as u32) {
                 // What is labelled is the copy, not its address.
                 Some(size) => {
                     let address = self.pass.ir.as_i64(parameter);
@@ -120,14 +118,14 @@ impl<'p, 'm> Function<'p, 'm> {
     }
 
     /// Phis of labels beside those of values; what the block closes goes to both.
-    fn enter_block(&mut self, block: Block, start: Value, index: usize, closing: bool) {
+    fn enter_block(&mut self, block: Block<'m>, start: Value<'m>, index: usize, closing: bool) {
         let phis: Vec<Value> = block
             .instructions()
             .take_while(|instruction| instruction.opcode() == Some(LLVMPHI))
             .collect();
         for &phi in &phis {
-            build::build_before_from(&self.pass.ir, phi, phi.debug_location());
-            let label = build::phi(&self.pass.ir);
+            build::build_before(&self.pass.ir, phi);
+            let label = self.pass.ir.phi(self.pass.ir.module().integer_type(64));
             self.phis.push((phi, label));
             self.labels.insert(phi, label);
         }
@@ -145,21 +143,25 @@ impl<'p, 'm> Function<'p, 'm> {
         }
     }
 
-    pub fn empty(&self) -> Value {
+    fn size_of(&self, ty: Type) -> u64 {
+        self.pass.ir.module().layout().store_size_of(ty)
+    }
+
+    pub fn empty(&self) -> Value<'m> {
         self.pass.ir.i64(0)
     }
 
-    pub fn label(&self, value: Value) -> Value {
+    pub fn label(&self, value: Value<'m>) -> Value<'m> {
         self.labels.get(&value).copied().unwrap_or_else(|| self.empty())
     }
 
-    pub fn set_label(&mut self, value: Value, label: Value) {
+    pub fn set_label(&mut self, value: Value<'m>, label: Value<'m>) {
         if !build::is_empty(label) {
             self.labels.insert(value, label);
         }
     }
 
-    pub fn combine(&self, one: Value, other: Value, operation: LLVMOpcode) -> Value {
+    pub fn combine(&self, one: Value<'m>, other: Value<'m>, operation: Opcode) -> Value<'m> {
         if build::is_empty(one) || one == other {
             return other;
         }
@@ -170,7 +172,7 @@ impl<'p, 'm> Function<'p, 'm> {
         build::call(&self.pass.ir, LabelHook::Combine, &[one, other, operation])
     }
 
-    pub fn control(&self, label: Value) -> Value {
+    pub fn control(&self, label: Value<'m>) -> Value<'m> {
         match build::is_empty(label) {
             true => label,
             false => build::call(&self.pass.ir, LabelHook::Control, &[label]),
@@ -178,38 +180,38 @@ impl<'p, 'm> Function<'p, 'm> {
     }
 
     /// Of everything that an instruction takes, here.
-    pub fn operands(&self, instruction: Value, count: u32) -> Value {
+    pub fn operands(&self, instruction: Value<'m>, count: u32) -> Value<'m> {
         let operation = instruction.opcode().unwrap_or(LLVMUserOp1);
         (0..count).fold(self.empty(), |label, index| {
-            self.combine(label, self.label(instruction.operand(index)), operation)
+            self.combine(label, self.label(instruction.operand_at(index)), operation)
         })
     }
 
     /// What is built from here on goes behind the instruction.
-    pub fn build_after(&self, instruction: Value) -> bool {
-        match build::next(instruction) {
+    pub fn build_after(&self, instruction: Value<'m>) -> bool {
+        match instruction.next() {
             Some(after) => {
-                build::build_before_from(&self.pass.ir, after, instruction.debug_location());
+                self.pass.ir.before(after, instruction.debug_location());
                 true
             }
             None => false,
         }
     }
 
-    fn instruction(&mut self, instruction: Value, block: u64, closes_at: u64) {
+    fn instruction(&mut self, instruction: Value<'m>, block: u64, closes_at: u64) {
         let Some(opcode) = instruction.opcode() else { return };
         build::build_before(&self.pass.ir, instruction);
         match opcode {
             LLVMPHI => {}
             LLVMAlloca => self.alloca(instruction),
             LLVMLoad => {
-                let size = self.pass.ir.store_size(instruction.ty());
+                let size = self.size_of(instruction.ty());
                 let label = self.load(instruction, 0, size);
                 self.set_label(instruction, label);
             }
             LLVMStore => {
-                let value = instruction.operand(0);
-                let size = self.pass.ir.i64(self.pass.ir.store_size(value.ty()));
+                let value = instruction.operand_at(0);
+                let size = self.pass.ir.i64(self.size_of(value.ty()));
                 self.store(instruction, 1, size, self.label(value));
             }
             LLVMAtomicRMW => self.read_modify_write(instruction),
@@ -226,7 +228,7 @@ impl<'p, 'm> Function<'p, 'm> {
                 }
             }
             LLVMRet => {
-                let value = (instruction.operands() > 0).then(|| instruction.operand(0));
+                let value = (instruction.operand_count() > 0).then(|| instruction.operand_at(0));
                 if !self.follows_tail_call(instruction) {
                     let label = value.map_or(self.empty(), |value| self.label(value));
                     self.leave(label);
@@ -241,7 +243,7 @@ impl<'p, 'm> Function<'p, 'm> {
             LLVMCall | LLVMInvoke => self.call(instruction),
             _ if instruction.ty().is_void() => {}
             _ => {
-                let label = self.operands(instruction, instruction.operands());
+                let label = self.operands(instruction, instruction.operand_count());
                 self.set_label(instruction, label);
             }
         }
@@ -249,36 +251,34 @@ impl<'p, 'm> Function<'p, 'm> {
 
     /// A call that has to be the last of its function has left already.
     fn follows_tail_call(&self, ret: Value) -> bool {
-        let before = ret
-            .block()
-            .instructions()
-            .filter(|instruction| instruction.opcode() == Some(LLVMCall) && instruction.is_musttail());
-        before.count() > 0
+        ret.block()
+            .is_some_and(|block| block.instructions().any(Value::is_musttail))
     }
 
-    pub fn leave(&self, label: Value) {
+    pub fn leave(&self, label: Value<'m>) {
         let function = self.pass.ir.as_i64(self.function);
         build::call(&self.pass.ir, LabelHook::Leave, &[self.frame, function, label]);
     }
 
-    fn alloca(&mut self, alloca: Value) {
-        let (size, count) = build::alloca_size(&self.pass.ir, alloca);
+    fn alloca(&mut self, alloca: Value<'m>) {
+        let layout = self.pass.ir.module().layout();
+        let size = alloca.allocated_type().map_or(0, |ty| layout.size_of(ty));
         if size == 0 || !self.build_after(alloca) {
             return;
         }
         let ir = &self.pass.ir;
-        let size = match count.constant_integer() {
+        let size = match alloca.operand_at(0).unsigned() {
             Some(count) => ir.i64(size.saturating_mul(count)),
-            None => build::multiply(ir, ir.as_i64(count), ir.i64(size)),
+            None => ir.multiply(ir.as_i64(alloca.operand_at(0)), ir.i64(size)),
         };
         let address = ir.as_i64(alloca);
         build::call(ir, LabelHook::Fresh, &[address, size]);
     }
 
     /// A load of `size` bytes by the instruction, here; its operand points there.
-    fn load(&mut self, instruction: Value, operand: u32, size: u64) -> Value {
-        let pointer = instruction.operand(operand);
-        if pointer.ty().address_space() != 0 {
+    fn load(&mut self, instruction: Value<'m>, operand: u32, size: u64) -> Value<'m> {
+        let pointer = instruction.operand_at(operand);
+        if pointer.ty().address_space() != Some(0) {
             return self.label(pointer);
         }
         let label = self.label(pointer);
@@ -287,21 +287,20 @@ impl<'p, 'm> Function<'p, 'm> {
         build::call(&self.pass.ir, LabelHook::Load, &[address, size, label])
     }
 
-    fn store(&mut self, instruction: Value, operand: u32, size: Value, value: Value) {
-        let pointer = instruction.operand(operand);
-        if pointer.ty().address_space() != 0 {
+    fn store(&mut self, instruction: Value<'m>, operand: u32, size: Value<'m>, value: Value<'m>) {
+        let pointer = instruction.operand_at(operand);
+        if pointer.ty().address_space() != Some(0) {
             return;
         }
         let label = self.label(pointer);
-        self.pass
-            .site(SiteKind::Store, instruction, operand, size.constant_integer());
+        self.pass.site(SiteKind::Store, instruction, operand, size.unsigned());
         let address = self.pass.ir.as_i64(pointer);
         build::call(&self.pass.ir, LabelHook::Store, &[address, size, value, label]);
     }
 
-    fn read_modify_write(&mut self, instruction: Value) {
-        let value = instruction.operand(1);
-        let size = self.pass.ir.store_size(value.ty());
+    fn read_modify_write(&mut self, instruction: Value<'m>) {
+        let value = instruction.operand_at(1);
+        let size = self.size_of(value.ty());
         let loaded = self.load(instruction, 0, size);
         let stored = self.combine(loaded, self.label(value), LLVMAtomicRMW);
         let size = self.pass.ir.i64(size);
@@ -310,9 +309,9 @@ impl<'p, 'm> Function<'p, 'm> {
     }
 
     /// A load, and, if it succeeds, a store that depends on it by control.
-    fn compare_and_exchange(&mut self, instruction: Value) {
-        let (expected, new) = (instruction.operand(1), instruction.operand(2));
-        let size = self.pass.ir.store_size(new.ty());
+    fn compare_and_exchange(&mut self, instruction: Value<'m>) {
+        let (expected, new) = (instruction.operand_at(1), instruction.operand_at(2));
+        let size = self.size_of(new.ty());
         let loaded = self.load(instruction, 0, size);
         let compared = self.combine(loaded, self.label(expected), LLVMAtomicCmpXchg);
         let guard = self.control(compared);
@@ -321,20 +320,20 @@ impl<'p, 'm> Function<'p, 'm> {
         if self.build_after(instruction) {
             let success = self.pass.ir.extract(instruction, 1);
             let success = self.pass.ir.as_i64(success);
-            let length = build::multiply(&self.pass.ir, success, self.pass.ir.i64(size));
+            let length = self.pass.ir.multiply(success, self.pass.ir.i64(size));
             self.store(instruction, 0, length, stored);
         }
     }
 
-    fn select(&mut self, select: Value) {
-        let [condition, then, otherwise] = [0, 1, 2].map(|index| select.operand(index));
+    fn select(&mut self, select: Value<'m>) {
+        let [condition, then, otherwise] = [0, 1, 2].map(|index| select.operand_at(index));
         let (then, otherwise) = (self.label(then), self.label(otherwise));
         let chosen = if then == otherwise {
             then
         } else if condition.ty().is_vector() {
             self.combine(then, otherwise, LLVMSelect)
         } else {
-            build::select(&self.pass.ir, condition, then, otherwise)
+            self.pass.ir.select(condition, then, otherwise)
         };
         let guard = self.control(self.label(condition));
         let label = self.combine(chosen, guard, LLVMSelect);
@@ -345,22 +344,22 @@ impl<'p, 'm> Function<'p, 'm> {
 /// What a terminator decides by, if it decides anything.
 fn condition(terminator: Value) -> Option<Value> {
     let decides = match terminator.opcode()? {
-        LLVMBr => terminator.operands() == 3,
+        LLVMBr => terminator.operand_count() == 3,
         LLVMSwitch | LLVMIndirectBr => true,
         _ => false,
     };
     decides
-        .then(|| terminator.operand(0))
+        .then(|| terminator.operand_at(0))
         .filter(|condition| !condition.is_constant())
 }
 
 /// The entry first.
-fn reachable(function: Value) -> Vec<Block> {
+pub fn reachable(function: Value<'_>) -> Vec<Block<'_>> {
     let mut blocks: Vec<Block> = function.blocks().take(1).collect();
     let mut seen: std::collections::HashSet<Block> = blocks.iter().copied().collect();
     let mut at = 0;
     while at < blocks.len() {
-        for after in build::successors(blocks[at]) {
+        for after in blocks[at].successors() {
             if seen.insert(after) {
                 blocks.push(after);
             }

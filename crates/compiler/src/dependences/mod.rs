@@ -13,48 +13,38 @@ mod calls;
 mod function;
 mod postdominators;
 
-use std::ffi::CStr;
-
+use crashproof_llvm::{Module, Value};
 use crashproof_sites::{Location, Site, SiteKind, Target, section};
-use inkwell::module::Module;
-use llvm_sys::error::{LLVMDisposeErrorMessage, LLVMGetErrorMessage};
-use llvm_sys::transforms::pass_builder::{LLVMCreatePassBuilderOptions, LLVMDisposePassBuilderOptions, LLVMRunPasses};
 
 use crate::frontend::FrontEnd;
-use crate::instrument::ir::{Ir, Value};
+use crate::instrument::ir::Ir;
 use crate::instrument::{gates, position};
 use function::Function;
 
 /// Makes the bitcode ready: variables become values, and every edge has a block of its own where it needs one.
-pub fn prepare(module: &Module) -> Result<(), String> {
-    // SAFETY: the module outlives this function, and nothing of it is returned.
-    let ir = unsafe { Ir::new(module.as_mut_ptr()) };
-    ir.functions().for_each(build::remove_promises);
-    // SAFETY: a live module, a C string, and options that are disposed of; without a target machine passes assume none.
-    unsafe {
-        let options = LLVMCreatePassBuilderOptions();
-        let passes = c"function(mem2reg,break-crit-edges)";
-        let error = LLVMRunPasses(module.as_mut_ptr(), passes.as_ptr(), std::ptr::null_mut(), options);
-        LLVMDisposePassBuilderOptions(options);
-        if error.is_null() {
-            return Ok(());
-        }
-        let message = LLVMGetErrorMessage(error);
-        let reason = CStr::from_ptr(message).to_string_lossy().into_owned();
-        LLVMDisposeErrorMessage(message);
-        Err(reason)
-    }
+pub fn prepare(module: &mut Module) -> Result<(), String> {
+    module.use_debug_intrinsics();
+    module.functions().for_each(build::remove_promises);
+    module.run_passes("function(mem2reg,break-crit-edges)")
 }
 
 /// Puts the labels into a module that is ready. Its sites, in the order of the numbers that `.crashproof.pc` has them under.
-pub fn label(module: &Module, front_end: &FrontEnd, object: u64) -> Vec<Site> {
-    // SAFETY: the module outlives this function, and nothing of it is returned.
-    let ir = unsafe { Ir::new(module.as_mut_ptr()) };
-    let functions: Vec<Value> = ir.functions().filter(|function| function.has_ordinary_code()).collect();
+pub fn label(module: &mut Module, front_end: &FrontEnd, object: u64) -> Vec<Site> {
+    module.use_debug_intrinsics();
+    let module = &*module;
+    let functions: Vec<Value> = module
+        .functions()
+        .filter(|function| function.has_ordinary_code())
+        .collect();
     if functions.is_empty() {
         return Vec::new();
     }
-    let flags = build::block_flags(&ir);
+    let count = functions
+        .iter()
+        .map(|&function| function::reachable(function).len() as u64)
+        .sum();
+    let ir = Ir::new(module);
+    let flags = build::block_flags(&ir, count);
     let mut pass = Pass {
         ir,
         front_end,
@@ -66,26 +56,26 @@ pub fn label(module: &Module, front_end: &FrontEnd, object: u64) -> Vec<Site> {
     for function in functions {
         Function::instrument(&mut pass, function);
     }
-    build::register_flags(&pass.ir, flags, pass.blocks, object);
-    pass.ir.append_assembly(&gates::label_assembly());
+    build::register_flags(&pass.ir, flags, count, object);
+    module.append_assembly(gates::label_assembly().as_bytes());
     pass.sites
 }
 
 pub struct Pass<'m> {
-    ir: Ir,
+    ir: Ir<'m>,
     front_end: &'m FrontEnd,
     object: u64,
     sites: Vec<Site>,
     /// A byte for each block that is executed.
-    flags: Value,
+    flags: Value<'m>,
     /// Blocks so far.
     blocks: u64,
 }
 
-impl Pass<'_> {
+impl<'m> Pass<'m> {
     /// The call that is built next is an access by the instruction, to what its operand points to.
-    fn site(&mut self, kind: SiteKind, instruction: Value, operand: u32, size: Option<u64>) {
-        let location = position::inlining_chain(&self.ir, instruction.debug_location());
+    fn site(&mut self, kind: SiteKind, instruction: Value<'m>, operand: u32, size: Option<u64>) {
+        let location = position::inlining_chain(instruction.debug_location());
         let target = match location.first() {
             Some(Location {
                 function, line, column, ..

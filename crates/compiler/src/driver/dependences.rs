@@ -9,10 +9,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crashproof_llvm::Context;
 use crashproof_sites::{Bitcode, ModuleSites, ObjectTable, read_bitcode, tracked};
-use inkwell::context::Context;
-use inkwell::memory_buffer::MemoryBuffer;
-use inkwell::module::Module;
 
 use super::jobs::Job;
 use super::{clang, interrupt, say};
@@ -113,28 +111,22 @@ impl Tracking<'_> {
             source_file: table.source.clone(),
             reason,
         };
-        let read = |context| {
-            let buffer = MemoryBuffer::create_from_memory_range_copy(bitcode, "bitcode");
-            Module::parse_bitcode_from_buffer(&buffer, context).map_err(|reason| invalid(reason.to_string()))
-        };
         // Types and fields are told by the code as it was.
         let (before, context) = (Context::create(), Context::create());
-        let front_end = FrontEnd::read_with_loads(&read(&before)?);
-        let module = read(&context)?;
-        inline_definitions::make_real(&module);
-        prepare(&module).map_err(invalid)?;
-        let sites = label(&module, &front_end, table.object);
-        let sites = instrument_further(&module, &front_end, table.object, sites);
-        module.verify().map_err(|reason| invalid(reason.to_string()))?;
+        let front_end = FrontEnd::read_with_loads(&mut before.parse_bitcode(bitcode).map_err(invalid)?);
+        let mut module = context.parse_bitcode(bitcode).map_err(invalid)?;
+        inline_definitions::make_real(&mut module);
+        prepare(&mut module).map_err(invalid)?;
+        let sites = label(&mut module, &front_end, table.object);
+        let sites = instrument_further(&mut module, &front_end, table.object, sites);
+        module.verify().map_err(invalid)?;
         (table.types, table.calls) = front_end.finish();
         table.sites = sites;
         let folder = self.scratch.join(number.to_string());
         fs::create_dir(&folder).map_err(at("make the temporary folder", &folder))?;
         embed::embed_table(&module, &table, &folder, Form::File)?;
         let [labelled, object] = ["labelled.bc", "labelled.o"].map(|name| folder.join(name));
-        if !module.write_bitcode_to_path(&labelled) {
-            return Err(at("write", &labelled)(std::io::Error::last_os_error()));
-        }
+        module.write_bitcode(&labelled).map_err(at("write", &labelled))?;
         // Nothing is optimised, but code is made for speed.
         let options = [
             "-c",

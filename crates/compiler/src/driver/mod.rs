@@ -8,6 +8,7 @@ mod clang;
 mod database;
 mod dependences;
 mod help;
+#[expect(unsafe_code, reason = "signal handlers and kill(2)")]
 mod interrupt;
 mod jobs;
 mod pipeline;

@@ -7,9 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crashproof_llvm::{Context, Module};
 use crashproof_sites::ObjectTable;
-use inkwell::context::Context;
-use inkwell::module::Module;
 
 use super::jobs::{Job, Makes};
 use super::{clang, say, steps};
@@ -62,9 +61,9 @@ impl Compilation<'_> {
     /// Step (b) would inline none of them, and (d) drop them all.
     fn define_inline_functions(&self, front: &Path) -> Result<(), CompileError> {
         let context = Context::create();
-        let module = self.read(&context, front)?;
-        match inline_definitions::make_real(&module) {
-            true => write(&module, front),
+        let mut module = self.read(&context, front)?;
+        match inline_definitions::make_real(&mut module) {
+            true => module.write_bitcode(front).map_err(at("write", front)),
             false => Ok(()),
         }
     }
@@ -72,11 +71,11 @@ impl Compilation<'_> {
     /// Step (c).
     fn instrument(&self, makes: Makes, front: &Path, optimised: &Path, output: &Path) -> Result<(), CompileError> {
         let mut table = self.table(front)?;
-        let front_end = FrontEnd::read(&self.read(&Context::create(), front)?);
+        let front_end = FrontEnd::read(&mut self.read(&Context::create(), front)?);
         let context = Context::create();
         let mut module = self.read(&context, optimised)?;
         table.source = self.source(&module);
-        table.sites = instrument(&module, &front_end, table.object);
+        table.sites = instrument(&mut module, &front_end, table.object);
         if let Err(reason) = module.verify() {
             say(
                 "warning",
@@ -84,7 +83,7 @@ impl Compilation<'_> {
                     "{}: instrumented, it would be invalid code; please report this. It is compiled without, and recorded by faults as \
                      unmodified code is. LLVM says: {}",
                     table.source,
-                    reason.to_string().trim_end()
+                    reason.trim_end()
                 ),
             );
             module = self.read(&context, optimised)?;
@@ -96,13 +95,13 @@ impl Compilation<'_> {
             Makes::Object | Makes::Bitcode => Form::File,
         };
         embed::embed(&module, front, &table, &self.scratch, form)?;
-        write(&module, output)
+        module.write_bitcode(output).map_err(at("write", output))
     }
 
     fn read<'context>(&self, context: &'context Context, path: &Path) -> Result<Module<'context>, CompileError> {
-        Module::parse_bitcode_from_path(path, context).map_err(|reason| CompileError::Bitcode {
+        context.read_bitcode(path).map_err(|reason| CompileError::Bitcode {
             source_file: self.input(),
-            reason: reason.to_string(),
+            reason,
         })
     }
 
@@ -116,7 +115,7 @@ impl Compilation<'_> {
     /// The source as the command names it; of bitcode, what it was made from.
     fn source(&self, module: &Module) -> String {
         match self.job.input() {
-            Some((language, _)) if language == "ir" => module.get_source_file_name().to_string_lossy().into_owned(),
+            Some((language, _)) if language == "ir" => module.source_file_name().to_owned(),
             _ => self.input(),
         }
     }
@@ -140,13 +139,6 @@ impl Compilation<'_> {
             command: self.command.clone(),
             ..ObjectTable::default()
         })
-    }
-}
-
-fn write(module: &Module, path: &Path) -> Result<(), CompileError> {
-    match module.write_bitcode_to_path(path) {
-        true => Ok(()),
-        false => Err(at("write", path)(std::io::Error::last_os_error())),
     }
 }
 

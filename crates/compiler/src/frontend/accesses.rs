@@ -3,12 +3,10 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use crashproof_llvm::{Module, Node, Opcode, Value};
 use crashproof_sites::pointer::Pointer;
 use crashproof_sites::{Call, Location, Target};
-use inkwell::module::Module;
-use llvm_sys::LLVMOpcode;
 
-use super::ir::{Node, Reading, Value};
 use super::types::Types;
 use super::walker::{Context, Walker};
 use super::{Exported, FrontEnd, Function, Position};
@@ -25,24 +23,25 @@ pub struct Access {
     pub object: Object,
 }
 
-pub fn read(module: &Module, with_loads: bool) -> FrontEnd {
-    let reading = Reading::new(module);
-    let mut types = Types::new(&reading);
-    for subprogram in reading.functions().filter_map(Value::subprogram) {
+pub fn read(module: &mut Module, with_loads: bool) -> FrontEnd {
+    module.use_debug_intrinsics();
+    let module = &*module;
+    let mut types = Types::new(module);
+    for subprogram in module.functions().filter_map(Value::subprogram) {
         types.add_root(subprogram);
         types.is_cplusplus |= subprogram.string(3).starts_with("_Z");
     }
     let mut functions: HashMap<String, Function> = HashMap::new();
     let mut calls = Vec::new();
     let mut context = Context::default();
-    for function in reading.functions() {
+    for function in module.functions() {
         let Some(subprogram) = function.subprogram() else {
             continue;
         };
         let name = linkage_name(subprogram);
         let file = source_file(subprogram);
         let mut visitor = Visitor {
-            walker: Walker::new(function, &reading, &mut types, &mut context),
+            walker: Walker::new(function, module.layout(), &mut types, &mut context),
             name,
             file: &file,
             objects: HashMap::new(),
@@ -113,38 +112,38 @@ struct Visitor<'a, 'm> {
 impl<'m> Visitor<'_, 'm> {
     fn visit(&mut self, instruction: Value<'m>) {
         match instruction.opcode() {
-            Some(LLVMOpcode::LLVMStore) => {
+            Some(Opcode::LLVMStore) => {
                 let size = instruction
                     .operand(0)
-                    .map(|value| self.walker.module.store_size_of(value.ty()));
+                    .map(|value| self.walker.layout.store_size_of(value.ty()));
                 self.access(instruction, 1, size);
             }
-            Some(LLVMOpcode::LLVMAtomicRMW | LLVMOpcode::LLVMAtomicCmpXchg) => {
+            Some(Opcode::LLVMAtomicRMW | Opcode::LLVMAtomicCmpXchg) => {
                 let size = instruction
                     .operand(1)
-                    .map(|value| self.walker.module.store_size_of(value.ty()));
+                    .map(|value| self.walker.layout.store_size_of(value.ty()));
                 self.access(instruction, 0, size);
             }
-            Some(LLVMOpcode::LLVMCall | LLVMOpcode::LLVMInvoke) => self.call(instruction),
+            Some(Opcode::LLVMCall | Opcode::LLVMInvoke) => self.call(instruction),
             _ => {}
         }
     }
 
     fn visit_loads(&mut self, instruction: Value<'m>) {
-        let size_of = |visitor: &Self, value: Value<'m>| visitor.walker.module.store_size_of(value.ty());
+        let size_of = |visitor: &Self, value: Value<'m>| visitor.walker.layout.store_size_of(value.ty());
         match instruction.opcode() {
-            Some(LLVMOpcode::LLVMLoad) => {
+            Some(Opcode::LLVMLoad) => {
                 let size = size_of(self, instruction);
                 self.load(instruction, 0, Some(size));
             }
-            Some(LLVMOpcode::LLVMAtomicRMW | LLVMOpcode::LLVMAtomicCmpXchg) => {
+            Some(Opcode::LLVMAtomicRMW | Opcode::LLVMAtomicCmpXchg) => {
                 let size = instruction.operand(1).map(|value| size_of(self, value));
                 self.load(instruction, 0, size);
             }
-            Some(LLVMOpcode::LLVMCall | LLVMOpcode::LLVMInvoke) => {
+            Some(Opcode::LLVMCall | Opcode::LLVMInvoke) => {
                 let size = (0..instruction.argument_count())
                     .filter_map(|index| instruction.operand(index).filter(|value| !value.is_pointer()))
-                    .find_map(Value::constant)
+                    .find_map(Value::signed)
                     .and_then(|size| size.try_into().ok());
                 for index in 0..instruction.argument_count() {
                     if instruction.operand(index).is_some_and(Value::is_pointer) {
@@ -169,17 +168,17 @@ impl<'m> Visitor<'_, 'm> {
     }
 
     fn access_to(&mut self, instruction: Value<'m>, address: u32, size: Option<u64>) -> Option<Access> {
-        let (position, address) = (instruction.position()?, instruction.operand(address)?);
+        let (position, address) = (instruction.debug_location()?, instruction.operand(address)?);
         let base = base(address);
         // The stack is no persistent memory, and temporaries share the positions of what they are for.
-        if base.opcode() == Some(LLVMOpcode::LLVMAlloca) {
+        if base.opcode() == Some(Opcode::LLVMAlloca) {
             return None;
         }
         let pointer = self.walker.follow(address);
         let target = pointer.target(size, self.name, &self.walker.types.shapes);
         let object = self.object(base);
         Some(Access {
-            position: (position.line, position.column),
+            position: (position.line(), position.column()),
             size,
             target,
             object,
@@ -188,7 +187,7 @@ impl<'m> Visitor<'_, 'm> {
 
     /// The pointer, or the variable that it was loaded from.
     fn object(&mut self, mut base: Value<'m>) -> Object {
-        if base.opcode() == Some(LLVMOpcode::LLVMLoad)
+        if base.opcode() == Some(Opcode::LLVMLoad)
             && let Some(variable) = base.operand(0)
         {
             base = variable;
@@ -198,12 +197,12 @@ impl<'m> Visitor<'_, 'm> {
     }
 
     fn call(&mut self, call: Value<'m>) {
-        let callee = call.callee();
+        let callee = call.called_value();
         let name = callee.filter(|callee| callee.is_function()).map(Value::name);
         if callee.is_some_and(Value::is_intrinsic) {
             // What is left of them after optimisation becomes a call of the function.
             if let Some(function) = name.and_then(crashproof_library::intrinsic) {
-                let size = call.operand(2).and_then(Value::constant);
+                let size = call.operand(2).and_then(Value::signed);
                 self.access(call, 0, size.and_then(|size| size.try_into().ok()));
                 self.note_call(call, Some(function));
             }
@@ -216,14 +215,14 @@ impl<'m> Visitor<'_, 'm> {
                 .then(|| call.operand(index + 2))
                 .flatten()
                 .filter(|value| !value.is_pointer())
-                .and_then(Value::constant);
+                .and_then(Value::signed);
             self.access(call, index, size.and_then(|size| size.try_into().ok()));
         }
         self.note_call(call, name);
     }
 
     fn note_call(&mut self, call: Value<'m>, callee: Option<&str>) {
-        let Some(position) = call.position() else { return };
+        let Some(position) = call.debug_location() else { return };
         let arguments: Vec<(u32, Target)> = (0..call.argument_count())
             .filter_map(|index| {
                 let argument = call.operand(index).filter(|value| value.is_pointer())?;
@@ -239,8 +238,8 @@ impl<'m> Visitor<'_, 'm> {
             at: Location {
                 function: self.name.to_owned(),
                 file: self.file.to_owned(),
-                line: position.line,
-                column: position.column,
+                line: position.line(),
+                column: position.column(),
             },
             callee: callee.map(|name| name.trim_start_matches('\u{1}').to_owned()),
             arguments,
@@ -250,7 +249,7 @@ impl<'m> Visitor<'_, 'm> {
 
 /// The pointer that an address was computed from.
 fn base(mut address: Value) -> Value {
-    while let Some(LLVMOpcode::LLVMGetElementPtr | LLVMOpcode::LLVMBitCast) = address.opcode()
+    while let Some(Opcode::LLVMGetElementPtr | Opcode::LLVMBitCast) = address.opcode()
         && let Some(from) = address.operand(0)
     {
         address = from;

@@ -5,18 +5,18 @@ use std::rc::Rc;
 use crashproof_sites::TypeIndex;
 use crashproof_sites::pointer::{Outer, Pointer, Shapes, Type, TypeId};
 
-use super::ir::{IrType, Reading};
 use super::types::Types;
+use crashproof_llvm::{Layout, Type as IrType};
 
 /// What the source's cast, or its mere field access, says that the address is: the start of a struct.
-pub(super) fn cast(pointer: Pointer, structure: IrType, module: &Reading, types: &mut Types) -> Pointer {
+pub(super) fn cast(pointer: Pointer, structure: IrType, layout: Layout, types: &mut Types) -> Pointer {
     let Some(name) = structure.struct_name().map(plain_struct_name) else {
         return pointer;
     };
     if pointer.looped {
         return pointer;
     }
-    let size = module.size_of(structure);
+    let size = layout.size_of(structure);
     if let Some(object) = pointer.object
         && let Ok(offset) = u64::try_from(pointer.offset)
     {

@@ -11,15 +11,15 @@
 
 mod accesses;
 mod casts;
-mod ir;
+mod dwarf;
 mod types;
 mod walker;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use crashproof_llvm::Module;
 use crashproof_sites::{Call, Level, Location, Place, Target, TypeIndex, TypeInfo};
-use inkwell::module::Module;
 
 use accesses::{Access, Object};
 
@@ -52,12 +52,12 @@ struct Exported {
 
 impl FrontEnd {
     /// Reads the front end's bitcode. It must have debug info; where it has none, nothing is known.
-    pub fn read(module: &Module) -> FrontEnd {
+    pub fn read(module: &mut Module) -> FrontEnd {
         accesses::read(module, false)
     }
 
     /// The same, with what the source reads.
-    pub fn read_with_loads(module: &Module) -> FrontEnd {
+    pub fn read_with_loads(module: &mut Module) -> FrontEnd {
         accesses::read(module, true)
     }
 

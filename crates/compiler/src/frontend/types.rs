@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
+use crashproof_llvm::{Module, Node, NodeKind};
 use crashproof_sites::pointer::{Shapes, Type, TypeId};
 use crashproof_sites::{Field, TypeIndex, TypeInfo};
 
-use super::ir::{Node, Reading, dwarf};
+use super::dwarf;
 
 pub struct Types<'m> {
     pub shapes: Shapes,
@@ -24,7 +25,7 @@ pub struct Types<'m> {
 }
 
 impl<'m> Types<'m> {
-    pub fn new(module: &Reading<'m>) -> Types<'m> {
+    pub fn new(module: &'m Module) -> Types<'m> {
         Types {
             shapes: Shapes {
                 types: vec![Type::Opaque],
@@ -345,8 +346,7 @@ fn qualify(node: Node, plain: &str) -> String {
         }
         scope = match outer.kind() {
             // Functions and files name no type.
-            llvm_sys::debuginfo::LLVMMetadataKind::LLVMDIFileMetadataKind
-            | llvm_sys::debuginfo::LLVMMetadataKind::LLVMDICompileUnitMetadataKind => None,
+            NodeKind::LLVMDIFileMetadataKind | NodeKind::LLVMDICompileUnitMetadataKind => None,
             _ => outer.operand(1),
         };
     }

@@ -7,11 +7,10 @@
 
 use std::collections::HashMap;
 
+use crashproof_llvm::{Layout, Opcode, Value};
 use crashproof_sites::pointer::{Pointer, Type, TypeId};
-use llvm_sys::{LLVMOpcode, LLVMTypeKind};
 
 use super::casts::cast;
-use super::ir::{Reading, Value};
 use super::types::Types;
 
 /// Chains of pointers in real code are short; this bounds what a generated function can cost.
@@ -21,7 +20,7 @@ const MAX_CALLS: usize = 4;
 
 /// Follows the pointers of one function.
 pub struct Walker<'a, 'm> {
-    pub module: &'a Reading<'m>,
+    pub layout: Layout<'m>,
     pub types: &'a mut Types<'m>,
     parameters: HashMap<Value<'m>, u32>,
     /// The types of variables, by where they are.
@@ -41,7 +40,7 @@ pub struct Walker<'a, 'm> {
 impl<'a, 'm> Walker<'a, 'm> {
     pub fn new(
         function: Value<'m>,
-        module: &'a Reading<'m>,
+        layout: Layout<'m>,
         types: &'a mut Types<'m>,
         context: &'a mut Context<'m>,
     ) -> Walker<'a, 'm> {
@@ -49,14 +48,14 @@ impl<'a, 'm> Walker<'a, 'm> {
         let mut stored: HashMap<Value<'m>, Vec<Value<'m>>> = HashMap::new();
         for instruction in function.instructions() {
             match instruction.opcode() {
-                Some(LLVMOpcode::LLVMStore) => {
+                Some(Opcode::LLVMStore) => {
                     if let Some((value, address)) = instruction.operand(0).zip(instruction.operand(1))
-                        && address.opcode() == Some(LLVMOpcode::LLVMAlloca)
+                        && address.opcode() == Some(Opcode::LLVMAlloca)
                     {
                         stored.entry(address).or_default().push(value);
                     }
                 }
-                Some(LLVMOpcode::LLVMCall) => {
+                Some(Opcode::LLVMCall) => {
                     if let Some((storage, variable)) = instruction.declares() {
                         types.add_root(variable);
                         let ty = types.of(variable.operand(3));
@@ -67,7 +66,7 @@ impl<'a, 'm> Walker<'a, 'm> {
             }
         }
         Walker {
-            module,
+            layout,
             types,
             parameters: function.parameters().zip(0..).collect(),
             declared,
@@ -114,19 +113,17 @@ impl<'a, 'm> Walker<'a, 'm> {
                 ..Pointer::default()
             };
         }
-        if value.is_global() {
+        if value.is_global_variable() {
             return self.global(value).map_or_else(Pointer::default, Pointer::to);
         }
         match value.opcode() {
-            Some(LLVMOpcode::LLVMGetElementPtr) => self.element(value),
-            Some(LLVMOpcode::LLVMBitCast | LLVMOpcode::LLVMAddrSpaceCast | LLVMOpcode::LLVMFreeze) => {
-                self.follow_operand(value, 0)
-            }
-            Some(LLVMOpcode::LLVMIntToPtr) => self.integer(value),
-            Some(LLVMOpcode::LLVMLoad) => self.load(value),
-            Some(LLVMOpcode::LLVMPHI) => self.meet(value.incoming().collect()),
-            Some(LLVMOpcode::LLVMSelect) => self.meet([1, 2].into_iter().filter_map(|i| value.operand(i)).collect()),
-            Some(LLVMOpcode::LLVMCall | LLVMOpcode::LLVMInvoke) => self.result(value),
+            Some(Opcode::LLVMGetElementPtr) => self.element(value),
+            Some(Opcode::LLVMBitCast | Opcode::LLVMAddrSpaceCast | Opcode::LLVMFreeze) => self.follow_operand(value, 0),
+            Some(Opcode::LLVMIntToPtr) => self.integer(value),
+            Some(Opcode::LLVMLoad) => self.load(value),
+            Some(Opcode::LLVMPHI) => self.meet(value.incoming().into_iter().map(|(value, _)| value).collect()),
+            Some(Opcode::LLVMSelect) => self.meet([1, 2].into_iter().filter_map(|i| value.operand(i)).collect()),
+            Some(Opcode::LLVMCall | Opcode::LLVMInvoke) => self.result(value),
             _ => Pointer::default(),
         }
     }
@@ -147,18 +144,20 @@ impl<'a, 'm> Walker<'a, 'm> {
 
     fn element(&mut self, gep: Value<'m>) -> Pointer {
         let mut pointer = self.follow_operand(gep, 0);
-        let mut ty = gep.source_element();
-        pointer = cast(pointer, ty, self.module, self.types);
+        let Some(mut ty) = gep.source_element() else {
+            return pointer;
+        };
+        pointer = cast(pointer, ty, self.layout, self.types);
         for operand in 1..gep.operand_count() {
             let Some(index) = gep.operand(operand) else {
                 return Pointer::default();
             };
             if operand > 1 {
-                let member = index.constant().unwrap_or(0) as u32;
-                let is_struct = ty.kind() == LLVMTypeKind::LLVMStructTypeKind;
+                let member = index.signed().unwrap_or(0) as u32;
+                let is_struct = ty.is_struct();
                 if is_struct {
-                    pointer = cast(pointer, ty, self.module, self.types);
-                    pointer.advance(self.module.offset_of(ty, member) as i64);
+                    pointer = cast(pointer, ty, self.layout, self.types);
+                    pointer.advance(self.layout.offset_of(ty, member) as i64);
                 }
                 let Some(part) = ty.element(member) else { return pointer };
                 ty = part;
@@ -166,8 +165,8 @@ impl<'a, 'm> Walker<'a, 'm> {
                     continue;
                 }
             }
-            let step = self.module.size_of(ty);
-            match index.constant() {
+            let step = self.layout.size_of(ty);
+            match index.signed() {
                 Some(constant) => pointer.advance(constant.wrapping_mul(step as i64)),
                 None => pointer = pointer.vary(step, &self.types.shapes),
             }
@@ -181,9 +180,9 @@ impl<'a, 'm> Walker<'a, 'm> {
         let mut value = cast.operand(0);
         for _ in 0..MAX_DEPTH {
             let Some(current) = value else { break };
-            let constant = |index| current.operand(index).and_then(Value::constant);
+            let constant = |index| current.operand(index).and_then(Value::signed);
             value = match current.opcode() {
-                Some(LLVMOpcode::LLVMPtrToInt) => {
+                Some(Opcode::LLVMPtrToInt) => {
                     let mut pointer = self.follow_operand(current, 0);
                     match offset {
                         Some(offset) => pointer.advance(offset),
@@ -191,20 +190,20 @@ impl<'a, 'm> Walker<'a, 'm> {
                     }
                     return pointer;
                 }
-                Some(LLVMOpcode::LLVMAdd) => {
+                Some(Opcode::LLVMAdd) => {
                     offset = offset
                         .zip(constant(1))
                         .map(|(offset, constant)| offset.wrapping_add(constant));
                     current.operand(0)
                 }
-                Some(LLVMOpcode::LLVMSub) => {
+                Some(Opcode::LLVMSub) => {
                     offset = offset
                         .zip(constant(1))
                         .map(|(offset, constant)| offset.wrapping_sub(constant));
                     current.operand(0)
                 }
                 // Aligning down, tagging and untagging.
-                Some(LLVMOpcode::LLVMAnd | LLVMOpcode::LLVMOr | LLVMOpcode::LLVMXor) => current.operand(0),
+                Some(Opcode::LLVMAnd | Opcode::LLVMOr | Opcode::LLVMXor) => current.operand(0),
                 _ => None,
             };
         }
@@ -287,7 +286,7 @@ impl<'a, 'm> Walker<'a, 'm> {
     }
 
     fn result(&mut self, call: Value<'m>) -> Pointer {
-        let Some(callee) = call.callee().filter(|callee| callee.is_function()) else {
+        let Some(callee) = call.called_value().filter(|callee| callee.is_function()) else {
             return Pointer::default();
         };
         const RETURN_THEIR_ARGUMENT: [&str; 6] = [
@@ -350,13 +349,13 @@ impl<'a, 'm> Walker<'a, 'm> {
         self.context.returned.insert(function, Pointer::loop_back());
         let returns: Vec<Value<'m>> = function
             .instructions()
-            .filter(|instruction| instruction.opcode() == Some(LLVMOpcode::LLVMRet))
+            .filter(|instruction| instruction.opcode() == Some(Opcode::LLVMRet))
             .filter_map(|instruction| instruction.operand(0))
             .filter(|value| value.is_pointer())
             .collect();
         let mut pointer = Pointer::default();
         if !returns.is_empty() {
-            let mut walker = Walker::new(function, self.module, self.types, self.context);
+            let mut walker = Walker::new(function, self.layout, self.types, self.context);
             walker.depth = self.depth + 1;
             walker.budget = MAX_STEPS;
             // Not as a start of its own: the steps are counted together.

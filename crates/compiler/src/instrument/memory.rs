@@ -2,16 +2,15 @@
 //! (`_FORTIFY_SOURCE`). With `-fno-builtin` a call of `memcpy` may be one of the program's own function, and stays. Other functions of libc are left to store by themselves: they
 //! fault and are recorded, as everything in libc is, and none of them writes enough to pay for a hook of its own.
 
+use crashproof_llvm::{TypeKind, Value};
 use crashproof_sites::SiteKind;
 use crashproof_wire::hooks::Hook;
-use llvm_sys::LLVMTypeKind;
 
 use super::Pass;
-use super::ir::Value;
 
-impl Pass<'_> {
+impl<'m> Pass<'m> {
     /// `name` is without `llvm.`.
-    pub(super) fn memory_intrinsic(&mut self, call: Value, name: &str) {
+    pub(super) fn memory_intrinsic(&mut self, call: Value<'m>, name: &str) {
         if name.contains(".element.") {
             return;
         }
@@ -22,21 +21,21 @@ impl Pass<'_> {
         }
     }
 
-    pub(super) fn memory_function(&mut self, call: Value, name: &str) {
+    pub(super) fn memory_function(&mut self, call: Value<'m>, name: &str) {
         let hook = match name {
             "__memcpy_chk" | "__memmove_chk" => Hook::Copy,
             "__memset_chk" => Hook::Fill,
             _ => return,
         };
         if is_as_declared(call, hook) && !call.is_musttail() {
-            self.memory(call, hook, Some(call.operand(3)));
+            self.memory(call, hook, Some(call.operand_at(3)));
         }
     }
 
     /// Longer than `bound`, it is for the original to complain.
-    fn memory(&mut self, call: Value, hook: Hook, bound: Option<Value>) {
-        let (to, from, length) = (call.operand(0), call.operand(1), call.operand(2));
-        let size = length.constant_integer();
+    fn memory(&mut self, call: Value<'m>, hook: Hook, bound: Option<Value<'m>>) {
+        let (to, from, length) = (call.operand_at(0), call.operand_at(1), call.operand_at(2));
+        let size = length.unsigned();
         if !self.may_be_pm(to) || size == Some(0) {
             return;
         }
@@ -50,23 +49,24 @@ impl Pass<'_> {
         let done = self.event(site, hook, &arguments);
         self.finish(&parts, done);
         if !call.ty().is_void() {
-            self.ir.join(call, parts.original, (to, pm), parts.tail);
+            self.join(call, &parts, (to, pm));
         }
     }
 }
 
 /// A program may have functions of its own with these names.
 fn is_as_declared(call: Value, hook: Hook) -> bool {
-    use LLVMTypeKind::{LLVMIntegerTypeKind, LLVMPointerTypeKind};
+    use TypeKind::{LLVMIntegerTypeKind, LLVMPointerTypeKind};
     let second = match hook {
         Hook::Copy => LLVMPointerTypeKind,
         _ => LLVMIntegerTypeKind,
     };
     let kinds = [LLVMPointerTypeKind, second, LLVMIntegerTypeKind, LLVMIntegerTypeKind];
     call.ty().kind() == LLVMPointerTypeKind
-        && call.arguments() as usize == kinds.len()
+        && call.argument_count() as usize == kinds.len()
         && kinds
             .iter()
             .enumerate()
-            .all(|(index, &kind)| call.operand(index as u32).ty().kind() == kind)
+            .all(|(index, &kind)| call.operand_at(index as u32).ty().kind() == kind)
+        && call.operand_at(2).ty() == call.operand_at(3).ty()
 }

@@ -1,19 +1,18 @@
 //! Stores and atomics.
 
+use crashproof_llvm::AtomicOrdering::LLVMAtomicOrderingSequentiallyConsistent;
+use crashproof_llvm::{AtomicOperation, Type, TypeKind, Value};
 use crashproof_sites::SiteKind;
 use crashproof_wire::hooks::{Hook, what};
 use crashproof_wire::record::{STORE_EXCHANGE, STORE_LOCKED, STORE_NONTEMPORAL};
-use llvm_sys::LLVMAtomicOrdering::LLVMAtomicOrderingSequentiallyConsistent;
-use llvm_sys::{LLVMAtomicRMWBinOp, LLVMTypeKind};
 
 use super::Pass;
-use super::ir::{Type, Value};
 
 /// No single instruction writes more.
 const WIDEST: u64 = 64;
 
-impl Pass<'_> {
-    pub(super) fn store(&mut self, store: Value) {
+impl<'m> Pass<'m> {
+    pub(super) fn store(&mut self, store: Value<'m>) {
         self.hooked_store(store);
         // An exchange, which is locked.
         if store.ordering() == LLVMAtomicOrderingSequentiallyConsistent {
@@ -21,13 +20,13 @@ impl Pass<'_> {
         }
     }
 
-    fn hooked_store(&mut self, store: Value) {
-        let (value, pointer) = (store.operand(0), store.operand(1));
+    fn hooked_store(&mut self, store: Value<'m>) {
+        let (value, pointer) = (store.operand_at(0), store.operand_at(1));
         if value.ty().is_scalable() || !self.may_be_pm(pointer) {
             return;
         }
-        let size = self.ir.store_size(value.ty());
-        let nontemporal = match self.ir.is_nontemporal(store) {
+        let size = self.ir.module().layout().store_size_of(value.ty());
+        let nontemporal = match store.has_metadata("nontemporal") {
             true => has_nontemporal_form(value.ty(), size),
             false => Some(false),
         };
@@ -56,11 +55,11 @@ impl Pass<'_> {
         self.finish(&parts, done);
     }
 
-    pub(super) fn read_modify_write(&mut self, instruction: Value) {
-        let (pointer, value) = (instruction.operand(0), instruction.operand(1));
-        if self.may_be_pm(pointer) && !changes_nothing(instruction.read_modify_write_operation(), value) {
-            let size = self.ir.store_size(value.ty());
-            let exchange = instruction.read_modify_write_operation() == LLVMAtomicRMWBinOp::LLVMAtomicRMWBinOpXchg
+    pub(super) fn read_modify_write(&mut self, instruction: Value<'m>) {
+        let (pointer, value) = (instruction.operand_at(0), instruction.operand_at(1));
+        if self.may_be_pm(pointer) && !changes_nothing(instruction, value) {
+            let size = self.ir.module().layout().store_size_of(value.ty());
+            let exchange = instruction.atomic_operation() == Some(AtomicOperation::LLVMAtomicRMWBinOpXchg)
                 && instruction.is_used();
             let flags = STORE_LOCKED | if exchange { STORE_EXCHANGE } else { 0 };
             self.bracketed(instruction, 0, size, SiteKind::Atomic, flags, |pass, _| pass.ir.i64(1));
@@ -68,9 +67,9 @@ impl Pass<'_> {
         self.fence_by_lock(instruction);
     }
 
-    pub(super) fn compare_and_exchange(&mut self, instruction: Value) {
-        if self.may_be_pm(instruction.operand(0)) {
-            let size = self.ir.store_size(instruction.operand(1).ty());
+    pub(super) fn compare_and_exchange(&mut self, instruction: Value<'m>) {
+        if self.may_be_pm(instruction.operand_at(0)) {
+            let size = self.ir.module().layout().store_size_of(instruction.operand_at(1).ty());
             let flags = STORE_LOCKED | STORE_EXCHANGE;
             self.bracketed(instruction, 0, size, SiteKind::Atomic, flags, |pass, clone| {
                 let exchanged = pass.ir.extract(clone, 1);
@@ -81,26 +80,28 @@ impl Pass<'_> {
     }
 
     /// `llvm.masked.store(value, pointer, alignment, mask)`
-    pub(super) fn masked_store(&mut self, call: Value) {
-        let Some((lanes, element)) = call.operand(0).ty().vector() else {
+    pub(super) fn masked_store(&mut self, call: Value<'m>) {
+        let ty = call.operand_at(0).ty();
+        let Some(element) = ty.element(0).filter(|_| ty.is_vector()) else {
             return;
         };
-        let size = self.ir.store_size(element);
-        if self.may_be_pm(call.operand(1)) && lanes <= 64 {
-            self.bracketed_elements(call, 1, (size, lanes.into()), SiteKind::Store, 0, |pass, _| {
-                pass.ir.as_i64(call.operand(3))
+        let lanes = ty.length();
+        let size = self.ir.module().layout().store_size_of(element);
+        if self.may_be_pm(call.operand_at(1)) && lanes <= 64 {
+            self.bracketed_elements(call, 1, (size, lanes), SiteKind::Store, 0, |pass, _| {
+                pass.ir.as_i64(call.operand_at(3))
             });
         }
     }
 
     fn bracketed(
         &mut self,
-        instruction: Value,
+        instruction: Value<'m>,
         pointer: u32,
         size: u64,
         kind: SiteKind,
         flags: u8,
-        lanes: impl FnOnce(&Self, Value) -> Value,
+        lanes: impl FnOnce(&Self, Value<'m>) -> Value<'m>,
     ) {
         self.bracketed_elements(instruction, pointer, (size, 1), kind, flags, lanes);
     }
@@ -109,14 +110,14 @@ impl Pass<'_> {
     /// for each of the elements (size, number): whether the copy wrote it.
     fn bracketed_elements(
         &mut self,
-        instruction: Value,
+        instruction: Value<'m>,
         pointer: u32,
         (size, number): (u64, u64),
         kind: SiteKind,
         flags: u8,
-        lanes: impl FnOnce(&Self, Value) -> Value,
+        lanes: impl FnOnce(&Self, Value<'m>) -> Value<'m>,
     ) {
-        let (at, length) = (instruction.operand(pointer), size * number);
+        let (at, length) = (instruction.operand_at(pointer), size * number);
         if length == 0 || length > WIDEST {
             return;
         }
@@ -130,27 +131,27 @@ impl Pass<'_> {
         let declined = self.ir.equal(delta, self.ir.i64(0));
         self.ir.branch_if(declined, parts.original, on_alias);
 
-        self.ir.build_in(on_alias, parts.location);
+        self.ir.at_end(on_alias, parts.location);
         let alias = self.ir.offset_pointer(at, delta);
         let copy = self.ir.clone_here(instruction);
-        copy.set_operand(pointer, alias);
+        self.ir.set_operand(copy, pointer, alias);
         let lanes = lanes(self, copy);
         let arguments = [address, size_in_bytes, self.ir.i64(what(size, flags)), lanes];
         self.event(site, Hook::End, &arguments);
         self.ir.branch(parts.tail);
-        self.ir.join(instruction, parts.original, (copy, on_alias), parts.tail);
+        self.join(instruction, &parts, (copy, on_alias));
     }
 }
 
 /// A scalar that one `mov` stores.
 fn fits_a_register(ty: Type, size: u64) -> bool {
     match ty.kind() {
-        LLVMTypeKind::LLVMIntegerTypeKind => [1, 2, 4, 8].contains(&size) && (ty.bits().is_power_of_two()),
-        LLVMTypeKind::LLVMPointerTypeKind
-        | LLVMTypeKind::LLVMHalfTypeKind
-        | LLVMTypeKind::LLVMBFloatTypeKind
-        | LLVMTypeKind::LLVMFloatTypeKind
-        | LLVMTypeKind::LLVMDoubleTypeKind => true,
+        TypeKind::LLVMIntegerTypeKind => [1, 2, 4, 8].contains(&size) && ty.bits().is_some_and(u32::is_power_of_two),
+        TypeKind::LLVMPointerTypeKind
+        | TypeKind::LLVMHalfTypeKind
+        | TypeKind::LLVMBFloatTypeKind
+        | TypeKind::LLVMFloatTypeKind
+        | TypeKind::LLVMDoubleTypeKind => true,
         _ => false,
     }
 }
@@ -159,19 +160,20 @@ fn fits_a_register(ty: Type, size: u64) -> bool {
 /// processor that code is made for, so the store is left to be recorded as it is executed.
 fn has_nontemporal_form(ty: Type, size: u64) -> Option<bool> {
     match ty.kind() {
-        LLVMTypeKind::LLVMIntegerTypeKind | LLVMTypeKind::LLVMPointerTypeKind => Some(size >= 4),
-        LLVMTypeKind::LLVMVectorTypeKind if size >= 16 => Some(true),
+        TypeKind::LLVMIntegerTypeKind | TypeKind::LLVMPointerTypeKind => Some(size >= 4),
+        TypeKind::LLVMVectorTypeKind if size >= 16 => Some(true),
         _ => None,
     }
 }
 
 /// Code generation makes a fence and a load of it, not a store.
-fn changes_nothing(operation: LLVMAtomicRMWBinOp, value: Value) -> bool {
-    use LLVMAtomicRMWBinOp::*;
-    let (zero, ones) = value.is_zero_or_all_ones();
-    match operation {
-        LLVMAtomicRMWBinOpAdd | LLVMAtomicRMWBinOpSub | LLVMAtomicRMWBinOpOr | LLVMAtomicRMWBinOpXor => zero,
-        LLVMAtomicRMWBinOpAnd => ones,
+fn changes_nothing(instruction: Value, value: Value) -> bool {
+    use AtomicOperation::*;
+    match instruction.atomic_operation() {
+        Some(LLVMAtomicRMWBinOpAdd | LLVMAtomicRMWBinOpSub | LLVMAtomicRMWBinOpOr | LLVMAtomicRMWBinOpXor) => {
+            value.is_null()
+        }
+        Some(LLVMAtomicRMWBinOpAnd) => value.is_all_ones(),
         _ => false,
     }
 }

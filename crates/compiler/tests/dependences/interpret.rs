@@ -2,15 +2,10 @@
 //! pushed, post-dominance is asked of all paths, whether a condition depends on PM is searched for in the graph each time.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::CStr;
 
-use inkwell::module::Module;
-use llvm_sys::LLVMIntPredicate::*;
-use llvm_sys::LLVMOpcode::*;
-use llvm_sys::core::*;
-use llvm_sys::prelude::*;
-use llvm_sys::target::*;
-use llvm_sys::{LLVMAtomicRMWBinOp, LLVMTypeKind};
+use crashproof_llvm::IntPredicate::*;
+use crashproof_llvm::Opcode::*;
+use crashproof_llvm::{AtomicOperation, Block, Layout, Module, Type, Value as Ir};
 
 use super::graph::{Access, Graph, Instance};
 
@@ -34,32 +29,29 @@ struct Open {
 }
 
 /// Of a function, made when it is first called.
-struct Flow {
-    blocks: HashMap<LLVMBasicBlockRef, usize>,
+struct Flow<'m> {
+    blocks: HashMap<Block<'m>, usize>,
     closes: Vec<Option<usize>>,
 }
 
-pub struct Machine<'a, 'm> {
-    module: &'a Module<'m>,
-    layout: LLVMTargetDataRef,
+pub struct Machine<'m> {
+    module: &'m Module<'m>,
+    layout: Layout<'m>,
     memory: HashMap<u64, u8>,
     /// Who wrote a byte, in this operation.
     writers: HashMap<u64, usize>,
-    globals: HashMap<LLVMValueRef, u64>,
+    globals: HashMap<Ir<'m>, u64>,
     next: u64,
     frames: Vec<Vec<Open>>,
-    flows: HashMap<LLVMValueRef, Flow>,
+    flows: HashMap<Ir<'m>, Flow<'m>>,
     pub graph: Graph,
 }
 
-// All of LLVM's functions here are asked of values, types and blocks of the module, which lives as long as the machine, and of the kinds that
-// the opcode says.
-#[allow(clippy::undocumented_unsafe_blocks)]
-impl<'a, 'm> Machine<'a, 'm> {
-    pub fn new(module: &'a Module<'m>, word: impl Fn(u64) -> u64) -> Machine<'a, 'm> {
+impl<'m> Machine<'m> {
+    pub fn new(module: &'m Module<'m>, word: impl Fn(u64) -> u64) -> Machine<'m> {
         let mut machine = Machine {
             module,
-            layout: unsafe { LLVMGetModuleDataLayout(module.as_mut_ptr()) },
+            layout: module.layout(),
             memory: HashMap::new(),
             writers: HashMap::new(),
             globals: HashMap::new(),
@@ -78,16 +70,16 @@ impl<'a, 'm> Machine<'a, 'm> {
     pub fn operation(&mut self, name: &str, arguments: [u64; 2]) {
         self.graph = Graph::default();
         self.writers.clear();
-        let function = self.module.get_function(name).unwrap();
+        let function = self.module.function(name).unwrap();
         let values = [PM, arguments[0], arguments[1]].map(|bits| Value {
             bits,
             ..Value::default()
         });
-        self.run(inkwell::values::AsValueRef::as_value_ref(&function), &values);
+        self.run(function, &values);
     }
 
-    fn size(&self, ty: LLVMTypeRef) -> u64 {
-        unsafe { LLVMStoreSizeOfType(self.layout, ty) }
+    fn size(&self, ty: Type) -> u64 {
+        self.layout.store_size_of(ty)
     }
 
     fn poke(&mut self, address: u64, size: u64, value: u64) {
@@ -196,34 +188,31 @@ impl<'a, 'm> Machine<'a, 'm> {
         }
     }
 
-    fn run(&mut self, function: LLVMValueRef, arguments: &[Value]) -> Value {
+    fn run(&mut self, function: Ir<'m>, arguments: &[Value]) -> Value {
         self.frames.push(Vec::new());
         self.flow(function);
-        let mut values: HashMap<LLVMValueRef, Value> = HashMap::new();
-        for (index, &argument) in arguments.iter().enumerate() {
-            values.insert(unsafe { LLVMGetParam(function, index as u32) }, argument);
-        }
-        let mut block = unsafe { LLVMGetFirstBasicBlock(function) };
-        let mut from = std::ptr::null_mut();
+        let mut values: HashMap<Ir<'m>, Value> = HashMap::new();
+        values.extend(function.parameters().zip(arguments.iter().copied()));
+        let mut block = function.blocks().next().unwrap();
+        let mut from = None;
         loop {
             let number = self.flows[&function].blocks[&block];
             let closed = self.close(|open| open.closes == Some(number));
-            let mut at = unsafe { LLVMGetFirstInstruction(block) };
+            let mut at = block.instructions().next().unwrap();
             // All phis at once, of the values before.
             let mut chosen = Vec::new();
-            while unsafe { LLVMGetInstructionOpcode(at) } == LLVMPHI {
-                let incoming = (0..unsafe { LLVMCountIncoming(at) })
-                    .find(|&index| unsafe { LLVMGetIncomingBlock(at, index) } == from)
-                    .unwrap();
-                let mut value = self.value(unsafe { LLVMGetIncomingValue(at, incoming) }, &values);
+            while at.opcode() == Some(LLVMPHI) {
+                let incoming = at.incoming().into_iter();
+                let (incoming, _) = incoming.into_iter().find(|(_, block)| Some(*block) == from).unwrap();
+                let mut value = self.value(incoming, &values);
                 value.origin = Some(self.instance(value.origin.into_iter().collect(), closed.clone()));
                 chosen.push((at, value));
-                at = unsafe { LLVMGetNextInstruction(at) };
+                at = at.next().unwrap();
             }
             values.extend(chosen);
             let next = loop {
                 match self.step(function, number, at, &mut values) {
-                    Step::Next => at = unsafe { LLVMGetNextInstruction(at) },
+                    Step::Next => at = at.next().unwrap(),
                     Step::Jump(next) => break next,
                     Step::Return(mut value) => {
                         let closed = self.close(|_| true);
@@ -233,7 +222,7 @@ impl<'a, 'm> Machine<'a, 'm> {
                     }
                 }
             };
-            (from, block) = (block, next);
+            (from, block) = (Some(block), next);
         }
     }
 
@@ -246,30 +235,22 @@ impl<'a, 'm> Machine<'a, 'm> {
             .collect()
     }
 
-    fn flow(&mut self, function: LLVMValueRef) {
+    fn flow(&mut self, function: Ir<'m>) {
         if self.flows.contains_key(&function) {
             return;
         }
         let mut blocks = HashMap::new();
         let mut next = Vec::new();
-        let mut block = unsafe { LLVMGetFirstBasicBlock(function) };
-        while !block.is_null() {
+        for block in function.blocks() {
             blocks.insert(block, blocks.len());
             next.push(block);
-            block = unsafe { LLVMGetNextBasicBlock(block) };
         }
         let exit = next.len();
         let successors: Vec<Vec<usize>> = next
             .iter()
-            .map(|&block| unsafe {
-                let terminator = LLVMGetBasicBlockTerminator(block);
-                let count = LLVMGetNumSuccessors(terminator);
-                match count {
-                    0 => vec![exit],
-                    _ => (0..count)
-                        .map(|index| blocks[&LLVMGetSuccessor(terminator, index)])
-                        .collect(),
-                }
+            .map(|&block| match block.successors() {
+                none if none.is_empty() => vec![exit],
+                some => some.iter().map(|block| blocks[block]).collect(),
             })
             .chain([Vec::new()])
             .collect();
@@ -295,7 +276,7 @@ impl<'a, 'm> Machine<'a, 'm> {
         self.flows.insert(function, Flow { blocks, closes });
     }
 
-    fn value(&mut self, value: LLVMValueRef, values: &HashMap<LLVMValueRef, Value>) -> Value {
+    fn value(&mut self, value: Ir<'m>, values: &HashMap<Ir<'m>, Value>) -> Value {
         if let Some(&known) = values.get(&value) {
             return known;
         }
@@ -303,78 +284,69 @@ impl<'a, 'm> Machine<'a, 'm> {
             bits,
             ..Value::default()
         };
-        unsafe {
-            if !LLVMIsAConstantInt(value).is_null() {
-                return constant(LLVMConstIntGetZExtValue(value));
-            }
-            if !LLVMIsAGlobalVariable(value).is_null() {
-                let size = self.size(LLVMGlobalGetValueType(value));
-                if let Some(&address) = self.globals.get(&value) {
-                    return constant(address);
-                }
-                let address = self.next;
-                self.next += size.next_multiple_of(16) + 16;
-                self.globals.insert(value, address);
-                self.initialise(address, LLVMGetInitializer(value));
+        if let Some(bits) = value.unsigned() {
+            return constant(bits);
+        }
+        if value.is_global_variable() {
+            let size = self.size(value.value_type().unwrap());
+            if let Some(&address) = self.globals.get(&value) {
                 return constant(address);
             }
-            if LLVMIsAConstantExpr(value).is_null() {
-                // Null, undefined, poison.
-                return constant(0);
-            }
-            assert_eq!(LLVMGetConstOpcode(value), LLVMGetElementPtr);
-            self.gep(value, values)
+            let address = self.next;
+            self.next += size.next_multiple_of(16) + 16;
+            self.globals.insert(value, address);
+            self.initialise(address, value.initializer());
+            return constant(address);
         }
-    }
-
-    fn initialise(&mut self, address: u64, constant: LLVMValueRef) {
-        unsafe {
-            if constant.is_null() || LLVMIsNull(constant) != 0 {
-                return;
-            }
-            if !LLVMIsAConstantInt(constant).is_null() {
-                let size = self.size(LLVMTypeOf(constant));
-                self.poke(address, size, LLVMConstIntGetZExtValue(constant));
-                return;
-            }
-            let element = self.size(LLVMGetElementType(LLVMTypeOf(constant)));
-            for index in 0..LLVMGetArrayLength2(LLVMTypeOf(constant)) {
-                self.initialise(
-                    address + index * element,
-                    LLVMGetAggregateElement(constant, index as u32),
-                );
+        match value.opcode() {
+            // Null, undefined, poison.
+            None => constant(0),
+            opcode => {
+                assert_eq!(opcode, Some(LLVMGetElementPtr));
+                self.gep(value, values)
             }
         }
     }
 
-    fn gep(&mut self, gep: LLVMValueRef, values: &HashMap<LLVMValueRef, Value>) -> Value {
-        unsafe {
-            let mut operands = Vec::new();
-            for index in 0..LLVMGetNumOperands(gep) {
-                operands.push(self.value(LLVMGetOperand(gep, index as u32), values));
-            }
-            let mut ty = LLVMGetGEPSourceElementType(gep);
-            let mut address = operands[0].bits;
-            for (index, operand) in operands.iter().enumerate().skip(1) {
-                if index > 1 {
-                    assert_ne!(LLVMGetTypeKind(ty), LLVMTypeKind::LLVMStructTypeKind);
-                    ty = LLVMGetElementType(ty);
-                }
-                let bits = LLVMGetIntTypeWidth(LLVMTypeOf(LLVMGetOperand(gep, index as u32)));
-                let signed = extend(operand.bits, bits);
-                address = address.wrapping_add((signed as u64).wrapping_mul(LLVMABISizeOfType(self.layout, ty)));
-            }
-            let data: Vec<usize> = operands.iter().filter_map(|operand| operand.origin).collect();
-            let origin = (!data.is_empty()).then(|| self.instance(data, Vec::new()));
-            Value {
-                bits: address,
-                second: 0,
-                origin,
-            }
+    fn initialise(&mut self, address: u64, constant: Option<Ir<'m>>) {
+        let Some(constant) = constant.filter(|constant| !constant.is_null()) else {
+            return;
+        };
+        if let Some(bits) = constant.unsigned() {
+            self.poke(address, self.size(constant.ty()), bits);
+            return;
+        }
+        let element = self.size(constant.ty().element(0).unwrap());
+        for index in 0..constant.ty().length() {
+            self.initialise(address + index * element, constant.part(index as u32));
         }
     }
 
-    fn branch(&mut self, function: LLVMValueRef, block: usize, condition: Value) {
+    fn gep(&mut self, gep: Ir<'m>, values: &HashMap<Ir<'m>, Value>) -> Value {
+        let mut operands = Vec::new();
+        for index in 0..gep.operand_count() {
+            operands.push(self.value(gep.operand_at(index), values));
+        }
+        let mut ty = gep.source_element().unwrap();
+        let mut address = operands[0].bits;
+        for (index, operand) in operands.iter().enumerate().skip(1) {
+            if index > 1 {
+                assert!(!ty.is_struct());
+                ty = ty.element(0).unwrap();
+            }
+            let signed = extend(operand.bits, gep.operand_at(index as u32).ty().bits().unwrap());
+            address = address.wrapping_add((signed as u64).wrapping_mul(self.layout.size_of(ty)));
+        }
+        let data: Vec<usize> = operands.iter().filter_map(|operand| operand.origin).collect();
+        let origin = (!data.is_empty()).then(|| self.instance(data, Vec::new()));
+        Value {
+            bits: address,
+            second: 0,
+            origin,
+        }
+    }
+
+    fn branch(&mut self, function: Ir<'m>, block: usize, condition: Value) {
         let branch = self.instance(condition.origin.into_iter().collect(), Vec::new());
         let closes = self.flows[&function].closes[block];
         let frame = self.frames.last_mut().unwrap();
@@ -383,30 +355,17 @@ impl<'a, 'm> Machine<'a, 'm> {
         frame.push(Open { block, branch, closes });
     }
 
-    fn step(
-        &mut self,
-        function: LLVMValueRef,
-        block: usize,
-        at: LLVMValueRef,
-        values: &mut HashMap<LLVMValueRef, Value>,
-    ) -> Step {
-        let opcode = unsafe { LLVMGetInstructionOpcode(at) };
+    fn step(&mut self, function: Ir<'m>, block: usize, at: Ir<'m>, values: &mut HashMap<Ir<'m>, Value>) -> Step<'m> {
+        let opcode = at.opcode().unwrap();
         let operands: Vec<Value> = match opcode {
             LLVMBr | LLVMSwitch | LLVMCall => Vec::new(),
             LLVMGetElementPtr => Vec::new(),
-            _ => unsafe {
-                (0..LLVMGetNumOperands(at) as u32)
-                    .map(|index| self.value(LLVMGetOperand(at, index), values))
-                    .collect()
-            },
+            _ => (0..at.operand_count())
+                .map(|index| self.value(at.operand_at(index), values))
+                .collect(),
         };
-        let width = |value: LLVMValueRef| unsafe {
-            match LLVMGetTypeKind(LLVMTypeOf(value)) {
-                LLVMTypeKind::LLVMIntegerTypeKind => LLVMGetIntTypeWidth(LLVMTypeOf(value)),
-                _ => 64,
-            }
-        };
-        let operand_width = || width(unsafe { LLVMGetOperand(at, 0) });
+        let width = |value: Ir<'m>| value.ty().bits().unwrap_or(64);
+        let operand_width = || width(at.operand_at(0));
         let origins = |operands: &[Value]| {
             operands
                 .iter()
@@ -418,24 +377,26 @@ impl<'a, 'm> Machine<'a, 'm> {
             operands.get(1).copied().unwrap_or_default(),
         );
         let bits = match opcode {
-            LLVMBr => unsafe {
-                if LLVMIsConditional(at) == 0 {
-                    return Step::Jump(LLVMGetSuccessor(at, 0));
+            LLVMBr => {
+                let successors = at.successors();
+                if successors.len() == 1 {
+                    return Step::Jump(successors[0]);
                 }
-                let condition = self.value(LLVMGetCondition(at), values);
+                let condition = self.value(at.operand_at(0), values);
                 self.branch(function, block, condition);
-                return Step::Jump(LLVMGetSuccessor(at, u32::from(condition.bits & 1 == 0)));
-            },
-            LLVMSwitch => unsafe {
-                let condition = self.value(LLVMGetOperand(at, 0), values);
+                return Step::Jump(successors[usize::from(condition.bits & 1 == 0)]);
+            }
+            LLVMSwitch => {
+                let successors = at.successors();
+                let condition = self.value(at.operand_at(0), values);
                 self.branch(function, block, condition);
-                let taken = (1..LLVMGetNumSuccessors(at))
-                    .find(|&index| LLVMConstIntGetZExtValue(LLVMGetOperand(at, 2 * index)) == condition.bits);
-                return Step::Jump(LLVMGetSuccessor(at, taken.unwrap_or(0)));
-            },
+                let taken = (1..successors.len())
+                    .find(|&index| at.operand_at(2 * index as u32).unsigned() == Some(condition.bits));
+                return Step::Jump(successors[taken.unwrap_or(0)]);
+            }
             LLVMRet => return Step::Return(one),
             LLVMAlloca => {
-                let size = unsafe { self.size(LLVMGetAllocatedType(at)) };
+                let size = self.size(at.allocated_type().unwrap());
                 let address = self.next;
                 self.next += size.next_multiple_of(16) + 16;
                 values.insert(
@@ -448,7 +409,7 @@ impl<'a, 'm> Machine<'a, 'm> {
                 return Step::Next;
             }
             LLVMLoad => {
-                let size = self.size(unsafe { LLVMTypeOf(at) });
+                let size = self.size(at.ty());
                 let node = self.read(one.bits, size, one.origin);
                 let bits = self.peek(one.bits, size);
                 values.insert(
@@ -462,17 +423,14 @@ impl<'a, 'm> Machine<'a, 'm> {
                 return Step::Next;
             }
             LLVMStore => {
-                let size = self.size(unsafe { LLVMTypeOf(LLVMGetOperand(at, 0)) });
+                let size = self.size(at.operand_at(0).ty());
                 self.write(other.bits, size, one.origin, other.origin);
                 self.poke(other.bits, size, one.bits);
                 return Step::Next;
             }
             LLVMAtomicRMW => {
-                let size = self.size(unsafe { LLVMTypeOf(at) });
-                assert_eq!(
-                    unsafe { LLVMGetAtomicRMWBinOp(at) },
-                    LLVMAtomicRMWBinOp::LLVMAtomicRMWBinOpAdd
-                );
+                let size = self.size(at.ty());
+                assert_eq!(at.atomic_operation(), Some(AtomicOperation::LLVMAtomicRMWBinOpAdd));
                 let before = self.peek(one.bits, size);
                 let loaded = self.read(one.bits, size, one.origin);
                 let sum = self.instance([Some(loaded), other.origin].into_iter().flatten().collect(), Vec::new());
@@ -490,7 +448,7 @@ impl<'a, 'm> Machine<'a, 'm> {
             }
             LLVMAtomicCmpXchg => {
                 let new = operands[2];
-                let size = self.size(unsafe { LLVMTypeOf(LLVMGetOperand(at, 2)) });
+                let size = self.size(at.operand_at(2).ty());
                 let before = self.peek(one.bits, size);
                 let loaded = self.read(one.bits, size, one.origin);
                 let compared = self.instance([Some(loaded), other.origin].into_iter().flatten().collect(), Vec::new());
@@ -508,7 +466,7 @@ impl<'a, 'm> Machine<'a, 'm> {
                 values.insert(at, pair);
                 return Step::Next;
             }
-            LLVMExtractValue => match unsafe { *LLVMGetIndices(at) } {
+            LLVMExtractValue => match at.indices()[0] {
                 0 => one.bits,
                 _ => one.second,
             },
@@ -545,7 +503,7 @@ impl<'a, 'm> Machine<'a, 'm> {
             LLVMSExt => extend(one.bits, operand_width()) as u64,
             LLVMICmp => {
                 let (a, b) = (extend(one.bits, operand_width()), extend(other.bits, operand_width()));
-                u64::from(match unsafe { LLVMGetICmpPredicate(at) } {
+                u64::from(match at.predicate().unwrap() {
                     LLVMIntEQ => one.bits == other.bits,
                     LLVMIntNE => one.bits != other.bits,
                     LLVMIntULT => one.bits < other.bits,
@@ -576,22 +534,19 @@ impl<'a, 'm> Machine<'a, 'm> {
         Step::Next
     }
 
-    fn call(&mut self, at: LLVMValueRef, values: &HashMap<LLVMValueRef, Value>) -> Option<Value> {
-        let callee = unsafe { LLVMGetCalledValue(at) };
-        let mut length = 0;
-        let name = unsafe { CStr::from_ptr(LLVMGetValueName2(callee, &mut length)) }
-            .to_str()
-            .unwrap();
+    fn call(&mut self, at: Ir<'m>, values: &HashMap<Ir<'m>, Value>) -> Option<Value> {
+        let callee = at.called_value().unwrap();
+        let name = callee.name();
         if ["llvm.dbg.", "llvm.lifetime."]
             .iter()
             .any(|prefix| name.starts_with(prefix))
         {
             return None;
         }
-        let arguments: Vec<Value> = (0..unsafe { LLVMGetNumArgOperands(at) })
-            .map(|index| self.value(unsafe { LLVMGetOperand(at, index) }, values))
+        let arguments: Vec<Value> = (0..at.argument_count())
+            .map(|index| self.value(at.operand_at(index), values))
             .collect();
-        if unsafe { LLVMIsDeclaration(callee) } == 0 {
+        if callee.has_body() {
             return Some(self.run(callee, &arguments));
         }
         let [one, other, bytes, ..] = arguments[..] else {
@@ -624,8 +579,8 @@ fn extend(bits: u64, width: u32) -> i64 {
     (bits << unused) as i64 >> unused
 }
 
-enum Step {
+enum Step<'m> {
     Next,
-    Jump(LLVMBasicBlockRef),
+    Jump(Block<'m>),
     Return(Value),
 }

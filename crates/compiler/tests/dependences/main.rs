@@ -10,11 +10,9 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crashproof_llvm::{Context, Module};
 use crashproof_record::{RecordOptions, record};
 use crashproof_trace::{EventKind, Item, TraceReader};
-use inkwell::context::Context;
-use inkwell::memory_buffer::MemoryBuffer;
-use inkwell::module::Module;
 use support::Folder;
 
 use generate::{CALLS, Generator};
@@ -100,9 +98,8 @@ fn operations(trace: &Path) -> Vec<Operation> {
 /// As `--deps` sees it, before labels.
 fn prepared<'context>(context: &'context Context, program: &Path) -> Module<'context> {
     let bitcode = crashproof_sites::read_bitcode(program).unwrap();
-    let buffer = MemoryBuffer::create_from_memory_range_copy(&bitcode[0].bytes, "program");
-    let module = Module::parse_bitcode_from_buffer(&buffer, context).unwrap();
-    crashproof_compiler::dependences::prepare(&module).unwrap();
+    let mut module = context.parse_bitcode(&bitcode[0].bytes).unwrap();
+    crashproof_compiler::dependences::prepare(&mut module).unwrap();
     module
 }
 

@@ -8,10 +8,8 @@ use std::process::Command;
 
 use crashproof_compiler::frontend::FrontEnd;
 use crashproof_library::destination;
+use crashproof_llvm::{Context, Module, NodeKind, Opcode, Value};
 use crashproof_sites::{Target, TypeInfo, layout};
-use inkwell::context::Context;
-use inkwell::module::Module;
-use inkwell::values::{InstructionOpcode, InstructionValue};
 
 fn compile(source: &Path, arguments: &[&str], to: &Path) {
     let clang = if source.extension().is_some_and(|e| e == "c") {
@@ -38,109 +36,50 @@ struct Write {
 }
 
 fn writes(module: &Module) -> Vec<Write> {
-    let mut found = Vec::new();
-    for function in module.get_functions() {
-        for block in function.get_basic_blocks() {
-            for instruction in block.get_instructions() {
-                found.extend(write(module, instruction));
-            }
-        }
-    }
-    found
+    let instructions = module.functions().flat_map(Value::instructions);
+    instructions
+        .filter_map(|instruction| write(module, instruction))
+        .collect()
 }
 
-fn write(module: &Module, instruction: InstructionValue) -> Option<Write> {
-    use inkwell::values::AsValueRef;
-    use llvm_sys::core::*;
-    use llvm_sys::debuginfo::*;
-    use llvm_sys::prelude::LLVMValueRef;
-    use llvm_sys::target::*;
-    let raw = instruction.as_value_ref();
-    // SAFETY: the module is live and the kinds are checked.
-    unsafe {
-        let layout = LLVMGetModuleDataLayout(module.as_mut_ptr());
-        let (address, size): (LLVMValueRef, Option<u64>) = match instruction.get_opcode() {
-            InstructionOpcode::Store => {
-                let size = LLVMStoreSizeOfType(layout, LLVMTypeOf(LLVMGetOperand(raw, 0)));
-                (LLVMGetOperand(raw, 1), Some(size))
-            }
-            InstructionOpcode::AtomicRMW | InstructionOpcode::AtomicCmpXchg => (
-                LLVMGetOperand(raw, 0),
-                Some(LLVMStoreSizeOfType(layout, LLVMTypeOf(LLVMGetOperand(raw, 1)))),
-            ),
-            InstructionOpcode::Call => {
-                let mut length = 0;
-                let name = LLVMGetValueName2(LLVMGetCalledValue(raw), &mut length);
-                let name = std::slice::from_raw_parts(name.cast::<u8>(), length);
-                let name = std::str::from_utf8(name).ok()?;
-                let known = ["llvm.memcpy", "llvm.memmove", "llvm.memset"]
-                    .iter()
-                    .any(|k| name.starts_with(k));
-                let index = if known { 0 } else { destination(name)? };
-                let bytes = LLVMGetOperand(raw, index + 2);
-                let constant = !LLVMIsAConstantInt(bytes).is_null();
-                (
-                    LLVMGetOperand(raw, index),
-                    constant.then(|| LLVMConstIntGetZExtValue(bytes)),
-                )
-            }
-            _ => return None,
-        };
-        // As the instrumentation does it: constant steps up to a pointer that came from elsewhere.
-        let mut base = address;
-        let mut offset = Some(0);
-        while !LLVMIsAGetElementPtrInst(base).is_null() {
-            let constant = |operand| {
-                let index = LLVMGetOperand(base, operand);
-                (!LLVMIsAConstantInt(index).is_null()).then(|| LLVMConstIntGetSExtValue(index))
-            };
-            let ty = LLVMGetGEPSourceElementType(base);
-            let is_field = matches!(LLVMGetTypeKind(ty), llvm_sys::LLVMTypeKind::LLVMStructTypeKind);
-            let step = match LLVMGetNumOperands(base) {
-                2 => constant(1).map(|index| index * LLVMABISizeOfType(layout, ty) as i64),
-                3 if is_field => constant(2).map(|field| LLVMOffsetOfElement(layout, ty, field as u32) as i64),
-                _ => None,
-            };
-            offset = offset.zip(step).map(|(offset, step)| offset + step);
-            base = LLVMGetOperand(base, 0);
+fn write(module: &Module, instruction: Value) -> Option<Write> {
+    let store_size = |value: Value| Some(module.layout().store_size_of(value.ty()));
+    let (address, size) = match instruction.opcode()? {
+        Opcode::LLVMStore => (instruction.operand(1)?, store_size(instruction.operand(0)?)),
+        Opcode::LLVMAtomicRMW | Opcode::LLVMAtomicCmpXchg => {
+            (instruction.operand(0)?, store_size(instruction.operand(1)?))
         }
-        if !LLVMIsAAllocaInst(base).is_null() {
-            return None;
+        Opcode::LLVMCall => {
+            let name = instruction.called_value()?.name();
+            let known = ["llvm.memcpy", "llvm.memmove", "llvm.memset"]
+                .iter()
+                .any(|k| name.starts_with(k));
+            let index = if known { 0 } else { destination(name)? };
+            (instruction.operand(index)?, instruction.operand(index + 2)?.unsigned())
         }
-        offset = offset.filter(|_| LLVMIsAPHINode(base).is_null());
-        let location = LLVMInstructionGetDebugLoc(raw);
-        if location.is_null() {
-            return None;
-        }
-        let mut scope = LLVMDILocationGetScope(location);
-        let context = LLVMGetModuleContext(module.as_mut_ptr());
-        let function = loop {
-            let value = LLVMMetadataAsValue(context, scope);
-            let mut operands = vec![std::ptr::null_mut(); LLVMGetMDNodeNumOperands(value) as usize];
-            LLVMGetMDNodeOperands(value, operands.as_mut_ptr());
-            if matches!(
-                LLVMGetMetadataKind(scope),
-                LLVMMetadataKind::LLVMDISubprogramMetadataKind
-            ) {
-                let string = |value: LLVMValueRef| {
-                    let mut length = 0;
-                    (!value.is_null()).then(|| {
-                        let start = LLVMGetMDString(value, &mut length);
-                        String::from_utf8_lossy(std::slice::from_raw_parts(start.cast(), length as usize)).into_owned()
-                    })
-                };
-                break string(operands[3]).or_else(|| string(operands[2]))?;
-            }
-            scope = LLVMValueAsMetadata(operands[1]);
-        };
-        Some(Write {
-            function,
-            line: LLVMDILocationGetLine(location),
-            column: LLVMDILocationGetColumn(location),
-            size,
-            offset,
-        })
+        _ => return None,
+    };
+    // As the instrumentation does it: constant steps up to a pointer that came from elsewhere.
+    let (base, offset) = address.base_and_offset(Value::is_instruction);
+    if base.is_alloca() {
+        return None;
     }
+    let location = instruction.debug_location()?;
+    let mut scope = location.scope();
+    while !matches!(scope.kind(), NodeKind::LLVMDISubprogramMetadataKind) {
+        scope = scope.operand(1)?;
+    }
+    let name = [3, 2]
+        .map(|operand| scope.string(operand))
+        .into_iter()
+        .find(|name| !name.is_empty());
+    Some(Write {
+        function: name?.to_owned(),
+        line: location.line(),
+        column: location.column(),
+        size,
+        offset: offset.filter(|_| base.opcode() != Some(Opcode::LLVMPHI)),
+    })
 }
 
 fn render(types: &[TypeInfo], target: &Target) -> String {
@@ -201,11 +140,12 @@ fn check(level: &str) {
         );
         compile(&source, &["-g", "-fstandalone-debug", level], &optimised);
         let context = Context::create();
-        let front_module = Module::parse_bitcode_from_path(&front, &context).unwrap();
-        let optimised_module = Module::parse_bitcode_from_path(&optimised, &context).unwrap();
+        let mut front_module = context.read_bitcode(&front).unwrap();
+        let optimised_module = context.read_bitcode(&optimised).unwrap();
         let expected = expectations(&source);
-        for (module, is_front) in [(&front_module, true), (&optimised_module, false)] {
-            let front = FrontEnd::read(&front_module);
+        for is_front in [true, false] {
+            let front = FrontEnd::read(&mut front_module);
+            let module = if is_front { &front_module } else { &optimised_module };
             let mut found: BTreeMap<u32, Vec<Target>> = BTreeMap::new();
             for write in writes(module) {
                 let target = front.target(&write.function, write.line, write.column, write.size, write.offset);
@@ -260,9 +200,8 @@ fn merged_stores() {
     compile(&source, &["-g", "-O2", "-Xclang", "-disable-llvm-passes"], &front);
     compile(&source, &["-g", "-O2"], &optimised);
     let context = Context::create();
-    let module = Module::parse_bitcode_from_path(&front, &context).unwrap();
-    let front = FrontEnd::read(&module);
-    let optimised = Module::parse_bitcode_from_path(&optimised, &context).unwrap();
+    let front = FrontEnd::read(&mut context.read_bitcode(&front).unwrap());
+    let optimised = context.read_bitcode(&optimised).unwrap();
     let mut found = Vec::new();
     for write in writes(&optimised) {
         let merged = front.merged(&write.function, write.line, write.column, write.size);
