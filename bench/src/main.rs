@@ -5,6 +5,7 @@
 //! `repair [ROUNDS]` or `strategies [TIME [STRUCTURE]]` or `drivers [TIME [STRUCTURE[/BUG] [STRATEGY,…]]]` or `growth [TIME [STRUCTURE]]` or `oracle [STRUCTURE]` it does this part only (`table` prints
 //! what those two have left), with `parts` it measures single parts of the runtime, with
 //! `plan BINARY` the planning of a repair, with `litmus [SECONDS [ROW]…]` the repair of PMBugAssist's table 3 and, for so long a row, its own encoding.
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 mod cc;
 mod crash;

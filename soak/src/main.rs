@@ -1,4 +1,5 @@
 //! `crashproof-soak [inputs N [TARGET] | input TARGET FILE | targets | seeds TARGET DIRECTORY | commands CRASHPROOF | kills CRASHPROOF N] [--seed S]`
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 use std::path::Path;
 use std::process::ExitCode;

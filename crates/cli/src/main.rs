@@ -1,6 +1,7 @@
 //! The `crashproof` command: parses arguments, calls the libraries, chooses the exit code.
 //!
 //! Exit codes of `check`, `crash` and `test`: 0 clean, 1 findings, 2 it could not be done. `record` exits as the program did.
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 mod arguments;
 mod commands;

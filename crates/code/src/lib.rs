@@ -8,6 +8,7 @@
 //!
 //! [`sites::SiteTable::find`] and [`unwind::Unwinder::unwind`] may be called in a signal handler: they take no lock and
 //! do not allocate.
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 mod file;
 mod functions;
@@ -17,3 +18,5 @@ pub mod sites;
 pub mod sweep;
 mod sys;
 pub mod unwind;
+
+pub use sys::syscall;

@@ -141,12 +141,11 @@ impl Loader {
         // SAFETY: the loader's structures; `next` exists in version 2.
         let first = unsafe { self.debug.as_ref() };
         std::iter::successors(first, |debug| {
-            // SAFETY: as above.
-            if debug.version >= 2 {
-                unsafe { debug.next.as_ref() }
-            } else {
-                None
+            if debug.version < 2 {
+                return None;
             }
+            // SAFETY: as above.
+            unsafe { debug.next.as_ref() }
         })
     }
 }
@@ -571,10 +570,12 @@ unsafe fn dynamic_value(link: &LinkMap, tag: i64) -> Option<usize> {
 unsafe fn dynamic_symbols(link: &LinkMap, image: &Range<usize>) -> Option<(usize, usize)> {
     // SAFETY: the caller's promise.
     let entry = |tag| unsafe { dynamic_entry(link, image, tag) };
-    // SAFETY: read only if within the image; its tables lie in its mapped, readable part.
     let word = |address: usize| {
-        (image.contains(&address) && image.contains(&(address + 3)))
-            .then(|| unsafe { *(address as *const u32) } as usize)
+        if !image.contains(&address) || !image.contains(&(address + 3)) {
+            return None;
+        }
+        // SAFETY: within the image, whose tables lie in its mapped, readable part.
+        Some(unsafe { *(address as *const u32) } as usize)
     };
     let count = match (entry(DT_HASH), entry(DT_GNU_HASH)) {
         (Some(table), _) => word(table + 4)?,

@@ -8,15 +8,18 @@ use std::ops::Range;
 
 pub const PAGE: usize = 4096;
 
+/// A system call as the kernel sees it; `Err` is the errno. Does not touch the thread's `errno`.
+///
 /// # Safety
-/// As the system call asks.
-unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> io::Result<usize> {
-    let result: isize;
-    // SAFETY: the kernel's calling convention; it clobbers rcx and r11 and what the arguments point to.
+/// As for the system call itself.
+#[inline]
+pub unsafe fn syscall(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
+    let result: i64;
+    // SAFETY: the kernel clobbers rcx and r11 only; memory effects are the caller's promise.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") number as isize => result,
+            inlateout("rax") number => result,
             in("rdi") arguments[0],
             in("rsi") arguments[1],
             in("rdx") arguments[2],
@@ -25,14 +28,24 @@ unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> io::Result<usi
             in("r9") arguments[5],
             lateout("rcx") _,
             lateout("r11") _,
-            options(nostack)
+            options(nostack),
         );
     }
     if (-4095..0).contains(&result) {
-        Err(io::Error::from_raw_os_error(-result as i32))
+        Err(-result as i32)
     } else {
-        Ok(result as usize)
+        Ok(result as u64)
     }
+}
+
+/// The same, with the error as libc's wrappers have it.
+///
+/// # Safety
+/// As for the system call itself.
+unsafe fn checked(number: libc::c_long, arguments: [usize; 6]) -> io::Result<usize> {
+    // SAFETY: the caller's promise.
+    let result = unsafe { syscall(number, arguments.map(|argument| argument as u64)) };
+    result.map(|value| value as usize).map_err(io::Error::from_raw_os_error)
 }
 
 /// A file opened for reading.
@@ -43,7 +56,7 @@ impl File {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
         // SAFETY: the path is terminated.
         unsafe {
-            syscall(
+            checked(
                 libc::SYS_openat,
                 [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0],
             )
@@ -65,7 +78,7 @@ impl File {
                 0,
             ];
             // SAFETY: the kernel writes into `rest` only.
-            match unsafe { syscall(libc::SYS_pread64, arguments) } {
+            match unsafe { checked(libc::SYS_pread64, arguments) } {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => (),
@@ -79,7 +92,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: the descriptor is ours.
-        let _ = unsafe { syscall(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
+        let _ = unsafe { checked(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
     }
 }
 
@@ -94,7 +107,7 @@ pub fn read_link<'b>(path: &CStr, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> 
         0,
     ];
     // SAFETY: the kernel writes into `buffer` only.
-    let length = unsafe { syscall(libc::SYS_readlink, arguments) }?;
+    let length = unsafe { checked(libc::SYS_readlink, arguments) }?;
     Ok(&buffer[..length])
 }
 
@@ -110,9 +123,9 @@ pub fn read_memory(address: usize, buffer: &mut [u8]) -> bool {
     };
     // SAFETY: the kernel checks the remote side and writes into `buffer` only.
     let read = unsafe {
-        syscall(libc::SYS_getpid, [0; 6]).and_then(|process| {
+        checked(libc::SYS_getpid, [0; 6]).and_then(|process| {
             let (local, remote) = (&raw const local as usize, &raw const remote as usize);
-            syscall(libc::SYS_process_vm_readv, [process, local, 1, remote, 1, 0])
+            checked(libc::SYS_process_vm_readv, [process, local, 1, remote, 1, 0])
         })
     };
     read.is_ok_and(|length| length == buffer.len())
@@ -123,7 +136,7 @@ pub fn read_memory(address: usize, buffer: &mut [u8]) -> bool {
 pub unsafe fn mprotect(pages: Range<usize>, protection: i32) -> io::Result<()> {
     // SAFETY: the caller's promise.
     unsafe {
-        syscall(
+        checked(
             libc::SYS_mprotect,
             [pages.start, pages.len(), protection as usize, 0, 0, 0],
         )

@@ -14,8 +14,10 @@ use serde::Deserialize;
 
 use crate::{Finding, Kind, Report};
 
+/// Why a baseline cannot be used.
 #[derive(Debug)]
 pub enum BaselineError {
+    /// Not JSON.
     NotJson(serde_json::Error),
     /// JSON, but neither of a check, nor of a crash test, nor of `crashproof test`.
     NotAReport,
@@ -82,6 +84,7 @@ impl Baseline {
         Ok(Baseline::new(&reports))
     }
 
+    /// The findings of these reports.
     pub fn new<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Baseline {
         let mut places: BTreeMap<Key, BTreeSet<Place>> = BTreeMap::new();
         for finding in reports.into_iter().flat_map(|report| &report.findings) {

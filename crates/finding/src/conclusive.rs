@@ -14,6 +14,7 @@ const MOST_LEFT_OUT: usize = 5;
 /// A reason why no finding does not mean clean.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inconclusive {
+    /// The reason.
     pub reason: InconclusiveReason,
     /// "./app exited with status 2".
     pub message: String,
@@ -24,6 +25,7 @@ pub struct Inconclusive {
     pub help: String,
 }
 
+/// Why a report without findings does not mean that the program is clean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InconclusiveReason {
@@ -97,6 +99,7 @@ pub struct Allowed {
 /// What a report comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// There are none, and the program is clean.
     Clean,
     /// There are findings that count.
     Findings,
@@ -180,6 +183,7 @@ impl Program {
         }
     }
 
+    /// Its name in JSON.
     pub fn name(&self) -> &str {
         self.command.first().map_or("the program", String::as_str)
     }

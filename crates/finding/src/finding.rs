@@ -6,19 +6,27 @@ use crate::conclusive::Inconclusive;
 use crate::picture::{Graph, Sample, Timeline, Traffic};
 use crate::words::signal_name;
 
+/// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
+    /// A store is never flushed.
     MissingFlush,
+    /// A store is flushed and no fence waits for it.
     MissingFence,
+    /// A flush of a line that was flushed since the last store to it.
     RedundantFlush,
+    /// A flush of a line that was not stored to.
     FlushUnmodified,
+    /// A fence with nothing to wait for.
     RedundantFence,
+    /// Data that is never flushed, and need not be.
     TransientData,
     /// Store in a transaction to memory of an object of it that no snapshot covers.
     TxStoreNotSnapshotted,
     /// The same range is snapshotted twice in one transaction (redundant undo log).
     TxSnapshotTwice,
+    /// A range that overlaps another one is snapshotted in one transaction.
     TxSnapshotOverlap,
     /// Store, outside any transaction, to a range that is modified transactionally.
     TxStoreOutside,
@@ -38,23 +46,32 @@ pub enum Kind {
     CrashDurability,
 }
 
+/// How bad a finding is, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
+    /// A bug.
     Error,
+    /// Costs time, or is a bug in some program.
     Warning,
+    /// Worth knowing.
     Note,
 }
 
 /// A source position with its function; `None` where the debug info has nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
+    /// Name of the function.
     pub function: Option<String>,
+    /// Path of the source file.
     pub file: Option<String>,
+    /// Line in the source file, from 1.
     pub line: Option<u32>,
+    /// Column in the line, from 1.
     pub column: Option<u32>,
     /// The module's path, and the address in it.
     pub module: Option<String>,
+    /// Address of the instruction in the module.
     pub address: u64,
     /// Inlined into the next frame.
     #[serde(default)]
@@ -64,54 +81,77 @@ pub struct Frame {
 /// A range of a PM file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
+    /// Path of the PM file.
     pub file: String,
+    /// First byte.
     pub offset: u64,
+    /// Number of bytes.
     pub length: u64,
 }
 
 /// The event by which a store had to be durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurableBy {
+    /// The kind of event.
     pub kind: DurableByKind,
+    /// Call stack of the event.
     pub stack: Vec<Frame>,
 }
 
+/// The kind of event by which a store had to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DurableByKind {
+    /// The fence of another store that comes later.
     Fence,
+    /// The end of a transaction.
     TxEnd,
+    /// The file was unmapped.
     Unmap,
+    /// The program ended.
     Exit,
 }
 
 /// Another place that explains the finding ("flushed first here").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Related {
+    /// What that place has to do with the finding.
     pub message: String,
+    /// Its call stack.
     pub stack: Vec<Frame>,
 }
 
+/// One bug, at one call path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
+    /// What it is about.
     pub kind: Kind,
+    /// How bad it is.
     pub severity: Severity,
     /// Position: that of the store for missing-*, of the flush or fence for redundant ones; the innermost frame with
     /// debug info.
     pub file: Option<String>,
+    /// Line in the file.
     pub line: Option<u32>,
+    /// Column in the line.
     pub column: Option<u32>,
+    /// The function that the position is in.
     pub function: Option<String>,
     /// How often it happened with this stack.
     pub count: u64,
+    /// The finding in one sentence.
     pub message: String,
+    /// The bytes that it is about.
     pub address: Option<Address>,
+    /// Call stack of the event, innermost frame first.
     pub stack: Vec<Frame>,
+    /// The event by which a store had to be durable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durable_by: Option<DurableBy>,
     /// The optimiser merged several source lines into this instruction; the line is the nearest known one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub approximate: bool,
+    /// Other places that explain it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub related: Vec<Related>,
     /// What the user should know beside the message (for example: locked instructions on volatile memory are not seen).
@@ -149,6 +189,7 @@ pub struct Crash {
     pub persisted: Vec<CrashStore>,
     /// Stores that had been executed, or come later, and had not persisted.
     pub missing: Vec<CrashStore>,
+    /// How the recovery ended.
     pub recovery: RecoveryOutcome,
     /// How many of the tested states fail for this reason.
     pub states: u64,
@@ -156,6 +197,7 @@ pub struct Crash {
     /// `cc --deps`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub operations: u64,
+    /// Number of different sets of basic blocks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub paths: u64,
     /// Where the failing image is saved, and the command that reproduces the failure.
@@ -208,15 +250,18 @@ pub struct OutputDifference {
     /// The first operation after it that printed something that no oracle has; none if that is the probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub differs_at: Option<u64>,
+    /// Line of that operation in the file of operations.
     #[serde(default, rename = "differs_at_text", skip_serializing_if = "Option::is_none")]
     pub differs_text: Option<String>,
     /// Operations that were done after it; one line each, the probe comes after them.
     pub operations_after: u64,
     /// The first line of the output that no oracle has, and the first one that is in the lists here, from 0.
     pub first_line: u64,
+    /// Number of the first line that is in the lists here, from 0.
     pub lines_from: u64,
     /// One of these would have been right.
     pub expected: Vec<ExpectedOutput>,
+    /// What the program printed, from that line on.
     pub got: Vec<String>,
 }
 
@@ -233,19 +278,24 @@ impl OutputDifference {
     }
 }
 
+/// An output that would have been right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpectedOutput {
     /// What became of the interrupted operation: "done", "left out".
     pub outcome: String,
+    /// Its lines.
     pub output: Vec<String>,
 }
 
 /// A store in a crash state. In JSON the fields of its frame come first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrashStore {
+    /// The blamed frame.
     #[serde(flatten)]
     pub frame: Frame,
+    /// The call stack of the store.
     pub stack: Vec<Frame>,
+    /// The bytes that it wrote.
     pub pm: Address,
     /// What was stored, as hexadecimal digits.
     pub data: String,
@@ -266,12 +316,17 @@ pub struct CrashStore {
 pub enum FileOperation {
     /// It is there from then on.
     Made,
+    /// It has another size from then on.
     Resized {
+        /// The new size.
         size: u64,
     },
+    /// It has another name from then on.
     Renamed {
+        /// The new path.
         path: String,
     },
+    /// It is deleted.
     Removed,
     /// By write(2).
     Written,
@@ -311,10 +366,15 @@ fn executed() -> bool {
 pub struct RecoveryOutcome {
     /// The command that failed: the recovery or the checker.
     pub command: String,
+    /// Exit status, if it exited.
     pub status: Option<i32>,
+    /// Signal that ended it, if one did.
     pub signal: Option<i32>,
+    /// It did not end within the time limit.
     pub timeout: bool,
+    /// What it wrote to its standard output.
     pub stdout: String,
+    /// What it wrote to its standard error.
     pub stderr: String,
     /// The output is not the expected one (`--expect-output`).
     #[serde(default)]
@@ -334,29 +394,37 @@ impl RecoveryOutcome {
     }
 }
 
+/// How to see the failure again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replay {
+    /// The directory with the failing image.
     pub directory: String,
+    /// The command that runs the recovery on it.
     pub command: String,
 }
 
 /// `before` has to persist before `after`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
+    /// What must persist first.
     pub before: Frame,
+    /// What must persist later.
     pub after: Frame,
 }
 
 /// How much of the state space was tested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
+    /// Name of the strategy.
     pub strategy: String,
     /// Allowed crash states; `u64::MAX`, which is left out of JSON, if there are more than were counted.
     #[serde(default = "uncounted", skip_serializing_if = "is_uncounted")]
     pub states_total: u64,
+    /// Crash states that were tested.
     pub states_tested: u64,
     /// Not run because their outcome is known: same content, or same in all that the recovery reads.
     pub states_pruned: u64,
+    /// Crash states after which the recovery failed.
     pub states_failed: u64,
     /// How often a recovery was run for them, this time: not for what `--resume` knew.
     #[serde(default)]
@@ -371,8 +439,10 @@ pub struct Stats {
     /// tested or known.
     #[serde(default)]
     pub points_total: u64,
+    /// Crash points at which some state was tested or known.
     #[serde(default)]
     pub points_reached: u64,
+    /// How long the test took.
     pub seconds: f64,
     /// The budget ended it before all states were tested.
     pub cut_short: bool,
@@ -399,6 +469,7 @@ pub struct Behaviours {
     pub joint: u64,
     /// Behaviours that no other represents, of one object and of two.
     pub single_groups: u64,
+    /// Groups of behaviours of two objects.
     pub joint_groups: u64,
     /// Not taken for behaviours: too many updates.
     pub too_large: u64,
@@ -413,12 +484,16 @@ pub struct Behaviours {
 /// What `--json` writes and every other rendering starts from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// Version of this format.
     pub version: u32,
+    /// How the program ended.
     pub program: Program,
+    /// What the trace has.
     pub trace: TraceSummary,
     /// Why no finding does not mean clean, beside an incomplete trace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inconclusive: Vec<Inconclusive>,
+    /// The findings.
     pub findings: Vec<Finding>,
     /// What the user should know of the check as a whole (an `[[ignore]]` that matched nothing, missing debug info).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -470,8 +545,11 @@ impl Report {
 /// A PM file that was looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLookedAt {
+    /// Path of the file.
     pub path: String,
+    /// Stores to it.
     pub stores: u64,
+    /// Flushes of its lines.
     pub flushes: u64,
     /// msync, fsync, fdatasync.
     pub syncs: u64,
@@ -488,7 +566,9 @@ pub struct FileLookedAt {
 /// A file whose stores are not in the trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLeftOut {
+    /// Path of the file.
     pub path: String,
+    /// Why its stores are not in the trace.
     pub reason: LeftOutReason,
     /// Why it could not be opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -498,6 +578,7 @@ pub struct FileLeftOut {
     pub option: Option<String>,
 }
 
+/// Why the stores to a file are not in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeftOutReason {
@@ -507,6 +588,7 @@ pub enum LeftOutReason {
     Semaphore,
     /// Made by `memfd_create`.
     Memfd,
+    /// By its name it is a lock, without data.
     LockFile,
     /// `hsperfdata` of a Java virtual machine.
     JavaCounters,
@@ -516,9 +598,11 @@ pub enum LeftOutReason {
     Unlinked,
     /// It does not match `--pm`.
     NotSelected,
+    /// Mapped only to be read.
     ReadOnly,
     /// Mapped with `MAP_PRIVATE`.
     Private,
+    /// It could not be opened.
     OpenFailed,
 }
 
@@ -533,22 +617,31 @@ pub struct Patch {
     pub findings: Vec<usize>,
 }
 
+/// The program that was recorded, and how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
+    /// Exit status, if it exited.
     pub status: Option<i32>,
+    /// Signal that ended it, if one did.
     pub signal: Option<i32>,
     /// By the user: Ctrl-C, or a signal sent to crashproof and passed on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked_to_end: bool,
+    /// Its command line.
     #[serde(default)]
     pub command: Vec<String>,
 }
 
+/// What a trace has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceSummary {
+    /// Stores to PM.
     pub stores: u64,
+    /// Flushes of PM.
     pub flushes: u64,
+    /// Fences.
     pub fences: u64,
+    /// Every event of the program is in it.
     pub complete: bool,
     /// Why it is not complete.
     #[serde(default)]

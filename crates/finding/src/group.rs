@@ -6,16 +6,20 @@ use crate::{Finding, Report};
 /// Which findings: those that a baseline has, or the others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Which {
+    /// Those that the baseline does not have.
     New,
+    /// Those that it has.
     Known,
 }
 
 /// Findings with the same kind and place; never empty.
 pub struct Group<'a> {
+    /// In the order of the report.
     pub findings: Vec<&'a Finding>,
 }
 
 impl<'a> Group<'a> {
+    /// The finding that stands for the group.
     pub fn first(&self) -> &'a Finding {
         self.findings[0]
     }

@@ -7,6 +7,7 @@ use crate::{DurableByKind, Kind, Severity};
 pub struct KindInfo {
     /// As in JSON, SARIF, `crashproof.toml` and the corpus.
     pub name: &'static str,
+    /// How bad a finding of the kind is.
     pub severity: Severity,
     /// One sentence that says what the kind is.
     pub summary: &'static str,
@@ -26,6 +27,7 @@ impl KindInfo {
 }
 
 impl Kind {
+    /// All kinds, in the order of the documentation.
     pub const ALL: [Kind; 17] = [
         Kind::CrashOrder,
         Kind::CrashAtomicity,
@@ -46,18 +48,22 @@ impl Kind {
         Kind::TransientData,
     ];
 
+    /// The name in reports, rules and JSON.
     pub fn name(self) -> &'static str {
         self.info().name
     }
 
+    /// How bad a finding of the kind is.
     pub fn severity(self) -> Severity {
         self.info().severity
     }
 
+    /// The kind of this name.
     pub fn from_name(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
+    /// The fixed words about the kind.
     pub fn info(self) -> &'static KindInfo {
         match self {
             Kind::MissingFlush => &MISSING_FLUSH,

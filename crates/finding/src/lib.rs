@@ -3,6 +3,7 @@
 //!
 //! Architecture invariant: knows neither traces nor renderers.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod baseline;
 mod conclusive;

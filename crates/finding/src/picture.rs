@@ -20,6 +20,7 @@ pub struct Timeline {
     pub more_lines: u64,
 }
 
+/// A row: a cache line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimelineLine {
     /// The PM file's path.
@@ -30,12 +31,16 @@ pub struct TimelineLine {
     pub state: LineState,
 }
 
+/// An event that touches the rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimelineEvent {
     /// Its number in the trace; of the crash, that of the event before which power fails.
     pub event: u64,
+    /// What happened.
     pub kind: TimelineKind,
+    /// Number of the thread.
     pub thread: u32,
+    /// Where in the source.
     pub frame: Frame,
     /// The rows that it touches: those that a store changes or a flush is for; of a fence those that it made persistent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -54,15 +59,19 @@ pub struct TimelineEvent {
     pub states: Vec<(usize, LineState)>,
 }
 
+/// What happened at an event of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimelineKind {
+    /// A store.
     Store,
+    /// A non-temporal store.
     NtStore,
     /// clwb, clflushopt: pending until the thread's next fence.
     Flush,
     /// clflush: persistent at once.
     FlushNow,
+    /// A fence.
     Fence,
     /// msync, fsync.
     Sync,
@@ -70,6 +79,7 @@ pub enum TimelineKind {
     Write,
     /// The PM file appears, gets another size or another name, or goes away.
     File,
+    /// The program printed something.
     Output,
     /// Events that are left out for their number.
     Gap,
@@ -80,7 +90,9 @@ pub enum TimelineKind {
 /// The bytes of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
+    /// First byte in the PM file.
     pub offset: u64,
+    /// Number of bytes.
     pub length: u64,
     /// The first 64 of them, as hexadecimal digits.
     pub data: String,
@@ -88,6 +100,7 @@ pub struct Stored {
     pub pieces: Vec<(u64, u64, StoreOutcome)>,
 }
 
+/// What became of a store in a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreOutcome {
@@ -126,15 +139,20 @@ pub struct Graph {
     pub edges: Vec<(usize, usize)>,
 }
 
+/// An update of a behaviour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphNode {
     /// Which of the types.
     pub of: usize,
     /// As the type has it; where the code has no types, the place in the code.
     pub field: String,
+    /// Where in the source.
     pub frame: Frame,
+    /// Path of the PM file.
     pub pm_file: String,
+    /// First byte in the PM file.
     pub offset: u64,
+    /// Number of bytes.
     pub length: u64,
     /// Number of the store in the trace.
     pub event: u64,
@@ -148,7 +166,9 @@ pub struct GraphNode {
 pub struct Sample {
     /// Since the start of the test.
     pub seconds: f64,
+    /// States tested by then.
     pub tested: u64,
+    /// States by then after which the recovery failed.
     pub failed: u64,
     /// Causes known by then.
     pub findings: u64,
@@ -159,11 +179,15 @@ pub struct Sample {
 pub struct Traffic {
     /// `None`: unknown, or all that the list has no room for.
     pub function: Option<String>,
+    /// Path of its source file.
     pub file: Option<String>,
+    /// Stores to PM.
     pub stores: u64,
     /// Stored.
     pub bytes: u64,
+    /// Flushes of PM.
     pub flushes: u64,
+    /// Fences.
     pub fences: u64,
     /// Of the flushes those that found nothing to flush.
     pub redundant_flushes: u64,
@@ -180,10 +204,16 @@ pub struct Traffic {
 /// A place from which a function is called, and what part of its traffic is on behalf of that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caller {
+    /// The call.
     pub frame: Frame,
+    /// Stores to PM.
     pub stores: u64,
+    /// Flushes of PM.
     pub flushes: u64,
+    /// Fences.
     pub fences: u64,
+    /// Flushes that found nothing to flush.
     pub redundant_flushes: u64,
+    /// Fences that had nothing to wait for.
     pub redundant_fences: u64,
 }

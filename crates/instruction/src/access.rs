@@ -12,6 +12,7 @@ use core::arch::global_asm;
 pub struct Fault {
     /// As the program sees it: not the alias. 0 when the processor gives none (a misaligned vector store).
     pub address: u64,
+    /// The signal: SIGSEGV, SIGBUS or SIGFPE.
     pub signal: i32,
     /// The signal's `si_code`.
     pub code: i32,

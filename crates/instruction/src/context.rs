@@ -99,18 +99,22 @@ impl<'a> Context<'a> {
         self.layout
     }
 
+    /// Address of the next instruction.
     pub fn rip(&self) -> u64 {
         self.uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64
     }
 
+    /// Has the program go on at another instruction.
     pub fn set_rip(&mut self, rip: u64) {
         self.uc.uc_mcontext.gregs[libc::REG_RIP as usize] = rip as i64;
     }
 
+    /// The flags register.
     pub fn flags(&self) -> u64 {
         self.uc.uc_mcontext.gregs[libc::REG_EFL as usize] as u64
     }
 
+    /// Sets the flags register.
     pub fn set_flags(&mut self, flags: u64) {
         self.uc.uc_mcontext.gregs[libc::REG_EFL as usize] = flags as i64;
     }
@@ -120,6 +124,7 @@ impl<'a> Context<'a> {
         self.uc.uc_mcontext.gregs[GREG[number & 15]] as u64
     }
 
+    /// Sets the general register that the processor encodes with this number.
     pub fn set_general(&mut self, number: usize, value: u64) {
         self.uc.uc_mcontext.gregs[GREG[number & 15]] = value as i64;
     }

@@ -291,10 +291,8 @@ fn direct_stores() {
     let mut context = frame.context();
     context.set_general(3, 0x1001);
     // SAFETY: nothing is written.
-    assert_eq!(
-        unsafe { plan.perform(&mut context, 0) }.unwrap_err().signal,
-        libc::SIGSEGV
-    );
+    let performed = unsafe { plan.perform(&mut context, 0) };
+    assert_eq!(performed.unwrap_err().signal, libc::SIGSEGV);
 }
 
 #[test]

@@ -16,6 +16,8 @@
 //!
 //! Limits: `tilestored`, `enqcmd` and shadow-stack stores are refused. A floating-point exception that the program has
 //! unmasked and that its store raises is reported as a [`Fault`] only if the handler of SIGFPE calls [`fix_up`] too.
+#![warn(clippy::undocumented_unsafe_blocks)]
+#![warn(missing_docs)]
 
 mod access;
 mod ahead;

@@ -22,6 +22,7 @@ pub struct Performed {
 impl Performed {
     const NOTHING: Performed = Performed { written: Writes::NONE };
 
+    /// Whether it wrote anything.
     pub fn wrote(&self) -> bool {
         !self.written.is_empty()
     }
@@ -78,59 +79,61 @@ impl Plan {
         let all = Performed {
             written: Writes::contiguous(address, self.size),
         };
-        // SAFETY: of every guarded store in this function: the address is that of `writes` plus `delta`.
-        let performed = match self.action {
-            Action::Integer { source, width } => {
-                let value = integer(cx, source, width);
-                unsafe { access::store(alias, width, value) }.map(|()| all)
-            }
-            Action::Vector { register, start, .. } => {
-                let value = cx.vector(register.into());
-                let bytes = value
-                    .get(start.into()..usize::from(start) + self.size)
-                    .unwrap_or_default();
-                if self.opmask(cx).is_none() {
-                    unsafe { access::store_bytes(alias, bytes, avx) }.map(|()| all)
-                } else {
-                    unsafe { store_masked(self.writes(cx), address, bytes, delta, avx) }
+        // SAFETY: every store is to an address of `writes` plus `delta`, which the caller lets us write.
+        let performed = unsafe {
+            match self.action {
+                Action::Integer { source, width } => {
+                    let value = integer(cx, source, width);
+                    access::store(alias, width, value).map(|()| all)
                 }
-            }
-            Action::SignMasked { data, .. } => {
-                let value = cx.vector(data.into());
-                unsafe { store_masked(self.writes(cx), address, &value, delta, avx) }
-            }
-            Action::Compress { register, element } => {
-                let (value, length) = compress(cx, register, element, self.opmask(cx), self.size);
-                let written = Writes::contiguous(address, length);
-                unsafe { store_masked(written, address, &value, delta, avx) }
-            }
-            Action::Scatter { register, element, .. } => return unsafe { self.scatter(cx, register, element, delta) },
-            Action::Direct64 { .. } => {
-                let mut bytes = [0; 64];
-                access::load_bytes(&mut bytes, cx.effective_address(&self.instruction))?;
-                unsafe { access::store_bytes(alias, &bytes, avx) }.map(|()| all)
-            }
-            Action::ZeroLine => unsafe { access::store_bytes(alias, &[0; 64], avx) }.map(|()| all),
-            Action::Fill { width } | Action::Copy { width } => return unsafe { self.string(cx, width, delta) },
-            Action::Push { source, width } => return unsafe { self.push(cx, source, width, delta) },
-            Action::Pop { width } => {
-                let value = access::load(cx.general(RSP), width)?;
-                let performed = unsafe { access::store(alias, width, value) }.map(|()| all);
-                if performed.is_ok() {
-                    cx.set_general(RSP, cx.general(RSP).wrapping_add(width.bytes() as u64));
+                Action::Vector { register, start, .. } => {
+                    let value = cx.vector(register.into());
+                    let bytes = value
+                        .get(start.into()..usize::from(start) + self.size)
+                        .unwrap_or_default();
+                    if self.opmask(cx).is_none() {
+                        access::store_bytes(alias, bytes, avx).map(|()| all)
+                    } else {
+                        store_masked(self.writes(cx), address, bytes, delta, avx)
+                    }
                 }
-                performed
-            }
-            Action::Enter { size, level } => return unsafe { self.enter(cx, size, level, delta) },
-            Action::Relocated(copy) => {
-                let operand = self.operand(cx);
-                let writes = self.writes(cx);
-                match unsafe { copy.run(&Machine::get().pool, cx, operand, delta) } {
-                    Ok(()) if self.exchanges() && cx.flags() & flag::ZERO == 0 => Ok(Performed::NOTHING),
-                    Ok(()) => Ok(Performed { written: writes }),
-                    Err(fault) => {
-                        let bounds = writes.bounds();
-                        return Err(fault.on_alias(bounds.address, bounds.length, delta));
+                Action::SignMasked { data, .. } => {
+                    let value = cx.vector(data.into());
+                    store_masked(self.writes(cx), address, &value, delta, avx)
+                }
+                Action::Compress { register, element } => {
+                    let (value, length) = compress(cx, register, element, self.opmask(cx), self.size);
+                    let written = Writes::contiguous(address, length);
+                    store_masked(written, address, &value, delta, avx)
+                }
+                Action::Scatter { register, element, .. } => return self.scatter(cx, register, element, delta),
+                Action::Direct64 { .. } => {
+                    let mut bytes = [0; 64];
+                    access::load_bytes(&mut bytes, cx.effective_address(&self.instruction))?;
+                    access::store_bytes(alias, &bytes, avx).map(|()| all)
+                }
+                Action::ZeroLine => access::store_bytes(alias, &[0; 64], avx).map(|()| all),
+                Action::Fill { width } | Action::Copy { width } => return self.string(cx, width, delta),
+                Action::Push { source, width } => return self.push(cx, source, width, delta),
+                Action::Pop { width } => {
+                    let value = access::load(cx.general(RSP), width)?;
+                    let performed = access::store(alias, width, value).map(|()| all);
+                    if performed.is_ok() {
+                        cx.set_general(RSP, cx.general(RSP).wrapping_add(width.bytes() as u64));
+                    }
+                    performed
+                }
+                Action::Enter { size, level } => return self.enter(cx, size, level, delta),
+                Action::Relocated(copy) => {
+                    let operand = self.operand(cx);
+                    let writes = self.writes(cx);
+                    match copy.run(&Machine::get().pool, cx, operand, delta) {
+                        Ok(()) if self.exchanges() && cx.flags() & flag::ZERO == 0 => Ok(Performed::NOTHING),
+                        Ok(()) => Ok(Performed { written: writes }),
+                        Err(fault) => {
+                            let bounds = writes.bounds();
+                            return Err(fault.on_alias(bounds.address, bounds.length, delta));
+                        }
                     }
                 }
             }

@@ -111,10 +111,13 @@ pub(crate) enum Target {
 /// Why an instruction cannot be performed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
+    /// The bytes are not an instruction.
     #[error("the bytes are not an x86-64 instruction")]
     Invalid,
+    /// It does not write memory.
     #[error("{0:?} does not write memory")]
     NotAStore(Mnemonic),
+    /// It writes memory in a way that cannot be performed elsewhere.
     #[error("{0:?} to memory cannot be performed elsewhere")]
     Unsupported(Mnemonic),
 }

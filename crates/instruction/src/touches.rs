@@ -7,8 +7,11 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 /// Memory that an instruction loads or stores. A masked access counts with the bytes that its mask leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Touch {
+    /// Address of the first byte.
     pub address: u64,
+    /// Number of bytes.
     pub length: u64,
+    /// It is stored to.
     pub write: bool,
 }
 
@@ -24,6 +27,7 @@ pub struct Touches {
 }
 
 impl Touches {
+    /// The memory operands, in the order of the instruction.
     pub fn operands(&self) -> &[Touch] {
         &self.operands[..self.count]
     }

@@ -13,17 +13,21 @@ pub struct Writes {
 /// One contiguous piece of [`Writes`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
+    /// Address of the first byte.
     pub address: u64,
+    /// Number of bytes.
     pub length: usize,
 }
 
 impl Writes {
+    /// No bytes.
     pub const NONE: Writes = Writes {
         start: 0,
         length: 0,
         mask: 0,
     };
 
+    /// All bytes of a range.
     pub fn contiguous(start: u64, length: usize) -> Writes {
         let mask = if length >= 64 { u64::MAX } else { (1 << length) - 1 };
         Writes {
@@ -47,6 +51,7 @@ impl Writes {
         }
     }
 
+    /// Whether nothing is written.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

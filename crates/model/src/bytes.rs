@@ -7,6 +7,7 @@ use crashproof_base::LINE;
 pub struct Bytes(pub u64);
 
 impl Bytes {
+    /// All bytes of a line.
     pub const ALL: Bytes = Bytes(!0);
 
     /// `len` bytes from `start`, cut at the line's end.
@@ -27,30 +28,37 @@ impl Bytes {
         Bytes::range(from, to.saturating_sub(from))
     }
 
+    /// Whether there are none.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    /// Whether they have a byte in common.
     pub const fn intersects(self, other: Bytes) -> bool {
         self.0 & other.0 != 0
     }
 
+    /// Those that are not in the other.
     pub const fn without(self, other: Bytes) -> Bytes {
         Bytes(self.0 & !other.0)
     }
 
+    /// Those of both.
     pub const fn union(self, other: Bytes) -> Bytes {
         Bytes(self.0 | other.0)
     }
 
+    /// Those that are in both.
     pub const fn intersection(self, other: Bytes) -> Bytes {
         Bytes(self.0 & other.0)
     }
 
+    /// Whether all of the other are among them.
     pub const fn contains(self, other: Bytes) -> bool {
         other.0 & !self.0 == 0
     }
 
+    /// Offset of the first one; 64 if there is none.
     pub const fn first(self) -> u64 {
         self.0.trailing_zeros() as u64
     }
@@ -70,6 +78,7 @@ impl Bytes {
 pub struct Piece {
     /// Number of the line, counted from the file's start.
     pub line: u64,
+    /// The bytes of the line.
     pub bytes: Bytes,
 }
 

@@ -10,6 +10,7 @@
 //!
 //! Architecture invariant: pure. No I/O, no trace format, no knowledge of what a tag means.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod bytes;
 mod line;
@@ -25,6 +26,7 @@ pub use line::{Awaits, Flush, Keep, Line, Store, Tag, Thread};
 pub use memory::{Limits, Memory, Unpersisted};
 pub use order::{Chains, CrashStates, Order, order_of};
 
+/// What the hardware makes persistent, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Model {
     /// Caches are lost at a crash: a store needs a flush and a fence.

@@ -53,12 +53,16 @@ pub enum Keep {
     Last,
 }
 
+/// A store to a line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Store<T> {
     /// What of it counts still: bytes that a later store overwrote for good are taken out.
     pub bytes: Bytes,
+    /// The thread that stores.
     pub thread: Thread,
+    /// It passes the cache by.
     pub nontemporal: bool,
+    /// What the caller knows it by.
     pub tag: T,
 }
 
@@ -95,6 +99,7 @@ struct Flushed<S> {
     site: S,
 }
 
+/// The stores to a cache line that are not guaranteed persistent, and where they were flushed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Line<T: Tag> {
     stores: Vec<Store<T>>,
@@ -119,6 +124,7 @@ impl<T: Tag> Line<T> {
         &self.stores
     }
 
+    /// Whether all that was stored is persistent.
     pub fn is_clean(&self) -> bool {
         self.stores.is_empty()
     }
@@ -147,6 +153,7 @@ impl<T: Tag> Line<T> {
         }
     }
 
+    /// A store to the line.
     pub fn store(&mut self, model: Model, keep: Keep, mut store: Store<T>) {
         let persistent = model == Model::Eadr && !store.nontemporal;
         if keep == Keep::Last || persistent {

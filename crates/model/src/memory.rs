@@ -20,7 +20,9 @@ use crate::{Bytes, Model, pieces};
 /// A store that was not persistent when its line was [drained](Memory::drain).
 #[derive(Debug)]
 pub struct Unpersisted<'a, T: Tag> {
+    /// The line.
     pub at: LineAddress,
+    /// The store.
     pub store: &'a Store<T>,
     /// Where it was flushed, if a thread has it pending.
     pub flushed: Option<T::Site>,
@@ -156,6 +158,7 @@ impl<S: Copy> ThreadState<S> {
     }
 }
 
+/// All lines of all files.
 pub struct Memory<T: Tag> {
     model: Model,
     keep: Keep,
@@ -173,6 +176,7 @@ pub struct Memory<T: Tag> {
 }
 
 impl<T: Tag> Memory<T> {
+    /// Memory in which everything is persistent.
     pub fn new(model: Model, keep: Keep) -> Self {
         Memory::with_limits(model, keep, LIMITS)
     }

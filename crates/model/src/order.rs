@@ -39,10 +39,12 @@ impl Order {
         }
     }
 
+    /// Number of updates.
     pub fn len(&self) -> usize {
         self.before.len()
     }
 
+    /// Whether there are no updates.
     pub fn is_empty(&self) -> bool {
         self.before.is_empty()
     }
@@ -107,6 +109,7 @@ impl<C: Eq + Hash> Chains<C> {
         update
     }
 
+    /// The order of the updates so far.
     pub fn order(self) -> Order {
         self.order
     }

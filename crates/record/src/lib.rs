@@ -6,6 +6,7 @@
 //!
 //! Architecture invariant: knows what records mean for the trace, not what findings are; never stops the program, not
 //! when the disk is full either (unless it is asked to take it along when it is killed: `keeper`). `unsafe` only where it touches shared memory and system calls.
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 mod drain;
 mod error;

@@ -76,8 +76,8 @@ unsafe impl GlobalAlloc for Allocator {
         }
         let skip = state.chunk.align_offset(size);
         // SAFETY: skip + size <= left, checked or just refilled with more than that.
-        let block = unsafe { state.chunk.add(skip) };
-        state.chunk = unsafe { block.add(size) };
+        let (block, rest) = unsafe { (state.chunk.add(skip), state.chunk.add(skip + size)) };
+        state.chunk = rest;
         state.left -= skip + size;
         block
     }

@@ -156,8 +156,8 @@ fn with_ours<R>(environment: Environment, execute: impl FnOnce(Environment) -> R
         return execute(environment);
     }
     // SAFETY: the program's environment.
-    let count = unsafe { entries(environment) }.count();
-    let preload = unsafe { find(environment, PRELOAD) }.map_or(0, |v| v.count_bytes());
+    let (count, preload) = unsafe { (entries(environment).count(), find(environment, PRELOAD)) };
+    let preload = preload.map_or(0, |v| v.count_bytes());
     let pointers = (count + KEPT.len() + 1) * size_of::<usize>();
     let longest = missing.clone().map(|(_, v)| v.count_bytes()).max().unwrap_or(0);
     let size = pointers + longest + preload + 2;
@@ -451,7 +451,11 @@ type Spawn = unsafe extern "C" fn(
 
 // SAFETY: each with the type that libc's headers declare.
 static NEXT_EXECVE: Next<Exec> = unsafe { Next::new(c"execve") };
+// SAFETY: as above.
 static NEXT_EXECVPE: Next<Exec> = unsafe { Next::new(c"execvpe") };
+// SAFETY: as above.
 static NEXT_FEXECVE: Next<Fexecve> = unsafe { Next::new(c"fexecve") };
+// SAFETY: as above.
 static NEXT_POSIX_SPAWN: Next<Spawn> = unsafe { Next::new(c"posix_spawn") };
+// SAFETY: as above.
 static NEXT_POSIX_SPAWNP: Next<Spawn> = unsafe { Next::new(c"posix_spawnp") };

@@ -14,6 +14,7 @@
 //!
 //! Architecture invariant: knows the wire, not the trace. Nothing here may allocate with the program's allocator, hold a
 //! lock while the program's code runs, or leave a file descriptor open.
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 mod ahead;
 mod alloc;

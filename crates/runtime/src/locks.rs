@@ -208,6 +208,7 @@ type GetRobust = unsafe extern "C" fn(*const libc::pthread_mutexattr_t, *mut c_i
 
 // SAFETY: each with the type that libc's headers declare.
 static NEXT_MUTEX_INIT: Next<MutexInit> = unsafe { Next::new(c"pthread_mutex_init") };
+// SAFETY: as above.
 static NEXT_MUTEXATTR_GETROBUST: Next<GetRobust> = unsafe { Next::new(c"pthread_mutexattr_getrobust") };
 
 /// Looks up libc's functions.

@@ -722,6 +722,7 @@ type Realloc = unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void;
 
 // SAFETY: each with the type that libc's headers declare.
 static NEXT_FREE: Next<Free> = unsafe { Next::new(c"free") };
+// SAFETY: as above.
 static NEXT_REALLOC: Next<Realloc> = unsafe { Next::new(c"realloc") };
 
 /// Where [`free`] and [`realloc`] jump to: the allocator's own, until memory is registered. Programs call them too often for more than a jump.

@@ -1,36 +1,6 @@
 //! Raw system calls: usable in signal handlers, before libc is ready, and never trapped by our own filter's libc rule.
 
-use std::arch::asm;
-
-/// A system call as the kernel sees it; `Err` is the errno. Does not touch the thread's `errno`.
-///
-/// # Safety
-/// As for the system call itself.
-#[inline]
-pub unsafe fn syscall(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
-    let result: i64;
-    // SAFETY: the kernel clobbers rcx and r11 only; memory effects are the caller's promise.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") arguments[0],
-            in("rsi") arguments[1],
-            in("rdx") arguments[2],
-            in("r10") arguments[3],
-            in("r8") arguments[4],
-            in("r9") arguments[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    if (-4095..0).contains(&result) {
-        Err(-result as i32)
-    } else {
-        Ok(result as u64)
-    }
-}
+pub use crashproof_code::syscall;
 
 /// # Safety
 /// As for mmap.

@@ -250,8 +250,11 @@ type MqNotify = unsafe extern "C" fn(libc::mqd_t, *const libc::sigevent) -> c_in
 
 // SAFETY: each with the type that libc's headers declare.
 static NEXT_PTHREAD_CREATE: Next<PthreadCreate> = unsafe { Next::new(c"pthread_create") };
+// SAFETY: as above.
 static NEXT_THRD_CREATE: Next<ThrdCreate> = unsafe { Next::new(c"thrd_create") };
+// SAFETY: as above.
 static NEXT_TIMER_CREATE: Next<TimerCreate> = unsafe { Next::new(c"timer_create") };
+// SAFETY: as above.
 static NEXT_MQ_NOTIFY: Next<MqNotify> = unsafe { Next::new(c"mq_notify") };
 
 /// State and stack of the first thread, and what later threads need.

@@ -11,6 +11,7 @@
 //! with the runtime). In the supervisor process: `supervisor`. Between them: `protocol`.
 //!
 //! Architecture invariant: knows neither traces nor the persistency model: an image is bytes, a run is an exit status.
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 mod cgroup;
 mod error;

@@ -8,6 +8,7 @@
 //!
 //! Architecture invariant: no allocation, no system call, no knowledge of the trace format. Whoever changes a record
 //! changes [`VERSION`].
+#![warn(clippy::undocumented_unsafe_blocks)]
 #![no_std]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -92,6 +92,7 @@ static mut SHARED: Shared = Shared {
 /// Only one run at a time; the handler interrupts it where it does not use this.
 unsafe fn shared() -> &'static mut Shared {
     let pointer = &raw mut SHARED;
+    // SAFETY: the caller's promise.
     unsafe { &mut *pointer }
 }
 
@@ -155,6 +156,7 @@ global_asm!(
 impl Harness {
     pub fn new() -> Harness {
         init();
+        // SAFETY: mappings and code of our own, which nothing else knows.
         unsafe {
             let file = libc::memfd_create(c"memory".as_ptr(), 0);
             assert_eq!(libc::ftruncate(file, FILE as i64), 0);
@@ -207,6 +209,7 @@ impl Harness {
 
     /// Runs `instruction`; `memory` is the content of the file before.
     pub fn run(&self, instruction: &[u8], registers: &Registers, memory: &[u8], mode: Mode) -> Outcome {
+        // SAFETY: one run at a time; the memory and the code are those that `new` has mapped.
         unsafe {
             let shared = shared();
             let alias = std::slice::from_raw_parts_mut(shared.alias as *mut u8, FILE);
@@ -255,8 +258,11 @@ fn uc_rip(uc: &ucontext_t) -> u64 {
     uc.uc_mcontext.gregs[libc::REG_RIP as usize] as u64
 }
 
+/// # Safety
+/// `uc` is what the kernel passed to the handler.
 unsafe fn step_over(shared: &mut Shared, uc: &mut ucontext_t) -> Option<End> {
     let mut buffer = [0; 15];
+    // SAFETY: the caller's promise.
     let mut cx = unsafe { Context::new(uc) };
     cx.set_rip(shared.code + 2);
     match step(fetch(shared.code + 2, &mut buffer), &mut cx) {
@@ -268,13 +274,15 @@ unsafe fn step_over(shared: &mut Shared, uc: &mut ucontext_t) -> Option<End> {
     }
 }
 
-unsafe fn map(length: usize, protection: c_int, flags: c_int, file: c_int) -> u64 {
+fn map(length: usize, protection: c_int, flags: c_int, file: c_int) -> u64 {
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let address = unsafe { libc::mmap(null_mut(), length, protection, flags, file, 0) };
     assert_ne!(address, libc::MAP_FAILED);
     address as u64
 }
 
 unsafe extern "C" fn handler(signal: c_int, info: *mut siginfo_t, uc: *mut c_void) {
+    // SAFETY: the kernel's arguments, and the run that the signal interrupted.
     unsafe {
         let uc = &mut *uc.cast::<ucontext_t>();
         if fix_up(uc, &*info) {
@@ -302,7 +310,11 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut siginfo_t, uc: *mut c_voi
 }
 
 /// What the runtime does: perform step after step, as long as the instruction writes persistent memory.
+///
+/// # Safety
+/// `uc` is what the kernel passed to the handler.
 unsafe fn perform(shared: &mut Shared, uc: &mut ucontext_t) -> Option<End> {
+    // SAFETY: the caller's promise; the code and the alias are those that `new` has mapped.
     unsafe {
         shared.handled = true;
         let mut cx = Context::new(uc);

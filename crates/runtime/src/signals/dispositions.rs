@@ -331,11 +331,17 @@ type SetHandler = unsafe extern "C" fn(c_int, usize) -> usize;
 
 // SAFETY: each with the type that libc's headers declare.
 pub(super) static NEXT_SIGACTION: Next<Sigaction> = unsafe { Next::new(c"sigaction") };
+// SAFETY: as above.
 static NEXT_SIGNAL: Next<SetHandler> = unsafe { Next::new(c"signal") };
+// SAFETY: as above.
 static NEXT_SYSV_SIGNAL: Next<SetHandler> = unsafe { Next::new(c"sysv_signal") };
+// SAFETY: as above.
 static NEXT_SIGSET: Next<SetHandler> = unsafe { Next::new(c"sigset") };
+// SAFETY: as above.
 static NEXT_SIGIGNORE: Next<unsafe extern "C" fn(c_int) -> c_int> = unsafe { Next::new(c"sigignore") };
+// SAFETY: as above.
 static NEXT_SIGINTERRUPT: Next<unsafe extern "C" fn(c_int, c_int) -> c_int> = unsafe { Next::new(c"siginterrupt") };
+// SAFETY: as above.
 static NEXT_SIGALTSTACK: Next<unsafe extern "C" fn(*const libc::stack_t, *mut libc::stack_t) -> c_int> =
     unsafe { Next::new(c"sigaltstack") };
 

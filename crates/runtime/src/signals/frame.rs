@@ -113,8 +113,8 @@ fn writable(from: u64, to: u64) -> bool {
     loop {
         let at_or_bottom = at.max(from);
         // The kernel writes 8 bytes there, the current mask: memory that the caller is about to overwrite.
-        // SAFETY: the kernel checks the address.
         let probe = [libc::SIG_BLOCK as u64, 0, at_or_bottom, 8, 0, 0];
+        // SAFETY: the kernel checks the address.
         if unsafe { sys::syscall(libc::SYS_rt_sigprocmask, probe) }.is_err() {
             return false;
         }

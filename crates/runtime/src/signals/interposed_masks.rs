@@ -357,25 +357,35 @@ type EpollPwait2 =
 // SAFETY: each with the type that libc's headers declare.
 static NEXT_PTHREAD_SIGMASK: Next<unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int> =
     unsafe { Next::new(c"pthread_sigmask") };
+// SAFETY: as above.
 static NEXT_SIGSUSPEND: Next<unsafe extern "C-unwind" fn(*const sigset_t) -> c_int> =
     unsafe { Next::new(c"sigsuspend") };
+// SAFETY: as above.
 static NEXT_SIGTIMEDWAIT: Next<
     unsafe extern "C-unwind" fn(*const sigset_t, *mut siginfo_t, *const libc::timespec) -> c_int,
 > = unsafe { Next::new(c"sigtimedwait") };
+// SAFETY: as above.
 static NEXT_SIGWAIT: Next<unsafe extern "C-unwind" fn(*const sigset_t, *mut c_int) -> c_int> =
     unsafe { Next::new(c"sigwait") };
+// SAFETY: as above.
 static NEXT_PPOLL: Next<
     unsafe extern "C-unwind" fn(*mut libc::pollfd, libc::nfds_t, *const libc::timespec, *const sigset_t) -> c_int,
 > = unsafe { Next::new(c"ppoll") };
+// SAFETY: as above.
 static NEXT_PSELECT: Next<Pselect> = unsafe { Next::new(c"pselect") };
+// SAFETY: as above.
 static NEXT_EPOLL_PWAIT: Next<
     unsafe extern "C-unwind" fn(c_int, *mut libc::epoll_event, c_int, c_int, *const sigset_t) -> c_int,
 > = unsafe { Next::new(c"epoll_pwait") };
+// SAFETY: as above.
 static NEXT_EPOLL_PWAIT2: Next<EpollPwait2> = unsafe { Next::new(c"epoll_pwait2") };
+// SAFETY: as above.
 static NEXT_PTHREAD_ATTR_SETSIGMASK_NP: Next<
     unsafe extern "C" fn(*mut libc::pthread_attr_t, *const sigset_t) -> c_int,
 > = unsafe { Next::new(c"pthread_attr_setsigmask_np") };
+// SAFETY: as above.
 static NEXT_SETCONTEXT: Next<unsafe extern "C" fn()> = unsafe { Next::new(c"setcontext") };
+// SAFETY: as above.
 static NEXT_SWAPCONTEXT: Next<unsafe extern "C" fn()> = unsafe { Next::new(c"swapcontext") };
 
 /// Looks up libc's functions.

@@ -34,15 +34,25 @@ unsafe fn at_once(control: *mut libc::aiocb, transfer: [Transfer; 2]) {
 type Transfer = unsafe fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
 
 const READ: [Transfer; 2] = [
-    // SAFETY: the caller's promise, here and below.
-    |fd, buffer, len, offset| unsafe { libc::pread(fd, buffer, len, offset) },
-    |fd, buffer, len, _| unsafe { libc::read(fd, buffer, len) },
+    |fd, buffer, len, offset| {
+        // SAFETY: the caller's promise.
+        unsafe { libc::pread(fd, buffer, len, offset) }
+    },
+    |fd, buffer, len, _| {
+        // SAFETY: the caller's promise.
+        unsafe { libc::read(fd, buffer, len) }
+    },
 ];
 
 const WRITE: [Transfer; 2] = [
-    // SAFETY: the caller's promise, here and below.
-    |fd, buffer, len, offset| unsafe { pwrite(fd, buffer, len, offset) },
-    |fd, buffer, len, _| unsafe { write(fd, buffer, len) },
+    |fd, buffer, len, offset| {
+        // SAFETY: the caller's promise.
+        unsafe { pwrite(fd, buffer, len, offset) }
+    },
+    |fd, buffer, len, _| {
+        // SAFETY: the caller's promise.
+        unsafe { write(fd, buffer, len) }
+    },
 ];
 
 #[unsafe(no_mangle)]
@@ -126,7 +136,9 @@ type Listio = unsafe extern "C" fn(c_int, *const *mut libc::aiocb, c_int, *mut l
 
 // SAFETY: each with the type that libc's headers declare.
 static NEXT_AIO_READ: Next<unsafe extern "C" fn(*mut libc::aiocb) -> c_int> = unsafe { Next::new(c"aio_read") };
+// SAFETY: as above.
 static NEXT_AIO_WRITE: Next<unsafe extern "C" fn(*mut libc::aiocb) -> c_int> = unsafe { Next::new(c"aio_write") };
+// SAFETY: as above.
 static NEXT_LIO_LISTIO: Next<Listio> = unsafe { Next::new(c"lio_listio") };
 
 /// Looks up libc's functions.

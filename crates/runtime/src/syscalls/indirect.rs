@@ -80,11 +80,8 @@ fn store_parts(given: &[iovec], own: &[iovec], total: usize, stack: u64) -> Resu
         let n = given.iov_len.min(left);
         if given.iov_base != own.iov_base {
             // SAFETY: a bounce buffer of that length.
-            store(
-                given.iov_base as u64,
-                unsafe { std::slice::from_raw_parts(own.iov_base.cast(), n) },
-                stack,
-            )?;
+            let read = unsafe { std::slice::from_raw_parts(own.iov_base.cast(), n) };
+            store(given.iov_base as u64, read, stack)?;
         }
         left -= n;
     }
@@ -437,11 +434,11 @@ fn parts_into_pm(at: u64, count: u64) -> Option<bool> {
             let part = unsafe { part.assume_init() };
             in_pm(part.iov_base, part.iov_len)
         });
-        // SAFETY: as above.
-        if read
-            .iter()
-            .any(|part| unsafe { part.assume_init() }.iov_len > isize::MAX as usize)
-        {
+        let is_too_long = |part: &MaybeUninit<iovec>| {
+            // SAFETY: as above.
+            unsafe { part.assume_init() }.iov_len > isize::MAX as usize
+        };
+        if read.iter().any(is_too_long) {
             return None;
         }
     }
@@ -491,11 +488,17 @@ type ProcessVm = unsafe extern "C" fn(
 
 // SAFETY: each with the type that libc's headers declare.
 static NEXT_READV: Next<Scattered> = unsafe { Next::new(c"readv") };
+// SAFETY: as above.
 static NEXT_PREADV: Next<ScatteredAt> = unsafe { Next::new(c"preadv") };
+// SAFETY: as above.
 static NEXT_PREADV2: Next<ScatteredFlags> = unsafe { Next::new(c"preadv2") };
+// SAFETY: as above.
 static NEXT_RECVMSG: Next<Recvmsg> = unsafe { Next::new(c"recvmsg") };
+// SAFETY: as above.
 static NEXT_RECVMMSG: Next<Recvmmsg> = unsafe { Next::new(c"recvmmsg") };
+// SAFETY: as above.
 static NEXT_PROCESS_VM_READV: Next<ProcessVm> = unsafe { Next::new(c"process_vm_readv") };
+// SAFETY: as above.
 static NEXT_PROCESS_VM_WRITEV: Next<ProcessVm> = unsafe { Next::new(c"process_vm_writev") };
 
 /// Looks up libc's functions.

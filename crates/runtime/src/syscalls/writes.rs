@@ -279,13 +279,21 @@ type Sendmmsg = unsafe extern "C-unwind" fn(c_int, *mut mmsghdr, libc::c_uint, c
 
 // SAFETY: each with the type that libc's headers declare.
 static NEXT_WRITE: Next<Write> = unsafe { Next::new(c"write") };
+// SAFETY: as above.
 static NEXT_PWRITE: Next<Pwrite> = unsafe { Next::new(c"pwrite") };
+// SAFETY: as above.
 static NEXT_WRITEV: Next<Scattered> = unsafe { Next::new(c"writev") };
+// SAFETY: as above.
 static NEXT_PWRITEV: Next<ScatteredAt> = unsafe { Next::new(c"pwritev") };
+// SAFETY: as above.
 static NEXT_PWRITEV2: Next<ScatteredFlags> = unsafe { Next::new(c"pwritev2") };
+// SAFETY: as above.
 static NEXT_SEND: Next<Send> = unsafe { Next::new(c"send") };
+// SAFETY: as above.
 static NEXT_SENDTO: Next<Sendto> = unsafe { Next::new(c"sendto") };
+// SAFETY: as above.
 static NEXT_SENDMSG: Next<Sendmsg> = unsafe { Next::new(c"sendmsg") };
+// SAFETY: as above.
 static NEXT_SENDMMSG: Next<Sendmmsg> = unsafe { Next::new(c"sendmmsg") };
 
 /// Looks up libc's functions.
