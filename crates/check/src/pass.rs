@@ -17,7 +17,7 @@ use crate::findings::Findings;
 use crate::first_access::FirstAccesses;
 use crate::locks::{Locks, Use, is_lock_function};
 use crate::mappings::Mappings;
-use crate::oracle::annotation::{Annotation, Annotations, Range};
+use crate::oracle::annotation::{Annotation, Annotations, PmRange};
 use crate::oracle::missing::Missing;
 use crate::oracle::redundant_fence::RedundantFence;
 use crate::oracle::redundant_flush::RedundantFlush;
@@ -274,7 +274,7 @@ impl Pass {
         use crashproof_trace::Annotation as Said;
         let range = |memory: MemoryRange| {
             let at = self.mappings.resolve(process, memory.address)?;
-            Some(Range { at, len: memory.len })
+            Some(PmRange { at, len: memory.len })
         };
         Some(match annotation {
             Said::OperationBegin { .. } => Annotation::OpBegin,

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use libc::{Elf64_Ehdr, Elf64_Shdr, Elf64_Sym};
 
 use crate::modules::Module;
-use crate::sys::File;
+use crate::sys::OpenFile;
 
 const SHF_ALLOC: u64 = 2;
 const SHF_EXECINSTR: u64 = 4;
@@ -19,7 +19,7 @@ const MOST_SYMBOLS: u64 = 256 << 20;
 
 /// The module's file, if it is still the one that was mapped.
 pub struct ModuleFile {
-    file: File,
+    file: OpenFile,
     sections: Vec<Elf64_Shdr>,
     bias: usize,
 }
@@ -27,7 +27,7 @@ pub struct ModuleFile {
 impl ModuleFile {
     pub fn open(module: &Module) -> Option<ModuleFile> {
         let path = CString::new(module.path.as_ref()?.as_os_str().as_bytes()).ok()?;
-        let file = File::open(&path).ok()?;
+        let file = OpenFile::open(&path).ok()?;
         let own: &[u8; size_of::<Elf64_Ehdr>()] = module.headers.first_chunk()?;
         // SAFETY: any bytes are an ELF header; there are enough of them.
         let elf = unsafe { own.as_ptr().cast::<Elf64_Ehdr>().read_unaligned() };
@@ -75,7 +75,7 @@ impl ModuleFile {
 }
 
 /// `T` must be one of ELF's tables: plain integers, for which any bytes are valid.
-fn read_table<T: Copy>(file: &File, offset: u64, length: u64) -> Option<Vec<T>> {
+fn read_table<T: Copy>(file: &OpenFile, offset: u64, length: u64) -> Option<Vec<T>> {
     if length > MOST_SYMBOLS {
         return None;
     }

@@ -49,10 +49,10 @@ unsafe fn checked(number: libc::c_long, arguments: [usize; 6]) -> io::Result<usi
 }
 
 /// A file opened for reading.
-pub struct File(usize);
+pub struct OpenFile(usize);
 
-impl File {
-    pub fn open(path: &CStr) -> io::Result<File> {
+impl OpenFile {
+    pub fn open(path: &CStr) -> io::Result<OpenFile> {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
         // SAFETY: the path is terminated.
         unsafe {
@@ -61,7 +61,7 @@ impl File {
                 [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0],
             )
         }
-        .map(File)
+        .map(OpenFile)
     }
 
     /// Reads until `buffer` is full or the file ends; returns how much was read.
@@ -89,7 +89,7 @@ impl File {
     }
 }
 
-impl Drop for File {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         // SAFETY: the descriptor is ours.
         let _ = unsafe { checked(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
@@ -146,7 +146,7 @@ pub unsafe fn mprotect(pages: Range<usize>, protection: i32) -> io::Result<()> {
 
 /// Calls `each` with the range and the protection of every mapping of this process, in address order.
 pub fn for_each_mapping(mut each: impl FnMut(Range<usize>, i32)) -> io::Result<()> {
-    let maps = File::open(c"/proc/self/maps")?;
+    let maps = OpenFile::open(c"/proc/self/maps")?;
     let mut text = Vec::new();
     let mut buffer = [0; 16 * 1024];
     loop {

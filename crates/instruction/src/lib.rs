@@ -38,7 +38,7 @@ pub use context::Context;
 pub use perform::Performed;
 pub use plan::{DecodeError, Plan, decode};
 pub use touches::{Touch, Touches, touches};
-pub use writes::{Range, Ranges, Writes};
+pub use writes::{Writes, WrittenRange, WrittenRanges};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 

@@ -12,7 +12,7 @@ pub struct Writes {
 
 /// One contiguous piece of [`Writes`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
+pub struct WrittenRange {
     /// Address of the first byte.
     pub address: u64,
     /// Number of bytes.
@@ -57,16 +57,16 @@ impl Writes {
     }
 
     /// The smallest range that holds all the bytes written.
-    pub fn bounds(&self) -> Range {
-        Range {
+    pub fn bounds(&self) -> WrittenRange {
+        WrittenRange {
             address: self.start,
             length: self.length as usize,
         }
     }
 
     /// The contiguous pieces in ascending order, apart from each other by at least a byte.
-    pub fn ranges(&self) -> Ranges {
-        Ranges {
+    pub fn ranges(&self) -> WrittenRanges {
+        WrittenRanges {
             next: self.start,
             left: self.length,
             mask: self.mask,
@@ -76,31 +76,31 @@ impl Writes {
 }
 
 impl IntoIterator for Writes {
-    type Item = Range;
-    type IntoIter = Ranges;
+    type Item = WrittenRange;
+    type IntoIter = WrittenRanges;
 
-    fn into_iter(self) -> Ranges {
+    fn into_iter(self) -> WrittenRanges {
         self.ranges()
     }
 }
 
 /// Iterator over the pieces of [`Writes`].
-pub struct Ranges {
+pub struct WrittenRanges {
     next: u64,
     left: u32,
     mask: u64,
     whole: bool,
 }
 
-impl Iterator for Ranges {
-    type Item = Range;
+impl Iterator for WrittenRanges {
+    type Item = WrittenRange;
 
-    fn next(&mut self) -> Option<Range> {
+    fn next(&mut self) -> Option<WrittenRange> {
         if self.left == 0 {
             return None;
         }
         if self.whole {
-            let range = Range {
+            let range = WrittenRange {
                 address: self.next,
                 length: self.left as usize,
             };
@@ -110,7 +110,7 @@ impl Iterator for Ranges {
         let skipped = self.mask.trailing_zeros().min(self.left);
         let rest = self.mask.checked_shr(skipped).unwrap_or(0);
         let length = rest.trailing_ones().min(self.left - skipped);
-        let range = Range {
+        let range = WrittenRange {
             address: self.next.wrapping_add(skipped.into()),
             length: length as usize,
         };
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(list(Writes::masked(0, 0x5555_5555_5555_5555)).len(), 32);
         assert_eq!(
             Writes::masked(100, 0b1101_1000).bounds(),
-            Range {
+            WrittenRange {
                 address: 103,
                 length: 5
             }

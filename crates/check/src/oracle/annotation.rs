@@ -18,21 +18,21 @@ use crate::transactions::Transaction;
 
 /// A range of a PM file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct PmRange {
     pub at: PmAddress,
     pub len: u64,
 }
 
-impl Range {
-    fn touches(self, other: Range) -> bool {
+impl PmRange {
+    fn touches(self, other: PmRange) -> bool {
         self.at.file == other.at.file
             && self.at.offset < other.at.offset.saturating_add(other.len)
             && other.at.offset < self.at.offset.saturating_add(self.len)
     }
 
     /// Whether all of both is in one cache line.
-    fn in_line_of(self, other: Range) -> bool {
-        let lines = |range: Range| {
+    fn in_line_of(self, other: PmRange) -> bool {
+        let lines = |range: PmRange| {
             let last = range.at.offset.saturating_add(range.len.saturating_sub(1));
             (range.at.offset / LINE, last / LINE)
         };
@@ -46,12 +46,12 @@ impl Range {
 pub enum Annotation {
     OpBegin,
     OpEnd,
-    Durable(Range),
+    Durable(PmRange),
     /// The thread's transaction covers the range. Of imported traces only: PMTest asks this of every store.
-    Snapshotted(Range),
+    Snapshotted(PmRange),
     Order {
-        before: Range,
-        after: Range,
+        before: PmRange,
+        after: PmRange,
         /// `before` is stored to only after `after`: of an imported trace, whose checkers look back.
         backwards: bool,
     },
@@ -64,8 +64,8 @@ struct Operation {
 }
 
 struct Order {
-    before: Range,
-    after: Range,
+    before: PmRange,
+    after: PmRange,
     backwards: bool,
     /// Who said so, where, and within how many operations of the thread.
     thread: u32,
@@ -117,7 +117,7 @@ fn lost_of_line(at: LineAddress, world: &mut World, is_it: impl Fn(&Store<StoreT
 }
 
 /// Those to the range.
-fn lost_of_range(range: Range, world: &mut World) -> Vec<Lost> {
+fn lost_of_range(range: PmRange, world: &mut World) -> Vec<Lost> {
     let mut lost = Vec::new();
     for at in world.memory.lines_in(range.at.file.0, range.at.offset, range.len) {
         let start = range.at.offset.max(at.line * LINE);
@@ -204,7 +204,7 @@ impl Annotations {
     }
 
     fn check_orders(&mut self, step: Step, store: StoreAccess, world: &mut World) {
-        let stored = Range {
+        let stored = PmRange {
             at: store.at,
             len: store.len,
         };
@@ -295,7 +295,7 @@ impl Oracle for Annotations {
                 let finding = RawFinding::new(Kind::ExpectDurable, step.stack).at(range.at, range.len);
                 self.report(lost, &finding, relation, world);
             }
-            Annotation::Snapshotted(Range { at, len }) => {
+            Annotation::Snapshotted(PmRange { at, len }) => {
                 let covers = |transaction: &Transaction| {
                     let end = at.offset.saturating_add(len);
                     transaction.covered.covers(at.file.0, at.offset, end)

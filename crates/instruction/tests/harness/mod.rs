@@ -336,7 +336,7 @@ unsafe fn perform(shared: &mut Shared, uc: &mut ucontext_t) -> Option<End> {
             match plan.perform(&mut cx, shared.alias.wrapping_sub(shared.memory) as i64) {
                 Ok(performed) => {
                     for range in performed.written {
-                        let covered = |w: crashproof_instruction::Range| {
+                        let covered = |w: crashproof_instruction::WrittenRange| {
                             w.address <= range.address
                                 && range.address + range.length as u64 <= w.address + w.length as u64
                         };

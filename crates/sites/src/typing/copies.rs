@@ -10,7 +10,7 @@ use crate::table::Level;
 
 /// Bytes that were copied or filled at once.
 #[derive(Debug)]
-pub struct Copy {
+pub struct WholeCopy {
     pub base: PmAddress,
     /// For each level: whether it is several objects, and not one.
     pub is_array: Vec<bool>,
@@ -23,7 +23,7 @@ impl Typing {
         pieces: &[usize],
         stores: &[Store],
         tables: &Tables,
-        bases: &mut FxHashMap<usize, Rc<Copy>>,
+        bases: &mut FxHashMap<usize, Rc<WholeCopy>>,
     ) {
         let Some(stack) = pieces
             .first()
@@ -49,7 +49,7 @@ impl Typing {
             let start = self.start_of_copy(&stack, base);
             let len = end.saturating_sub(start.offset);
             let is_array = (0..stack.types.len()).map(|level| self.is_array(&stack, level, start, len));
-            let copy = Rc::new(Copy {
+            let copy = Rc::new(WholeCopy {
                 base: start,
                 is_array: is_array.collect(),
             });

@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 
 use crate::layout;
 use crate::table::{TypeIndex, TypeInfo};
-use copies::Copy;
+use copies::WholeCopy;
 use resolve::{Resolved, Resolver, Source};
 
 /// A struct, class or union of the program; the same one in all its objects.
@@ -160,7 +160,7 @@ impl Typing {
         runs.extend(open.into_values().map(|(_, pieces)| pieces));
         runs.sort_unstable();
         // Where the copy begins that each store is a piece of: told last, because other stores say more surely where objects are.
-        let mut bases: FxHashMap<usize, Rc<Copy>> = FxHashMap::default();
+        let mut bases: FxHashMap<usize, Rc<WholeCopy>> = FxHashMap::default();
         for pieces in &runs {
             self.close(pieces, stores, tables, &mut bases);
         }
@@ -311,7 +311,14 @@ impl Typing {
     }
 
     /// A piece of a copy; `None` if the copy as a whole is not known.
-    fn type_piece(&mut self, stack: &Stack, at: PmAddress, len: usize, copy: Option<&Copy>, typed: &mut Vec<Typed>) {
+    fn type_piece(
+        &mut self,
+        stack: &Stack,
+        at: PmAddress,
+        len: usize,
+        copy: Option<&WholeCopy>,
+        typed: &mut Vec<Typed>,
+    ) {
         for (index, &(_, level)) in stack.resolved.levels.iter().enumerate() {
             let size = self.type_size(stack.types[index]);
             let start = match (level.array, copy) {
