@@ -10,7 +10,7 @@ template <typename T> class persistent {
         return *this;
     }
     void set_without_persist(const T &value) {
-        value_ = value; //~ missing-flush
+        value_ = value;
     }
     operator T() const { return value_; }
 
@@ -26,7 +26,7 @@ struct alignas(64) Slot {
 int main(int argc, char **argv) {
     Slot *slot = static_cast<Slot *>(pm_map(argv[argc - 1], PAGE));
     slot->small = 5;
-    slot->large.set_without_persist(2.5);
+    slot->large.set_without_persist(2.5); //~ missing-flush in-stack
     printf("%d %.1f\n", (int)slot->small, (double)slot->large);
     return 0;
 }

@@ -15,7 +15,7 @@ static __attribute__((noinline)) void write_entry(struct log *log, uint64_t valu
 }
 
 static __attribute__((noinline)) void publish(struct log *log, uint64_t count) {
-    log->count = count; //~ rule-order x1
+    log->count = count;
     pm_persist((void *)&log->count, 8);
 }
 
@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
     publish(log, 0);
     CRASHPROOF_OP_END("clear");
     CRASHPROOF_OP_BEGIN("append");
-    publish(log, 1);
+    publish(log, 1); //~ rule-order x1
     write_entry(log, 5);
     CRASHPROOF_OP_END("append");
     printf("%lu %lu\n", (unsigned long)log->count, (unsigned long)log->entries[0]);

@@ -10,7 +10,7 @@ struct root {
 };
 
 static __attribute__((noinline)) void set_balance(struct root *root, uint64_t balance) {
-    root->balance = balance; //~ rule-transaction x1
+    root->balance = balance;
 }
 
 int main(int argc, char **argv) {
@@ -18,7 +18,7 @@ int main(int argc, char **argv) {
     if (!pool)
         pm_die("pmemobj_create");
     struct root *root = pmemobj_direct(pmemobj_root(pool, sizeof(struct root)));
-    set_balance(root, 1);
+    set_balance(root, 1); //~ rule-transaction x1
     pmemobj_persist(pool, root, sizeof *root);
     TX_BEGIN(pool) {
         pmemobj_tx_add_range_direct(root, sizeof *root);

@@ -128,14 +128,14 @@ static struct item **find(uint64_t key) {
 static void unlink_item(struct item *item) {
     struct item *prev = get(&item->prev), *next = get(&item->next);
     set(prev ? &prev->next : &root->first, next);
-    set_prev(next ? &next->prev : &root->last, prev);
+    set_prev(next ? &next->prev : &root->last, prev); //~[BUG_PREV_NO_LOG] crash-order|crash-atomicity
 }
 
 static void link_first(struct item *item) {
     struct item *first = get(&root->first);
     set(&item->next, first);
-    set_prev(&item->prev, NULL);
-    set_prev(first ? &first->prev : &root->last, item);
+    set_prev(&item->prev, NULL); //~[BUG_PREV_NO_LOG] crash-order|crash-atomicity
+    set_prev(first ? &first->prev : &root->last, item); //~[BUG_PREV_NO_LOG] crash-order|crash-atomicity
     set(&root->first, item);
 }
 

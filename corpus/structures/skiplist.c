@@ -112,10 +112,10 @@ static void kv_insert(uint64_t key, uint64_t value) {
 #endif
 #ifdef BUG_UPPER_FIRST
     for (uint64_t level = node->height; level-- > 0;)
-        set_next(before[level], level, node);
+        set_next(before[level], level, node); //~[BUG_UPPER_FIRST] crash-order|crash-atomicity
 #else
     for (uint64_t level = 0; level < node->height; level++)
-        set_next(before[level], level, node);
+        set_next(before[level], level, node); //~[BUG_UPPER_FIRST] crash-order|crash-atomicity
 #endif
 #ifdef BUG_INSERT_ORDER
     pm_persist(node, sizeof *node);
@@ -139,7 +139,7 @@ static void kv_update(uint64_t key, uint64_t value) {
 // A crash in its insertion may have left the node without its upper levels: what it has as next there is of that time.
 static void unlink_at(struct node *before, uint64_t level, struct node *node) {
     if (before->next[level] == node)
-        set_next(before, level, node->next[level]);
+        set_next(before, level, node->next[level]); //~[BUG_REMOVE_ORDER] crash-order|crash-atomicity|crash-durability
 }
 
 static void kv_remove(uint64_t key) {
@@ -148,10 +148,10 @@ static void kv_remove(uint64_t key) {
     struct node *node = before[0]->next[0];
 #ifdef BUG_REMOVE_ORDER
     for (uint64_t level = 0; level < node->height; level++)
-        unlink_at(before[level], level, node);
+        unlink_at(before[level], level, node); //~[BUG_REMOVE_ORDER] crash-order|crash-atomicity|crash-durability
 #else
     for (uint64_t level = node->height; level-- > 0;)
-        unlink_at(before[level], level, node);
+        unlink_at(before[level], level, node); //~[BUG_REMOVE_ORDER] crash-order|crash-atomicity|crash-durability
 #endif
     release_record(node->record);
     release_node(node);

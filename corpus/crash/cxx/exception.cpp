@@ -9,7 +9,7 @@ struct Record {
     alignas(LINE) uint64_t valid;
 
     void set(uint64_t number) {
-        value = number; //~ crash-order
+        value = number; //~ crash-order one-of
         pm_persist(&value, sizeof value);
     }
 
@@ -41,7 +41,7 @@ static void load(Record &record, const char *text) {
         PublishOnExit guard(record);
         record.set(parse(text));
     } catch (const std::invalid_argument &) {
-        record.set(99); // the default
+        record.set(99); // the default //~ crash-order one-of
     }
 }
 

@@ -156,6 +156,7 @@ impl Plan {
             oracle: None,
             journal: Some(journal.to_owned()),
             save: Some(self.save.clone()),
+            helpers: self.config.declared_helpers(),
         }
     }
 

@@ -4,7 +4,8 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use crashproof_finding::{Finding, Frame, Kind};
+use crashproof_finding::{Finding, Frame, Kind, stack::skipped_helpers};
+use crashproof_stacks::DeclaredHelpers;
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -28,6 +29,8 @@ pub struct Config<T = IgnoredAny> {
     pub rules: Vec<Rule>,
     #[serde(default, rename = "ignore")]
     pub ignores: Vec<Ignore>,
+    #[serde(default, rename = "helper")]
+    pub helpers: Vec<Helper>,
     #[serde(default = "Vec::new", rename = "test")]
     pub tests: Vec<T>,
     #[serde(default)]
@@ -48,6 +51,7 @@ impl<T> Default for Config<T> {
         Config {
             rules: Vec::new(),
             ignores: Vec::new(),
+            helpers: Vec::new(),
             tests: Vec::new(),
             repair: RepairCommands::default(),
         }
@@ -85,6 +89,40 @@ pub enum RuleOperations {
     Annotated,
     /// The program is a driver: each line that it prints ends one.
     Lines,
+}
+
+/// A function that only does to its parameters what its caller asked for: all given fields match it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "RawHelper")]
+pub struct Helper {
+    function: Option<Pattern>,
+    file: Option<PathPattern>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawHelper {
+    function: Option<Pattern>,
+    file: Option<PathPattern>,
+}
+
+impl TryFrom<RawHelper> for Helper {
+    type Error = &'static str;
+
+    fn try_from(raw: RawHelper) -> Result<Self, Self::Error> {
+        let RawHelper { function, file } = raw;
+        if function.is_none() && file.is_none() {
+            return Err("a [[helper]] needs at least one of `function` and `file`");
+        }
+        Ok(Helper { function, file })
+    }
+}
+
+impl Helper {
+    fn matches(&self, function: &str, file: Option<&str>) -> bool {
+        self.function.as_ref().is_none_or(|p| p.matches_function(function))
+            && self.file.as_ref().is_none_or(|p| file.is_some_and(|f| p.matches(f)))
+    }
 }
 
 /// Findings to leave out: those that all given fields match.
@@ -136,16 +174,20 @@ impl TryFrom<RawIgnore> for Ignore {
 }
 
 impl Ignore {
+    /// The function and the file are those of the finding's place, or of a helper that was called there.
     pub fn matches(&self, finding: &Finding) -> bool {
+        let is_at = |function: Option<&str>, file: Option<&str>| {
+            self.function
+                .as_ref()
+                .is_none_or(|p| function.is_some_and(|f| p.matches_function(f)))
+                && self.file.as_ref().is_none_or(|p| file.is_some_and(|f| p.matches(f)))
+        };
+        let is_in_helper = || {
+            let mut helpers = skipped_helpers(&finding.stack);
+            helpers.any(|helper| is_at(helper.function.as_deref(), helper.file.as_deref()))
+        };
         self.kind.is_none_or(|kind| kind == finding.kind)
-            && self
-                .function
-                .as_ref()
-                .is_none_or(|p| finding.function.as_deref().is_some_and(|f| p.matches_function(f)))
-            && self
-                .file
-                .as_ref()
-                .is_none_or(|p| finding.file.as_deref().is_some_and(|f| p.matches(f)))
+            && (is_at(finding.function.as_deref(), finding.file.as_deref()) || is_in_helper())
             && self.stack.as_ref().is_none_or(|p| p.matches(&finding.stack))
     }
 
@@ -386,6 +428,15 @@ impl<T: DeserializeOwned> Config<T> {
 }
 
 impl<T> Config<T> {
+    /// What `[[helper]]` declares.
+    pub fn declared_helpers(&self) -> DeclaredHelpers {
+        if self.helpers.is_empty() {
+            return DeclaredHelpers::default();
+        }
+        let helpers = self.helpers.clone();
+        DeclaredHelpers::new(move |function, file| helpers.iter().any(|helper| helper.matches(function, file)))
+    }
+
     /// Drops the findings that an `[[ignore]]` matches; says which entries should have matched one of this analysis and did
     /// not.
     pub fn apply_ignores(&self, findings: &mut Vec<Finding>, analysis: Analysis) -> Vec<String> {
@@ -417,6 +468,7 @@ impl<T> Config<T> {
         Config {
             rules: self.rules,
             ignores: self.ignores,
+            helpers: self.helpers,
             tests: Vec::new(),
             repair: RepairCommands::default(),
         }
@@ -514,6 +566,17 @@ mod tests {
             let error = parse(&format!("[[ignore]]\n{text}\n")).unwrap_err();
             assert!(error.contains(word) && error.contains("line"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn helpers() {
+        let config = parse("[[helper]]\nfunction = \"pm_*\"\n[[helper]]\nfile = \"ptr.hpp\"\n").unwrap();
+        let is_helper = |function: &str, file: &str| config.helpers.iter().any(|h| h.matches(function, Some(file)));
+        assert!(is_helper("pm_flush", "/x/a.c") && is_helper("pm_set<int>(int*)", "a.c"));
+        assert!(is_helper("ptr<int>::operator=(int)", "/x/ptr.hpp") && !is_helper("put", "/x/a.c"));
+        let error = parse("[[helper]]\n").unwrap_err();
+        assert!(error.contains("at least one"), "{error}");
+        assert!(parse("[[helper]]\nname = \"x\"\n").unwrap_err().contains("name"));
     }
 
     #[test]

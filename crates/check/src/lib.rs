@@ -24,7 +24,7 @@ mod tests;
 mod traffic;
 mod transactions;
 
-pub use config::{Analysis, Config, ConfigError, Ignore, RepairCommands, Rule, Selector};
+pub use config::{Analysis, Config, ConfigError, Helper, Ignore, RepairCommands, Rule, Selector};
 pub use crashproof_model::Model;
 
 use crashproof_finding::{Finding, Kind, Program, Report, TraceSummary};
@@ -59,7 +59,7 @@ pub fn check(
     options: &CheckOptions,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Report, CheckError> {
-    let mut pass = pass::Pass::new(options.model, &options.config.rules);
+    let mut pass = pass::Pass::new(options.model, &options.config.rules, options.config.declared_helpers());
     pass.traffic = options.traffic.then(traffic::ByStack::default);
     let mut uses = FileUses::default();
     let mut until_progress = PROGRESS_EVENTS;

@@ -27,7 +27,7 @@ use crate::ranges::RangeSet;
 use crate::tag::{Earlier, OptionalStack, StoreTag};
 use crate::traffic::ByStack;
 use crate::transactions::{Change, TransactionId, Transactions};
-use crashproof_stacks::{Origin, Stacks};
+use crashproof_stacks::{DeclaredHelpers, Origin, Stacks};
 
 const STDOUT: u32 = 1;
 
@@ -91,7 +91,7 @@ macro_rules! world {
 }
 
 impl Pass {
-    pub fn new(model: Model, config_rules: &[Rule]) -> Self {
+    pub fn new(model: Model, config_rules: &[Rule], helpers: DeclaredHelpers) -> Self {
         let mut oracles: Vec<Box<dyn Oracle>> = vec![
             Box::new(Missing::default()),
             Box::new(RedundantFlush::default()),
@@ -113,7 +113,7 @@ impl Pass {
             locks: Locks::default(),
             first_accesses: FirstAccesses::default(),
             volatile: RangeSet::default(),
-            stacks: Stacks::default(),
+            stacks: Stacks::new(helpers),
             findings: Findings::default(),
             oracles,
             store_oracles,

@@ -10,6 +10,7 @@ use crashproof_finding::{Finding, Stats};
 use crashproof_infer::Conditions;
 use crashproof_model::Model;
 use crashproof_sandbox::Run;
+use crashproof_stacks::DeclaredHelpers;
 use crashproof_trace::{FileId, TraceFile};
 use crashproof_wire::recovery::Mapping;
 use rustc_hash::FxHashSet;
@@ -93,6 +94,8 @@ pub struct CampaignOptions {
     pub journal: Option<PathBuf>,
     /// Failing images go here, one folder for each finding.
     pub save: Option<PathBuf>,
+    /// Functions that a finding is not reported in, beside those that are found.
+    pub helpers: DeclaredHelpers,
 }
 
 impl Default for CampaignOptions {
@@ -115,6 +118,7 @@ impl Default for CampaignOptions {
             oracle: None,
             journal: None,
             save: None,
+            helpers: DeclaredHelpers::default(),
         }
     }
 }

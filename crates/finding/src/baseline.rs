@@ -6,13 +6,14 @@
 //! the first of the others, and what is left over is new. Another call path to a known place is not new.
 //!
 //! What an earlier version of crashproof took for another kind of the same mistake ([`formerly`]) is known, too: the places of
-//! the baseline that no finding of their own kind needs count for it.
+//! the baseline that no finding of their own kind needs count for it. So is what an earlier version reported in a helper ([`in_helper`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use crate::{Finding, Kind, Report};
+use crate::stack::blamed;
+use crate::{Finding, Frame, Kind, Report};
 
 /// Why a baseline cannot be used.
 #[derive(Debug)]
@@ -86,8 +87,12 @@ impl Baseline {
 
     /// The findings of these reports.
     pub fn new<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Baseline {
+        Baseline::of_findings(reports.into_iter().flat_map(|report| &report.findings))
+    }
+
+    fn of_findings<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Baseline {
         let mut places: BTreeMap<Key, BTreeSet<Place>> = BTreeMap::new();
-        for finding in reports.into_iter().flat_map(|report| &report.findings) {
+        for finding in findings {
             places.entry(key(finding)).or_default().insert(place(finding));
         }
         Baseline { places }
@@ -123,10 +128,17 @@ impl Baseline {
     pub fn compare(&self, report: &mut Report) {
         let current = Baseline::new([&*report]);
         let known = self.known(&current);
-        let is_known = |finding: &Finding| {
+        let is_among = |known: &BTreeMap<&Key, BTreeSet<&Place>>, finding: &Finding| {
             known
                 .get(&key(finding))
                 .is_some_and(|known| known.contains(&place(finding)))
+        };
+        let rest = report.findings.iter().filter(|finding| !is_among(&known, finding));
+        let formerly: Vec<Finding> = rest.filter_map(in_helper).collect();
+        let formerly = Baseline::of_findings(&formerly);
+        let known_in_helpers = self.known(&formerly);
+        let is_known = |finding: &Finding| {
+            is_among(&known, finding) || in_helper(finding).is_some_and(|finding| is_among(&known_in_helpers, &finding))
         };
         let indices = (0..).zip(&report.findings);
         report.known = indices
@@ -137,9 +149,16 @@ impl Baseline {
 
     /// How many places of the baseline, of the kinds that `due` selects, are in none of the reports any more.
     pub fn gone<'a>(&self, reports: impl IntoIterator<Item = &'a Report>, due: impl Fn(Kind) -> bool) -> usize {
-        let current = Baseline::new(reports);
+        let reports: Vec<&Report> = reports.into_iter().collect();
+        let current = Baseline::new(reports.iter().copied());
+        let findings = reports.iter().flat_map(|report| &report.findings);
+        let in_helpers: Vec<Finding> = findings.filter_map(in_helper).collect();
+        let in_helpers = Baseline::of_findings(&in_helpers);
         // Seen from the baseline: is there something now that stands for it?
         let mut left: BTreeMap<&Key, usize> = current.places.iter().map(|(key, places)| (key, places.len())).collect();
+        for (key, places) in &in_helpers.places {
+            *left.entry(key).or_default() += places.len();
+        }
         let mut gone: BTreeMap<&Key, usize> = self.places.iter().map(|(key, places)| (key, places.len())).collect();
         for formerly in [own, formerly] {
             for (key, left) in &mut left {
@@ -176,6 +195,27 @@ fn formerly(kind: Kind) -> &'static [Kind] {
         Kind::TxStoreNotSnapshotted => &[Kind::MissingFlush, Kind::TransientData],
         _ => &[],
     }
+}
+
+/// A finding as earlier versions reported it: in the helper that its place calls.
+fn in_helper(finding: &Finding) -> Option<Finding> {
+    let plain = |frame: &Frame| Frame {
+        helper: false,
+        ..frame.clone()
+    };
+    let stack: Vec<Frame> = finding.stack.iter().map(plain).collect();
+    let frame = blamed(&stack)
+        .filter(|_| finding.stack.iter().any(|frame| frame.helper))?
+        .clone();
+    let is_moved = (&frame.function, &frame.file, frame.line) != (&finding.function, &finding.file, finding.line);
+    is_moved.then(|| Finding {
+        function: frame.function,
+        file: frame.file,
+        line: frame.line,
+        column: frame.column,
+        stack,
+        ..finding.clone()
+    })
 }
 
 fn key(finding: &Finding) -> Key {
@@ -289,6 +329,55 @@ mod tests {
         let mut new = report(&[(MissingFlush, 10)]);
         Baseline::new([&snapshotted]).compare(&mut new);
         assert!(new.known.is_empty(), "it was never called so");
+    }
+
+    /// Three callers of a flush wrapper were one place in it.
+    #[test]
+    fn a_finding_that_was_in_a_helper_is_known() {
+        let frame = |function: &str, file: &str, line: u32, helper: bool| Frame {
+            function: Some(function.into()),
+            file: Some(file.into()),
+            line: Some(line),
+            helper,
+            ..Frame::default()
+        };
+        let found = |callers: &[u32], helper: bool| Report {
+            findings: callers
+                .iter()
+                .map(|&line| {
+                    let stack = vec![
+                        frame("flush", "/src/pm.h", 15, helper),
+                        frame("put", "/src/kv.c", line, false),
+                    ];
+                    let at = blamed(&stack).unwrap().clone();
+                    Finding {
+                        function: at.function,
+                        file: at.file,
+                        line: at.line,
+                        stack,
+                        ..finding(Kind::RedundantFlush, 0)
+                    }
+                })
+                .collect(),
+            ..Report::default()
+        };
+        let old = found(&[10, 20], false);
+        assert_eq!(old.findings[0].line, Some(15));
+        let baseline = Baseline::new([&old]);
+        let mut new = found(&[10, 20], true);
+        assert_eq!(new.findings[1].line, Some(20));
+        baseline.compare(&mut new);
+        assert_eq!(
+            (new.known.as_slice(), baseline.gone([&new], |_| true)),
+            (&[0, 1][..], 0)
+        );
+        // A baseline of this version tells them apart.
+        let mut more = found(&[10, 20, 30], true);
+        Baseline::new([&new]).compare(&mut more);
+        assert_eq!(more.known, [0, 1]);
+        let mut none = Report::default();
+        baseline.compare(&mut none);
+        assert_eq!(baseline.gone([&none], |_| true), 1);
     }
 
     #[test]

@@ -76,6 +76,9 @@ pub struct Frame {
     /// Inlined into the next frame.
     #[serde(default)]
     pub inlined: bool,
+    /// Of a function that only does to its parameters what its caller asked for: the place to show is the caller.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub helper: bool,
 }
 
 /// A range of a PM file.

@@ -78,19 +78,32 @@ pub fn is_pmdk(module: &str) -> bool {
     module.starts_with("libpmem")
 }
 
-/// The frame to blame for an event: the innermost one in the user's code, which is not a library that only does what it is
-/// called for. One with a source position is preferred; `None` if nothing is known of any.
+/// The frame to blame for an event: the innermost one in the user's code that is not a helper, nor of a library that only does
+/// what it is called for. One with a source position is preferred; `None` if nothing is known of any.
 pub fn blamed(stack: &[Frame]) -> Option<&Frame> {
     let outside = stack.iter().position(|frame| !frame.in_serving_library());
     let users = &stack[outside.unwrap_or(0)..];
     let positioned = || users.iter().filter(|frame| frame.has_position());
-    positioned()
-        .find(|frame| !frame.in_serving_library() && !frame.in_system_header())
+    // Where a library calls the user's code, nobody of the user's called that: its outermost frame decided.
+    let asked = users.iter().position(Frame::in_serving_library).unwrap_or(users.len());
+    let decided = users[..asked].iter().enumerate().find(|(depth, frame)| {
+        let is_outermost = depth + 1 == asked;
+        frame.has_position() && !frame.in_system_header() && (is_outermost || !frame.helper)
+    });
+    decided
+        .map(|(_, frame)| frame)
+        .or_else(|| positioned().find(|frame| !frame.in_serving_library() && !frame.in_system_header()))
         .or_else(|| positioned().find(|frame| !frame.in_serving_library()))
         .or_else(|| users.first().filter(|_| outside.is_some()))
         .or_else(|| positioned().find(|frame| !frame.in_language_runtime()))
         .or_else(|| users.first())
         .filter(|frame| frame.has_position() || frame.address != 0 || frame.function.is_some())
+}
+
+/// The helpers between the event and the frame to blame.
+pub fn skipped_helpers(stack: &[Frame]) -> impl Iterator<Item = &Frame> {
+    let at = blamed(stack).and_then(|at| stack.iter().position(|frame| std::ptr::eq(frame, at)));
+    stack[..at.unwrap_or(0)].iter().filter(|frame| frame.helper)
 }
 
 /// The frame to blame, if the debug info knows where it is.
@@ -134,7 +147,8 @@ pub fn describe(frame: &Frame, display: impl Fn(&str) -> String) -> String {
         },
     };
     let inlined = if frame.inlined { " (inlined)" } else { "" };
-    format!("{function}{place}{inlined}")
+    let helper = if frame.helper { " (helper)" } else { "" };
+    format!("{function}{place}{inlined}{helper}")
 }
 
 #[cfg(test)]
@@ -209,6 +223,37 @@ mod tests {
             ),
             "0x10 (inlined)"
         );
+    }
+
+    /// Where a helper is shared, its callers are told apart.
+    #[test]
+    fn helpers_are_not_blamed() {
+        let helper = |function: &str| Frame {
+            helper: true,
+            ..frame(function, "pm.h")
+        };
+        let (flush, persist, put) = (helper("flush"), helper("persist"), frame("put", "kv.c"));
+        let main = helper("main");
+        let libc = Frame {
+            module: Some("/lib/x86_64-linux-gnu/libc.so.6".into()),
+            address: 1,
+            ..Frame::default()
+        };
+        let stack = [flush.clone(), persist.clone(), put.clone(), main.clone(), libc.clone()];
+        assert_eq!(blamed(&stack), Some(&put));
+        assert_eq!(skipped_helpers(&stack).collect::<Vec<_>>(), [&flush, &persist]);
+        assert!(describe(&flush, str::to_owned).ends_with(" (helper)"));
+        // Somebody has decided: the outermost.
+        assert_eq!(blamed(&[flush.clone(), main.clone(), libc.clone()]), Some(&main));
+        assert_eq!(blamed(std::slice::from_ref(&flush)), Some(&flush));
+        // Nobody of the user's called what a library calls.
+        let library = Frame {
+            module: Some("/lib/libpmemobj.so.1".into()),
+            ..frame("pmemobj_alloc", "")
+        };
+        assert_eq!(blamed(&[flush.clone(), library, put.clone(), main]), Some(&flush));
+        // The caller's line is not known.
+        assert_eq!(blamed(&[flush.clone(), frame("f", ""), libc]), Some(&flush));
     }
 
     /// With debug symbols of PMDK and of the C library, too, a finding is where the user called them.

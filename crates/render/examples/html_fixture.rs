@@ -143,6 +143,7 @@ fn frame(function: &str, file: &str, line: u32, column: u32) -> Frame {
         module: Some("/opt/app/list".into()),
         address: 0x1000 + u64::from(line),
         inlined: file.ends_with(".h"),
+        helper: false,
     }
 }
 

@@ -3,11 +3,17 @@
 //! Everything is found out on first use and kept per stack: a trace has millions of events and thousands of stacks.
 #![forbid(unsafe_code)]
 
+pub mod code;
+mod helper;
+
+use std::sync::Arc;
+
 use crashproof_finding as report;
 pub use crashproof_finding::stack::{is_language_runtime, is_pmdk};
 use crashproof_library as library;
-use crashproof_trace::symbols::{SourceFrame, Symbolizer};
+use crashproof_trace::symbols::{SourceFrame, Symbolizer, files};
 use crashproof_trace::{Frame, Module, ModuleId, StackId, Tables};
+use helper::ModuleCode;
 use rustc_hash::FxHashMap;
 
 /// Whose code made an event.
@@ -77,14 +83,54 @@ pub struct Symbolized {
     pub approximate: Vec<bool>,
 }
 
+/// Says of a function, by its name and its file, whether it is a helper.
+type IsHelper = dyn Fn(&str, Option<&str>) -> bool + Send + Sync;
+
+/// The helpers that the user declares.
+#[derive(Clone, Default)]
+pub struct DeclaredHelpers(Option<Arc<IsHelper>>);
+
+impl DeclaredHelpers {
+    /// Those functions of which `is_helper` says so, by name and file.
+    pub fn new(is_helper: impl Fn(&str, Option<&str>) -> bool + Send + Sync + 'static) -> DeclaredHelpers {
+        DeclaredHelpers(Some(Arc::new(is_helper)))
+    }
+
+    fn contains(&self, symbol: &SourceFrame) -> bool {
+        match (&self.0, &symbol.function) {
+            (Some(is_helper), Some(function)) => is_helper(function, symbol.file.as_deref()),
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Debug for DeclaredHelpers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "some" } else { "none" })
+    }
+}
+
 #[derive(Default)]
 pub struct Stacks {
     symbolizer: Symbolizer,
     origins: Vec<Option<Origin>>,
     symbols: FxHashMap<(Option<ModuleId>, u64, bool), Vec<SourceFrame>>,
+    declared: DeclaredHelpers,
+    /// Read when a frame of theirs is first shown.
+    modules: FxHashMap<ModuleId, Option<ModuleCode>>,
+    /// Which of the source frames of an address are of helpers.
+    helpers: FxHashMap<(ModuleId, u64), Vec<bool>>,
 }
 
 impl Stacks {
+    /// With the helpers that the user declares, beside those that are found.
+    pub fn new(declared: DeclaredHelpers) -> Stacks {
+        Stacks {
+            declared,
+            ..Stacks::default()
+        }
+    }
+
     #[inline]
     pub fn origin(&mut self, stack: StackId, tables: &Tables) -> Origin {
         match self.origins.get(stack.index()) {
@@ -176,7 +222,9 @@ impl Stacks {
                 out.approximate.push(false);
                 continue;
             }
-            for symbol in symbols {
+            let symbols = symbols.to_vec();
+            let helpers = self.helpers(frame, depth > 0, &symbols, tables);
+            for (symbol, helper) in symbols.iter().zip(helpers) {
                 out.frames.push(report::Frame {
                     function: symbol.function.clone(),
                     file: symbol.file.clone(),
@@ -185,11 +233,50 @@ impl Stacks {
                     module: module.clone(),
                     address: frame.address,
                     inlined: symbol.inlined,
+                    helper,
                 });
                 out.approximate.push(symbol.approximate);
             }
         }
         out
+    }
+
+    /// Which of the source frames of one code address are of helpers.
+    fn helpers(
+        &mut self,
+        frame: Frame,
+        is_return_address: bool,
+        symbols: &[SourceFrame],
+        tables: &Tables,
+    ) -> Vec<bool> {
+        let Stacks {
+            declared,
+            modules,
+            helpers,
+            ..
+        } = self;
+        let address = frame.address.wrapping_sub(is_return_address.into());
+        let found = frame.module.and_then(|id| Some((id, tables.module(id)?)));
+        let mut found = match found {
+            Some((id, module)) if module_kind(Some(module)) == ModuleKind::Program => helpers
+                .entry((id, address))
+                .or_insert_with(|| {
+                    let code = modules.entry(id).or_insert_with(|| {
+                        let (code, debug) = files(module)?;
+                        ModuleCode::read(&code, Some(&debug))
+                    });
+                    match code {
+                        Some(code) => code.helpers(address, symbols.len()),
+                        None => vec![false; symbols.len()],
+                    }
+                })
+                .clone(),
+            _ => vec![false; symbols.len()],
+        };
+        for (found, symbol) in found.iter_mut().zip(symbols) {
+            *found |= declared.contains(symbol);
+        }
+        found
     }
 
     /// What the symbolizer could not do.

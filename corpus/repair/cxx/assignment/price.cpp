@@ -7,7 +7,7 @@
 class Price {
 public:
     Price &operator=(uint64_t cents) {
-        cents_ = cents; //~ missing-flush
+        cents_ = cents;
         return *this;
     }
     operator uint64_t() const { return cents_; }
@@ -18,8 +18,8 @@ private:
 
 int main(int argc, char **argv) {
     auto *prices = static_cast<Price *>(pool_open(argv[argc - 1], 4096));
-    prices[0] = 199;
-    prices[20] = 250;
+    prices[0] = 199; //~ missing-flush
+    prices[20] = 250; //~ missing-flush
     printf("%lu\n", (unsigned long)(prices[0] + prices[20]));
     return 0;
 }

@@ -7,15 +7,15 @@
 
 struct Point {
     Point(int64_t x, int64_t y) {
-        x_ = x; //~ missing-flush
-        y_ = y; //~? missing-flush
+        x_ = x;
+        y_ = y;
     }
     int64_t x_, y_;
 };
 
 int main(int argc, char **argv) {
     void *pm = pool_open(argv[argc - 1], 4096);
-    auto *point = new (pm) Point(2, 3);
+    auto *point = new (pm) Point(2, 3); //~ missing-flush
     printf("%ld\n", (long)(point->x_ * point->y_));
     return 0;
 }

@@ -7,14 +7,14 @@
 
 template <typename T> __attribute__((noinline)) void fill(T *to, size_t count, T value) {
     for (size_t i = 0; i < count; i++)
-        to[i] = value; //~ missing-flush
+        to[i] = value;
 }
 
 int main(int argc, char **argv) {
     auto *pm = static_cast<uint32_t *>(pool_open(argv[argc - 1], 4096));
     std::vector<uint32_t> shadow(40);
     fill<uint32_t>(shadow.data(), shadow.size(), 8);
-    fill<uint32_t>(pm, 40, 9);
+    fill<uint32_t>(pm, 40, 9); //~ missing-flush
     printf("%u %u\n", shadow[39], pm[39]);
     return 0;
 }

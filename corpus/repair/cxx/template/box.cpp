@@ -8,7 +8,7 @@ template <typename T> struct Box {
     T value;
 
     void set(const T &to) {
-        value = to; //~ missing-flush
+        value = to;
     }
 };
 
@@ -16,8 +16,8 @@ int main(int argc, char **argv) {
     char *pm = static_cast<char *>(pool_open(argv[argc - 1], 4096));
     auto *number = reinterpret_cast<Box<uint64_t> *>(pm);
     auto *letter = reinterpret_cast<Box<char> *>(pm + 128);
-    number->set(31);
-    letter->set('q');
+    number->set(31); //~ missing-flush
+    letter->set('q'); //~ missing-flush
     printf("%lu %c\n", (unsigned long)number->value, letter->value);
     return 0;
 }

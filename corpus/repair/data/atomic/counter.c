@@ -9,12 +9,12 @@ struct counter {
 };
 
 static void publish(struct counter *counter, uint64_t value) {
-    atomic_store_explicit(&counter->value, value, memory_order_release); //~ missing-flush
+    atomic_store_explicit(&counter->value, value, memory_order_release);
 }
 
 int main(int argc, char **argv) {
     struct counter *counter = pool_open(argv[argc - 1], 4096);
-    publish(counter, 12);
+    publish(counter, 12); //~ missing-flush
     printf("%lu\n", (unsigned long)counter->value);
     return 0;
 }

@@ -17,14 +17,14 @@ static void fence(void) {
 }
 
 static void set(struct blob *blob, uint64_t value) {
-    blob->value = value; //~ missing-flush
+    blob->value = value;
     flush_line(&blob->pad[56]);
     fence();
 }
 
 int main(int argc, char **argv) {
     struct blob *blob = pool_open(argv[argc - 1], 4096);
-    set(blob, 0x1122334455667788);
+    set(blob, 0x1122334455667788); //~ missing-flush
     printf("%lx\n", (unsigned long)blob->value);
     return 0;
 }

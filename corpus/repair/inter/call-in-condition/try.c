@@ -6,7 +6,7 @@
 __attribute__((noinline)) static int set(uint64_t *cell, uint64_t value) {
     if (*cell == value)
         return 0;
-    *cell = value; //~ missing-flush
+    *cell = value;
     return 1;
 }
 
@@ -16,7 +16,7 @@ int main(int argc, char **argv) {
     set(&local[0], 1);
     set(&local[1], 2);
     set(&local[1], 3);
-    if (set(pm, 4))
+    if (set(pm, 4)) //~ missing-flush
         printf("changed\n");
     printf("%lu %lu\n", (unsigned long)local[1], (unsigned long)*pm);
     return 0;

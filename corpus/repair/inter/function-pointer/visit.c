@@ -6,7 +6,7 @@
 typedef void (*operation)(uint64_t *cell, uint64_t value);
 
 static void assign(uint64_t *cell, uint64_t value) {
-    *cell = value; //~ missing-flush
+    *cell = value;
 }
 
 static void increase(uint64_t *cell, uint64_t value) {
@@ -15,7 +15,7 @@ static void increase(uint64_t *cell, uint64_t value) {
 
 __attribute__((noinline)) static void apply(uint64_t *cells, operation operation, uint64_t value) {
     for (int i = 0; i < 3; i++)
-        operation(&cells[i * 8], value + i);
+        operation(&cells[i * 8], value + i); //~ missing-flush
 }
 
 static uint64_t totals[24];

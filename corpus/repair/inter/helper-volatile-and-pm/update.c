@@ -6,11 +6,11 @@
 static char scratch[4096];
 
 __attribute__((noinline)) static void update(char *addr, int idx, char val) {
-    addr[idx] = val; //~ missing-flush
+    addr[idx] = val;
 }
 
 __attribute__((noinline)) static void modify(char *addr) {
-    update(addr, 7, 'x');
+    update(addr, 7, 'x'); //~ missing-flush
 }
 
 __attribute__((noinline)) static void foo(char *vol_addr, char *pm_addr) {

@@ -12,14 +12,14 @@ struct page {
 
 __attribute__((noinline)) static void copy_bytes(char *to, const char *from, size_t len) {
     for (size_t i = 0; i < len; i++)
-        to[i] = from[i]; //~ missing-flush
+        to[i] = from[i];
 }
 
 static void store_page(struct page *page, const char *text) {
     char buffer[128];
     memset(buffer, 0, sizeof buffer);
     copy_bytes(buffer, text, strlen(text));
-    copy_bytes(page->text, buffer, sizeof buffer);
+    copy_bytes(page->text, buffer, sizeof buffer); //~ missing-flush
     pm_fence();
     page->sequence = 1;
     pm_persist(&page->sequence, sizeof page->sequence);

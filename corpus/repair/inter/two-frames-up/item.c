@@ -13,7 +13,7 @@ struct shop {
 };
 
 __attribute__((noinline)) static void set_word(uint64_t *word, uint64_t value) {
-    *word = value; //~ missing-flush
+    *word = value;
 }
 
 __attribute__((noinline)) static void set_item(struct item *item, uint64_t key, uint64_t value) {
@@ -25,7 +25,7 @@ static void choose(struct shop *shop) {
     struct item candidates[4];
     for (uint64_t i = 0; i < 4; i++)
         set_item(&candidates[i], i, i * i);
-    set_item(&shop->best, candidates[3].key, candidates[3].value);
+    set_item(&shop->best, candidates[3].key, candidates[3].value); //~ missing-flush
 }
 
 int main(int argc, char **argv) {

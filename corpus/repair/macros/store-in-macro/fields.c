@@ -12,7 +12,7 @@ struct object {
 };
 
 static void own(struct object *object, uint64_t owner) {
-    SET(object, owner, owner); //~ missing-flush
+    SET(object, owner, owner);
 }
 
 static uint64_t scratch(void) {
@@ -23,7 +23,7 @@ static uint64_t scratch(void) {
 
 int main(int argc, char **argv) {
     struct object *object = pool_open(argv[argc - 1], 4096);
-    own(object, 12);
+    own(object, 12); //~ missing-flush
     printf("%lu %lu\n", (unsigned long)object->owner, (unsigned long)scratch());
     return 0;
 }

@@ -5,7 +5,7 @@
 #include "setter.h"
 
 void first(struct cell *cells) {
-    cell_set(&cells[0], 1);
+    cell_set(&cells[0], 1); //~ missing-flush
 }
 
 int main(int argc, char **argv) {

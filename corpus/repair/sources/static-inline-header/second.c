@@ -2,5 +2,5 @@
 #include "setter.h"
 
 void second(struct cell *cells) {
-    cell_set(&cells[1], 2);
+    cell_set(&cells[1], 2); //~ missing-flush
 }

@@ -114,7 +114,7 @@ impl Investigator {
     ) -> Result<Self, CrashError> {
         Ok(Investigator {
             lab: Laboratory::new(trace, options, executor)?,
-            places: Places::default(),
+            places: Places::new(options.helpers.clone()),
             reorder_in_line: options.reorder_in_line,
             save: options.save.clone(),
             words,

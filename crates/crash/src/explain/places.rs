@@ -2,7 +2,7 @@
 
 pub use crashproof_finding::blamed;
 use crashproof_sites::Typing;
-use crashproof_stacks::{Stacks, Symbolized};
+use crashproof_stacks::{DeclaredHelpers, Stacks, Symbolized};
 use crashproof_trace::{StackId, Tables};
 use rustc_hash::FxHashMap;
 
@@ -31,6 +31,13 @@ pub struct Places {
 }
 
 impl Places {
+    pub fn new(helpers: DeclaredHelpers) -> Places {
+        Places {
+            stacks: Stacks::new(helpers),
+            ..Places::default()
+        }
+    }
+
     pub fn symbolize(&mut self, stack: StackId, tables: &Tables) -> Symbolized {
         self.stacks.symbolize(stack, tables)
     }

@@ -58,6 +58,7 @@ pub fn frame(function: &str, file: &str, line: u32, column: u32) -> Frame {
         module: Some("/opt/app/logger".to_owned()),
         address: 0x1100 + u64::from(line),
         inlined: false,
+        helper: false,
     }
 }
 

@@ -11,7 +11,6 @@
 //!
 //! Damaged debug info, or none, is never an error: there are no types then.
 
-mod code;
 mod entries;
 mod flow;
 mod functions;
@@ -32,7 +31,7 @@ use object::{Object, ObjectSection, ReadCache};
 use rustc_hash::FxHashMap;
 
 use crate::table::{Target, TypeInfo};
-use code::Code;
+use crashproof_stacks::code::Code;
 use entries::Entries;
 use functions::{Function, Global};
 use types::Types;

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
-use object::{Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationTarget, SectionKind};
+use object::{
+    Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationTarget, SectionKind, SymbolKind,
+};
 use rustc_hash::FxHashMap;
 
 /// Code beyond this is not read.
@@ -117,9 +119,75 @@ impl Code {
         }
     }
 
+    /// Whether the loader puts the address of a function or variable there.
+    pub fn is_slot(&self, address: u64) -> bool {
+        self.externals.contains_key(&address)
+    }
+
+    /// Whether an address is in the code, or in data that is only read.
+    pub fn contains(&self, address: u64) -> bool {
+        self.bytes(address).is_some()
+    }
+
     pub fn is_data(&self, address: u64) -> bool {
         self.sections.iter().any(|(start, data, is_code)| {
             !is_code && (*start..start.saturating_add(data.len() as u64)).contains(&address)
         })
+    }
+}
+
+/// The functions of a module: where the code of each is, and its name.
+pub struct Symbols(Vec<(Range<u64>, String)>);
+
+impl Symbols {
+    /// From the symbol tables of these files, which are of one module. What cannot be read adds nothing.
+    pub fn read<'p>(files: impl Iterator<Item = &'p Path>) -> Symbols {
+        let mut all = Vec::new();
+        for file in files {
+            let Ok(file) = crashproof_trace::symbols::open_regular(file) else {
+                continue;
+            };
+            let cache = ReadCache::new(file);
+            let Ok(object) = object::File::parse(&cache) else {
+                continue;
+            };
+            for symbol in object.symbols().chain(object.dynamic_symbols()) {
+                if symbol.kind() == SymbolKind::Text
+                    && symbol.is_definition()
+                    && symbol.size() > 0
+                    && let Ok(name) = symbol.name()
+                {
+                    let end = symbol.address().saturating_add(symbol.size());
+                    all.push((symbol.address()..end, name.to_owned()));
+                }
+            }
+        }
+        all.sort_by(|(a, name), (b, other)| (a.start, a.end, name).cmp(&(b.start, b.end, other)));
+        all.dedup_by_key(|(range, _)| range.start);
+        Symbols(all)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (&Range<u64>, &str)> {
+        self.0.iter().map(|(range, name)| (range, name.as_str()))
+    }
+
+    /// Where the function by that name is.
+    pub fn named(&self, name: &str) -> Option<u64> {
+        self.all()
+            .find(|(_, known)| *known == name)
+            .map(|(range, _)| range.start)
+    }
+
+    /// The function that is entered at an address.
+    pub fn starting_at(&self, address: u64) -> Option<(Range<u64>, &str)> {
+        let (range, name) = self.0.get(self.0.partition_point(|(range, _)| range.start < address))?;
+        (range.start == address).then(|| (range.clone(), name.as_str()))
+    }
+
+    /// The function that an address is in.
+    pub fn around(&self, address: u64) -> Option<(Range<u64>, &str)> {
+        let after = self.0.partition_point(|(range, _)| range.start <= address);
+        let (range, name) = self.0[..after].last()?;
+        range.contains(&address).then(|| (range.clone(), name.as_str()))
     }
 }

@@ -1,0 +1,40 @@
+// Three functions flush twice through one wrapper, which is inlined from a header: each is told apart.
+// build: gcc clang
+// flags: -O0 -O2
+#include "wrapper.h"
+
+struct record {
+    _Alignas(LINE) volatile uint64_t id;
+    _Alignas(LINE) volatile uint64_t size;
+    _Alignas(LINE) volatile uint64_t state;
+};
+
+__attribute__((noinline)) static void set_id(struct record *record) {
+    record->id = 7;
+    write_back_line((const void *)&record->id);
+    write_back_line((const void *)&record->id); //~ redundant-flush x1
+    PM_SFENCE();
+}
+
+__attribute__((noinline)) static void set_size(struct record *record) {
+    record->size = 7;
+    write_back_line((const void *)&record->size);
+    write_back_line((const void *)&record->size); //~ redundant-flush x1
+    PM_SFENCE();
+}
+
+__attribute__((noinline)) static void set_state(struct record *record) {
+    record->state = 7;
+    write_back_line((const void *)&record->state);
+    write_back_line((const void *)&record->state); //~ redundant-flush x1
+    PM_SFENCE();
+}
+
+int main(int argc, char **argv) {
+    struct record *record = pm_map(argv[argc - 1], PAGE);
+    set_id(record);
+    set_size(record);
+    set_state(record);
+    printf("%lu\n", (unsigned long)(record->id + record->size + record->state));
+    return 0;
+}
