@@ -10,6 +10,12 @@
 //! that the source casts to another type in the very expression that stores, which leaves no trace in the code unless the fields do not fit.
 //!
 //! Damaged debug info, or none, is never an error: there are no types then.
+//!
+//! It is worth its lines where a program has layers (2026-11-19; gcc `-g -O2`, `representative` with and without it, everything else the
+//! same). Of 48 seeded bugs of ten drivers, 200 operations and 10 s each, it finds 44 with these types and 39 without; none is lost. Four of
+//! the five are in `btree_tx.c`, on libpmemobj: found after 6 to 173 states, and without types, given 60 s, after 338 to 615 states, or not in
+//! 1,502. In the thirteen plain structures, with 100 operations, all 67 bugs are found either way, after 2,419 states in all with types and
+//! 2,496 without (`-O0`: 2,617 and 2,867): there a call updates one object, and stands for it.
 
 mod entries;
 mod flow;
