@@ -10,6 +10,7 @@ use crashproof_replay as replay;
 use crashproof_trace::{
     Event, EventKind, FileId, MemoryRange, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables, ThreadId,
 };
+use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 
 use crate::config::Rule;
@@ -55,6 +56,8 @@ pub struct Pass {
     threads: bool,
     /// Processes that have a thread.
     processes: Vec<ProcessId>,
+    /// Processes that a signal ended.
+    killed: FxHashSet<ProcessId>,
     /// Where transactions began that had not committed when their process ended.
     unfinished: BTreeSet<StackId>,
     /// The program is annotated: there is an oracle for that.
@@ -122,6 +125,7 @@ impl Pass {
             quiets: 0,
             threads: false,
             processes: Vec::new(),
+            killed: FxHashSet::default(),
             unfinished: BTreeSet::new(),
             annotated: false,
             traffic: None,
@@ -172,6 +176,7 @@ impl Pass {
                         by: DurableByKind::Unmap,
                         stack: step.stack,
                         acknowledged: false,
+                        killed: false,
                         unfinished: false,
                         used_as: Use::Other,
                     };
@@ -234,7 +239,10 @@ impl Pass {
                     self.first_accesses.fork(process, parent);
                 }
             }
-            EventKind::ProcessEnd { process } => {
+            EventKind::ProcessEnd { process, killed } => {
+                if killed {
+                    self.killed.insert(process);
+                }
                 self.before_gone(Some(process), tables);
                 self.unfinished_transactions(Some(process), tables);
                 for (file, range) in self.mappings.end(process) {
@@ -242,6 +250,7 @@ impl Pass {
                         by: DurableByKind::Exit,
                         stack: step.stack,
                         acknowledged: false,
+                        killed: false,
                         unfinished: false,
                         used_as: Use::Other,
                     };
@@ -370,13 +379,15 @@ impl Pass {
         let process_of = |thread| tables.process_of(ThreadId(thread)).unwrap_or(ProcessId(0));
         let is_of_process = |of: ProcessId| process.is_none_or(|process| process == of);
         for (id, process, begin) in self.transactions.take_unfinished(is_of_process, process_of) {
-            self.unfinished.extend(begin);
+            let killed = self.killed.contains(&process);
+            // Killed in the middle of a transaction: nothing is wrong with that.
+            self.unfinished.extend(begin.filter(|_| !killed));
             let step = Step {
                 thread: 0,
                 process,
                 stack: begin.unwrap_or(StackId(0)),
             };
-            self.transaction(step, Change::Unfinished { id, begin }, tables);
+            self.transaction(step, Change::Unfinished { id, begin, killed }, tables);
         }
     }
 
@@ -415,6 +426,7 @@ impl Pass {
             quiets,
             transactions,
             locks,
+            killed,
             ..
         } = self;
         memory.drain(file.0, offset, len, |lost| {
@@ -426,9 +438,12 @@ impl Pass {
                 return;
             }
             let acknowledged = outputs_of(outputs, *quiets, lost.store.thread) != lost.store.tag.outputs;
+            let process = tables.process_of(ThreadId(lost.store.thread));
+            let killed = process.is_some_and(|process| killed.contains(&process));
             let mut show = |lost: &Unpersisted<'_, StoreTag>| {
                 let gone = Gone {
                     acknowledged,
+                    killed,
                     unfinished,
                     used_as: locks.use_of(lost.at, lost.store.bytes, lost.store.tag.stack, tables),
                     ..gone
@@ -464,6 +479,7 @@ impl Pass {
                 by: DurableByKind::Exit,
                 stack: StackId(0),
                 acknowledged: false,
+                killed: false,
                 unfinished: false,
                 used_as: Use::Other,
             };

@@ -141,7 +141,11 @@ pub enum Change {
     /// The transaction ended with all that were nested in it; it began here.
     Ended { id: TransactionId, begin: Option<StackId> },
     /// The process ended, or the trace did, in the transaction.
-    Unfinished { id: TransactionId, begin: Option<StackId> },
+    Unfinished {
+        id: TransactionId,
+        begin: Option<StackId>,
+        killed: bool,
+    },
     /// The program asked to snapshot a range.
     Asked {
         at: PmAddress,

@@ -306,6 +306,7 @@ fn a_hole_left_by_a_killed_process_is_passed_and_said() {
     let trace = fake.record(|session, pid| {
         begin(session, pid, 1, &pool, 4096);
         start(session, 1, other.id(), 0);
+        thread(session, 1, 1);
         store(session, 0, 0, 0, &1u64.to_le_bytes());
         // Another process reserves five slots, commits two of them as the rest of a record, and dies.
         let hole = session.tail.0.fetch_add(5, Ordering::AcqRel);
@@ -334,7 +335,7 @@ fn a_hole_left_by_a_killed_process_is_passed_and_said() {
         trace
             .texts()
             .iter()
-            .any(|t| t.contains("ProcessEnd { process: ProcessId(1) }"))
+            .any(|t| t.contains("ProcessEnd { process: ProcessId(1), killed: true }"))
     );
 }
 
@@ -651,7 +652,7 @@ fn every_other_record_becomes_its_event() {
             "Rename { file: FileId(0), path: Some(\"/new/name\") }".into(),
             "Rename { file: FileId(0), path: None }".into(),
             "Unmap { file: FileId(0), offset: 0, len: 4096 }".into(),
-            "ProcessEnd { process: ProcessId(0) }".into(),
+            "ProcessEnd { process: ProcessId(0), killed: false }".into(),
         ]
     );
     assert_eq!(

@@ -133,7 +133,7 @@ impl Translator {
             .map(|(&raw, _)| raw)
             .collect();
         for raw in dead {
-            if let Some(process) = self.end_process(raw) {
+            if let Some(process) = self.end_process(raw, true) {
                 self.images.orphaned(&process.files);
             }
         }
@@ -360,7 +360,7 @@ impl Translator {
     fn process_end(&mut self, body: &[u8]) -> Option<()> {
         let raw = Reader(body).u32()?;
         self.process_ids.get(&raw)?;
-        self.end_process(raw);
+        self.end_process(raw, false);
         Some(())
     }
 
@@ -369,11 +369,15 @@ impl Translator {
         self.output.event(ThreadId(0), NO_STACK, &EventKind::Quiet);
     }
 
-    fn end_process(&mut self, raw: u32) -> Option<Process> {
+    fn end_process(&mut self, raw: u32, killed: bool) -> Option<Process> {
         let process = self.processes.remove(&raw)?;
+        let end = EventKind::ProcessEnd {
+            process: process.id,
+            // One without a thread stored nothing.
+            killed: killed && process.first_thread.is_some(),
+        };
         let thread = process.first_thread.unwrap_or(ThreadId(0));
-        self.output
-            .event(thread, NO_STACK, &EventKind::ProcessEnd { process: process.id });
+        self.output.event(thread, NO_STACK, &end);
         Some(process)
     }
 

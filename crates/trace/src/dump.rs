@@ -132,7 +132,9 @@ fn event_kind(f: &mut Formatter, kind: &EventKind, tables: &Tables) -> fmt::Resu
             }
             write!(f, " {}", executable.escape_debug())
         }
-        EventKind::ProcessEnd { process } => write!(f, "process-end P{}", process.0),
+        EventKind::ProcessEnd { process, killed } => {
+            write!(f, "process-end P{}{}", process.0, if killed { " killed" } else { "" })
+        }
         EventKind::Quiet => f.write_str("quiet"),
         EventKind::Access {
             store,

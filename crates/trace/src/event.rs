@@ -254,9 +254,12 @@ pub enum EventKind<'a> {
         parent: Option<ProcessId>,
         executable: &'a str,
     },
-    /// The process ended (in order, or its death was noticed): what it had mapped is unmapped.
+    /// The process ended: what it had mapped is unmapped.
     ProcessEnd {
         process: ProcessId,
+        /// It did not say so itself: a signal ended it. The thread of the event is one of its own then. Traces before version 4 do
+        /// not tell.
+        killed: bool,
     },
     /// No process did anything to PM for so long that none can have been in the middle of an update.
     Quiet,

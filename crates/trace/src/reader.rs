@@ -47,6 +47,12 @@ pub enum ReadError {
     )]
     NotATrace { path: PathBuf },
     #[error(
+        "{0} is a program, not a crashproof trace; `crashproof check -- {0}` records and checks it, \
+         `crashproof record -o FILE -- {0}` makes a trace",
+        path.display()
+    )]
+    IsAProgram { path: PathBuf },
+    #[error(
         "the trace {} has format version {found}, and this crashproof reads versions {} to {}; use the crashproof that recorded \
          it, or record it again",
         path.display(),
@@ -624,7 +630,11 @@ fn read_header(path: &Path, source: &mut dyn Read) -> Result<(Header, u32, u64),
     let mut fixed = [0; format::FIXED_HEADER];
     let n = fill(source, &mut fixed).map_err(|source| failed(0, source))?;
     if n == 0 || !fixed.starts_with(&format::MAGIC[..n.min(format::MAGIC.len())]) {
-        return Err(ReadError::NotATrace { path: path.into() });
+        let path = path.into();
+        return Err(match fixed.starts_with(b"\x7fELF") || fixed.starts_with(b"#!") {
+            true => ReadError::IsAProgram { path },
+            false => ReadError::NotATrace { path },
+        });
     }
     if n < fixed.len() {
         return Err(ReadError::NoHeader {
@@ -841,9 +851,14 @@ fn decode_item<'a>(
 }
 
 /// What follows the byte with the kind of an extended record.
-fn decode_extended<'a>(input: &mut Input<'a>) -> Result<EventKind<'a>, Defect> {
+fn decode_extended<'a>(input: &mut Input<'a>, tables: &Tables) -> Result<EventKind<'a>, Defect> {
     Ok(match input.byte()? {
         tag::ANNOTATION => EventKind::Annotation(Annotation::decode(input)?),
+        tag::PROCESS_KILLED => {
+            let process = ProcessId(input.varint_u32()?);
+            tables.check_process(process)?;
+            EventKind::ProcessEnd { process, killed: true }
+        }
         _ => return Err("an unknown kind of record"),
     })
 }
@@ -906,7 +921,7 @@ fn decode_rare<'a>(
                 None => EventKind::Call { name, arguments },
             }
         }
-        tag::EXTENDED => decode_extended(input)?,
+        tag::EXTENDED => decode_extended(input, tables)?,
         tag::REQUEST => {
             let bits = input.byte()?;
             let request = match bits >> 1 {
@@ -969,7 +984,7 @@ fn decode_rare<'a>(
             context.thread = None;
             let process = ProcessId(input.varint_u32()?);
             tables.check_process(process)?;
-            EventKind::ProcessEnd { process }
+            EventKind::ProcessEnd { process, killed: false }
         }
         tag::QUIET => {
             context.thread = None;

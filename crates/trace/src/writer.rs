@@ -491,9 +491,12 @@ impl TraceWriter {
                 put_varint(&mut self.raw, parent.map_or(0, |parent| parent.0 as u64 + 1));
                 put_text(&mut self.raw, executable);
             }
-            EventKind::ProcessEnd { process } => {
+            EventKind::ProcessEnd { process, killed } => {
                 self.tables.check_process(process).map_err(|what| self.invalid(what))?;
-                self.put_of_no_thread(tag::PROCESS_END, thread, stack);
+                match killed {
+                    true => self.put_event(tag::PROCESS_KILLED, thread, stack, None),
+                    false => self.put_of_no_thread(tag::PROCESS_END, thread, stack),
+                }
                 put_varint(&mut self.raw, process.0 as u64);
             }
             EventKind::Quiet => self.put_of_no_thread(tag::QUIET, thread, stack),
@@ -753,7 +756,7 @@ fn is_of_no_thread(kind: &EventKind) -> bool {
         kind,
         EventKind::ThreadStart { .. }
             | EventKind::ProcessStart { .. }
-            | EventKind::ProcessEnd { .. }
+            | EventKind::ProcessEnd { killed: false, .. }
             | EventKind::Quiet
     )
 }

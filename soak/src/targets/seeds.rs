@@ -208,7 +208,7 @@ fn write_every_kind(path: &Path) -> Result<(), WriteError> {
             offset: 0,
             len: 4096,
         },
-        EventKind::ProcessEnd { process },
+        EventKind::ProcessEnd { process, killed: false },
     ];
     for (number, event) in events.iter().enumerate() {
         trace.event(ThreadId(0), stacks[number % 2], event)?;

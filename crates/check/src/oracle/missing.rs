@@ -36,14 +36,19 @@ impl Oracle for Missing {
     fn unpersisted(&mut self, lost: &Unpersisted<'_, StoreTag>, gone: Gone, findings: &mut Findings) {
         let tag = &lost.store.tag;
         let flushed = lost.store.nontemporal || lost.flushed.is_some();
-        let kind = match (gone.used_as, flushed) {
+        let used_as = match gone.used_as {
+            // It could not put it back.
+            Use::HeldLock if gone.killed => Use::Lock,
+            used_as => used_as,
+        };
+        let kind = match (used_as, flushed) {
             (Use::Lock | Use::Object, _) => Kind::TransientData,
             (_, true) => Kind::MissingFence,
             (_, false) if tag.not_snapshotted => Kind::TxStoreNotSnapshotted,
             (_, false) => Kind::MissingFlush,
         };
         let rewritten = !lost.line_persisted && tag.rewrites >= MANY_REWRITES;
-        let detail = match (kind, gone.used_as) {
+        let detail = match (kind, used_as) {
             (Kind::TransientData, Use::Object) => Detail::LockFunction,
             (Kind::TransientData, _) => Detail::Lock,
             _ if lost.store.nontemporal => Detail::Nontemporal,
@@ -100,12 +105,15 @@ impl Oracle for Missing {
             detail,
             count: if counted { 0 } else { u64::from(tag.count) },
             // libpmemobj fences in the middle of a transaction, for purposes of its own.
-            in_flight: gone.by == DurableByKind::Exit
+            in_flight: (gone.killed || gone.by == DurableByKind::Exit)
                 && (tag.fence.get().is_none() || gone.unfinished)
                 && !tag.repeated
                 && !gone.acknowledged,
             ..RawFinding::new(kind, tag.stack).at(at, bytes.span())
         };
+        if finding.in_flight && gone.killed {
+            return;
+        }
         if counted {
             findings.add(finding);
         } else {

@@ -60,6 +60,8 @@ pub struct Gone {
     pub stack: StackId,
     /// The thread has output something since it stored: it had gone on to other things.
     pub acknowledged: bool,
+    /// The process that stored was killed, so what it was in the middle of is no evidence of a mistake.
+    pub killed: bool,
     /// The store's transaction has not committed, and the store is not covered by it.
     pub unfinished: bool,
     /// What the bytes are used for.

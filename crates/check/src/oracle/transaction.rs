@@ -263,11 +263,14 @@ impl Oracle for TransactionOracle {
                 }
             }
             // Its snapshots are rolled back, these are not.
-            Change::Unfinished { id, begin } => {
+            Change::Unfinished { id, begin, killed } => {
                 for candidate in self.take_not_snapshotted(id) {
                     let Candidate {
                         stack, store, fenced, ..
                     } = candidate;
+                    if killed && !fenced {
+                        continue;
+                    }
                     world.findings.add(RawFinding {
                         related: begin.map(|begin| (Relation::TransactionUnfinished, begin)),
                         in_flight: !fenced,

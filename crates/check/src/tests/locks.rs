@@ -236,14 +236,17 @@ fn a_lock_that_was_used_once_is_known_by_the_code_that_puts_locks_back() {
 
 #[test]
 fn a_program_that_was_killed_may_hold_its_lock() {
-    for signal in [None, Some(9)] {
+    let (program, process) = ((Some(9), false), (None, true));
+    for (signal, killed) in [(None, false), program, process] {
         let mut b = TraceBuilder::new();
         for _ in 0..3 {
             b.value(T0, LOCK, 0, 1, EXCHANGE).value(T0, UNLOCK, 0, 0, PLAIN);
         }
         b.value(T0, LOCK, 0, 1, EXCHANGE).mfence(T0, 8);
+        let process = ProcessId(0);
+        b.event(T0, 0, EventKind::ProcessEnd { process, killed });
         b.end.signal = signal;
-        let kind = if signal.is_some() {
+        let kind = if signal.is_some() || killed {
             Kind::TransientData
         } else {
             Kind::MissingFlush
@@ -324,6 +327,7 @@ fn what_every_process_stores_before_it_reads_is_volatile() {
                 0,
                 EventKind::ProcessEnd {
                     process: ProcessId(process),
+                    killed: false,
                 },
             );
         }

@@ -37,7 +37,14 @@ fn missing_flush_by_fence_unmap_or_exit() {
     assert_eq!(findings[0].durable_by.as_ref().unwrap().kind, DurableByKind::Exit);
     let findings = TraceBuilder::new()
         .store(T0, 1, 0, 8)
-        .event(T0, 0, EventKind::ProcessEnd { process: ProcessId(0) })
+        .event(
+            T0,
+            0,
+            EventKind::ProcessEnd {
+                process: ProcessId(0),
+                killed: false,
+            },
+        )
         .findings();
     assert_eq!(findings[0].durable_by.as_ref().unwrap().kind, DurableByKind::Exit);
 }
@@ -326,6 +333,26 @@ fn what_was_under_way_when_the_program_was_killed_is_no_finding() {
         ..ProgramEnd::default()
     };
     assert_eq!(b.summary(), [(Kind::MissingFlush, 1, 1), (Kind::MissingFlush, 6, 1)]);
+}
+
+#[test]
+fn what_was_under_way_when_a_child_was_killed_is_no_finding() {
+    for killed in [false, true] {
+        let mut b = TraceBuilder::new();
+        b.process(1, Some(0)).thread(T1, 1).store(T1, 1, 0, 8).sfence(T1, 2);
+        b.store(T1, 3, 64, 8).store(T1, 4, 128, 8).flush(T1, 5, 128);
+        let process = ProcessId(1);
+        b.event(T1, 0, EventKind::ProcessEnd { process, killed });
+        // The parent still has the file mapped, and ends in order.
+        b.unmap(T0, 6);
+        let left = (Kind::MissingFlush, 1, 1);
+        let under_way = [(Kind::MissingFlush, 3, 1), (Kind::MissingFence, 4, 1)];
+        let expected: Vec<_> = match killed {
+            true => vec![left],
+            false => [left].into_iter().chain(under_way).collect(),
+        };
+        assert_eq!(b.summary(), expected);
+    }
 }
 
 #[test]

@@ -74,7 +74,14 @@ fn what_the_next_opening_rolls_back_need_not_be_durable() {
     begin(&mut b);
     add(&mut b, 1, 0x1000, 64);
     b.store(T0, 2, 0x1000, 8).sfence(T0, 3);
-    b.event(T0, 0, EventKind::ProcessEnd { process: ProcessId(0) });
+    b.event(
+        T0,
+        0,
+        EventKind::ProcessEnd {
+            process: ProcessId(0),
+            killed: false,
+        },
+    );
     assert_eq!(b.summary(), []);
 }
 
@@ -258,7 +265,14 @@ fn unfinished() -> TraceBuilder {
 #[test]
 fn an_unfinished_transaction_rolls_back_its_snapshots_only() {
     let mut b = unfinished();
-    b.event(T0, 0, EventKind::ProcessEnd { process: ProcessId(0) });
+    b.event(
+        T0,
+        0,
+        EventKind::ProcessEnd {
+            process: ProcessId(0),
+            killed: false,
+        },
+    );
     let report = b.report(Model::Px86, "");
     assert_eq!(
         summary(&report.findings),
@@ -272,6 +286,16 @@ fn an_unfinished_transaction_rolls_back_its_snapshots_only() {
         "{:?}",
         report.warnings
     );
+}
+
+#[test]
+fn a_process_may_be_killed_in_a_transaction() {
+    let mut b = unfinished();
+    let process = ProcessId(0);
+    b.event(T0, 0, EventKind::ProcessEnd { process, killed: true });
+    let report = b.report(Model::Px86, "");
+    assert_eq!(summary(&report.findings), []);
+    assert!(!report.warnings.iter().any(|w| w.contains("had not ended")));
 }
 
 #[test]
@@ -380,7 +404,14 @@ fn what_an_outer_transaction_covers_is_rolled_back_with_it() {
     numbered(&mut b, T0, 91, 8, Request::TxBegin, None);
     b.store(T0, 2, 0x1000, 8);
     numbered(&mut b, T0, 92, 8, Request::TxEnd, None);
-    b.event(T0, 0, EventKind::ProcessEnd { process: ProcessId(0) });
+    b.event(
+        T0,
+        0,
+        EventKind::ProcessEnd {
+            process: ProcessId(0),
+            killed: false,
+        },
+    );
     assert_eq!(b.summary(), []);
 }
 
@@ -397,7 +428,14 @@ fn threads_join_and_leave() {
     b.store(T1, 6, 0x4000, 8);
     numbered(&mut b, T1, 92, 7, Request::TxEnd, None);
     b.store(T0, 7, 0x5000, 8);
-    b.event(T0, 0, EventKind::ProcessEnd { process: ProcessId(0) });
+    b.event(
+        T0,
+        0,
+        EventKind::ProcessEnd {
+            process: ProcessId(0),
+            killed: false,
+        },
+    );
     let report = b.report(Model::Px86, "");
     assert_eq!(
         summary(&report.findings),

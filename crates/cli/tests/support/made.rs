@@ -128,7 +128,7 @@ impl Made {
                 len: 4096,
             },
         )?;
-        writer.event(thread, none, &EventKind::ProcessEnd { process })?;
+        writer.event(thread, none, &EventKind::ProcessEnd { process, killed: false })?;
         if let Some(detail) = self.incomplete {
             writer.incomplete(&Incomplete {
                 reason: IncompleteReason::Limit,

@@ -354,7 +354,13 @@ impl Importer {
     }
 
     fn finish(mut self) -> Result<Imported, ImportError> {
-        self.event(NO_STACK, &EventKind::ProcessEnd { process: PROCESS })?;
+        self.event(
+            NO_STACK,
+            &EventKind::ProcessEnd {
+                process: PROCESS,
+                killed: false,
+            },
+        )?;
         if self.imported.outside > 0 {
             let detail = format!(
                 "{} stores are to memory that no REGISTER_FILE of the log names",

@@ -429,7 +429,13 @@ impl<'a> Importer<'a> {
     }
 
     fn finish(mut self) -> Result<Imported, ImportError> {
-        self.event(NO_STACK, &EventKind::ProcessEnd { process: PROCESS })?;
+        self.event(
+            NO_STACK,
+            &EventKind::ProcessEnd {
+                process: PROCESS,
+                killed: false,
+            },
+        )?;
         self.writer.finish(ProgramEnd::default())?;
         Ok(self.imported)
     }

@@ -138,7 +138,7 @@ fn everything(path: &Path) -> Result<(), WriteError> {
     event(1, EventKind::Output { fd: 1, data: b"done" })?;
     event(1, EventKind::Resize { file, size: 9000 })?;
     event(1, EventKind::Unmap { file, offset, len })?;
-    event(1, EventKind::ProcessEnd { process })?;
+    event(1, EventKind::ProcessEnd { process, killed: false })?;
     writer.finish(ProgramEnd::default())
 }
 

@@ -252,7 +252,10 @@ impl Operation {
                 parent: bit(4).then_some(ProcessId(0)),
                 executable: text,
             },
-            23 => EventKind::ProcessEnd { process: ProcessId(0) },
+            23 => EventKind::ProcessEnd {
+                process: ProcessId(0),
+                killed: bit(5),
+            },
             28 => EventKind::Access {
                 store: bit(0),
                 node,

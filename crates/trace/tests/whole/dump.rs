@@ -85,7 +85,14 @@ fn one_line_per_item() {
             ]),
         },
         EventKind::Path { blocks: 0xabc, cuts: 2 },
-        EventKind::ProcessEnd { process: ProcessId(0) },
+        EventKind::ProcessEnd {
+            process: ProcessId(0),
+            killed: true,
+        },
+        EventKind::ProcessEnd {
+            process: ProcessId(0),
+            killed: false,
+        },
     ] {
         writer.event(thread, stack, &kind).unwrap();
     }
@@ -117,6 +124,7 @@ initial pool+0x1040 len 20 [07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 …]
 #18 T1 access 6 loads pool+0x1040 len 8
 #19 T1 access 7 stores pool+0x1040 len 100 after data 6, control 2
 #20 T1 path 0x0000000000000abc cuts 2
-#21 T1 process-end P0"##;
+#21 T1 process-end P0 killed
+#22 T1 process-end P0"##;
     assert_eq!(lines.join("\n"), expected);
 }

@@ -101,10 +101,17 @@ fn errors_name_the_file_and_the_remedy() {
     let name = path.display();
     let missing = open_error(&path);
     assert!(missing.contains(&format!("crashproof record -o {name}")), "{missing}");
-    for foreign in [&b""[..], b"#!/bin/sh\n", b"\x7fELF\x02\x01\x01", &[0; 5000]] {
+    let program = format!("crashproof check -- {name}");
+    let foreign = [
+        (&b""[..], "is not a crashproof trace"),
+        (&[0; 5000], "is not a crashproof trace"),
+        (b"#!/bin/sh\n", &program),
+        (b"\x7fELF\x02\x01\x01", &program),
+    ];
+    for (foreign, words) in foreign {
         std::fs::write(&path, foreign).unwrap();
         let error = open_error(&path);
-        assert!(error.contains(&format!("{name} is not a crashproof trace")), "{error}");
+        assert!(error.contains(&name.to_string()) && error.contains(words), "{error}");
         assert!(error.contains("crashproof record -o"), "{error}");
     }
     assert!(open_error(directory.path()).contains("cannot read the trace"));

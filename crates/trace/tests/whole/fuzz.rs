@@ -142,7 +142,7 @@ fn check(bytes: Vec<u8>, describe: bool) -> u64 {
             assert!(frame.module.is_none_or(|module| tables.module(module).is_some()));
         }
         match event.kind {
-            EventKind::ProcessStart { process, .. } | EventKind::ProcessEnd { process } => {
+            EventKind::ProcessStart { process, .. } | EventKind::ProcessEnd { process, .. } => {
                 assert!(tables.process(process).is_some());
                 continue;
             }

@@ -276,7 +276,10 @@ fn what_the_reader_would_refuse_the_writer_refuses() {
             os_id: 1,
         },
     );
-    refused(0, 0, &EventKind::ProcessEnd { process: ProcessId(3) });
+    for killed in [false, true] {
+        let process = ProcessId(3);
+        refused(0, 0, &EventKind::ProcessEnd { process, killed });
+    }
     assert!(
         writer
             .stack(&[Frame {
