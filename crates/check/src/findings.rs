@@ -74,7 +74,7 @@ pub enum Detail {
 }
 
 /// More places of one finding are not kept.
-const MAX_OTHERS: usize = 16;
+pub const MAX_OTHERS: usize = 16;
 
 impl RawFinding {
     pub fn new(kind: Kind, stack: StackId) -> Self {

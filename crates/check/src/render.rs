@@ -4,10 +4,11 @@ use crashproof_finding::{Address, DurableBy, DurableByKind, Finding, Frame, Kind
 use crashproof_model::Model;
 use crashproof_trace::{FileId, FileUses, Header, ProgramEnd, StackId, Tables};
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 
 use crate::UNPERSISTED;
 use crate::config::{Analysis, Config, Rule};
-use crate::findings::{Detail, RawFinding, Relation};
+use crate::findings::{Detail, MAX_OTHERS, RawFinding, Relation};
 use crate::pass::Outcome;
 use crashproof_sites::Typing;
 use crashproof_stacks::{Entry, Stacks, Symbolized, file_name, is_language_runtime};
@@ -57,6 +58,10 @@ pub fn render(outcome: Outcome, deleted: impl Fn(FileId) -> bool, context: &Cont
         // The program was ended while it held the lock, so that it could not put it back.
         let lock = held_lock(finding).then(|| finding.as_transient(Detail::Lock));
         let finding = lock.as_ref().unwrap_or(finding);
+        let Some(finding) = without_volatile(finding, &mut stacks, context) else {
+            continue;
+        };
+        let finding = finding.as_ref();
         // One mistake, one finding: the transaction's says more.
         let transactional = [Kind::TxStoreNotSnapshotted, Kind::TxStoreOutside];
         let explained =
@@ -159,6 +164,32 @@ fn is_library_internal(kind: Kind, entry: Option<&Entry>, header: &Header) -> bo
         }
         _ => false,
     }
+}
+
+/// The end of an operation without the stores to what a crash test has shown to be volatile. `None`: the operation leaves no
+/// others behind.
+fn without_volatile<'a>(
+    finding: &'a RawFinding,
+    stacks: &mut Stacks,
+    context: &Context,
+) -> Option<Cow<'a, RawFinding>> {
+    let of_operation = finding.kind == Kind::ExpectDurable && finding.detail == Detail::Operation;
+    // If there were more places than are kept, one of those not kept may be another.
+    if !of_operation || context.transient.is_empty() || finding.others.len() >= MAX_OTHERS {
+        return Some(Cow::Borrowed(finding));
+    }
+    let mut others = finding.others.clone();
+    others.retain(|&(_, stack)| {
+        let frames = stacks.symbolize(stack, context.tables).frames;
+        frames.is_empty() || context.transient.iter().all(|shown| shown.stack != frames)
+    });
+    others.first().copied().map(|first| {
+        Cow::Owned(RawFinding {
+            related: Some(first),
+            others,
+            ..finding.clone()
+        })
+    })
 }
 
 /// The finding as a crash test has shown it to be.

@@ -283,6 +283,35 @@ fn a_crash_test_is_evidence_for_its_call_path() {
     assert_eq!(with[2].message, "its loss changed nothing");
 }
 
+/// The end of an operation expects nothing of it either, but of what lies beside it.
+#[test]
+fn a_crash_test_is_evidence_for_the_end_of_an_operation() {
+    for (both, left) in [(false, vec![]), (true, vec![(Kind::ExpectDurable, 4, 1)])] {
+        let findings = |transient: Vec<Finding>| {
+            let mut b = TraceBuilder::new();
+            b.annotation(T0, 1, Annotation::OperationBegin { name: "put" });
+            b.store(T0, 2, 0, 8);
+            if both {
+                b.store(T0, 3, 64, 8);
+            }
+            b.annotation(T0, 4, Annotation::OperationEnd { name: "put" });
+            b.transient = transient;
+            b.findings()
+        };
+        let shown = findings(Vec::new()).into_iter().filter(|f| place(f) == 2);
+        let with = findings(shown.collect());
+        let with: Vec<_> = with.iter().filter(|f| f.kind == Kind::ExpectDurable).collect();
+        assert_eq!(
+            with.iter().map(|f| (f.kind, place(f), f.count)).collect::<Vec<_>>(),
+            left
+        );
+        assert!(
+            with.iter()
+                .all(|f| f.related.len() == 1 && f.related[0].stack[0].address == 3)
+        );
+    }
+}
+
 #[test]
 fn what_every_process_stores_before_it_reads_is_volatile() {
     // Two processes, one after the other; the second may read first. With one process nothing is known.

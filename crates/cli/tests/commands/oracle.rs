@@ -245,7 +245,11 @@ fn data_that_nobody_would_miss_is_transient() {
 
 /// Runs `crashproof test` on the driver with these keys.
 fn test_of_a_driver(place: &Place, keys: &str, options: &[&str], status: i32) -> Value {
-    let program = format!("program = [{:?}, \"pool\"]", driver().display().to_string());
+    test_of(driver(), place, keys, options, status)
+}
+
+fn test_of(driver: &Path, place: &Place, keys: &str, options: &[&str], status: i32) -> Value {
+    let program = format!("program = [{:?}, \"pool\"]", driver.display().to_string());
     let test = format!("[[test]]\nname = \"driver\"\noracle = \"output\"\nops = \"ops\"\n{program}\n{keys}");
     std::fs::write(place.path().join("crashproof.toml"), test).unwrap();
     let mut command = place.command(&["test", "--json", "all.json"]);
@@ -401,6 +405,17 @@ fn what_else_a_driver_with_the_header_prints_does_not_count() {
     let findings = report["findings"].as_array().unwrap();
     assert_eq!(findings.len(), 1, "{report:#}");
     assert_eq!(findings[0]["crash"]["got"][0], "0", "{report:#}");
+}
+
+/// The header marks operations: their ends expect nothing of data that the crash test has shown to be volatile.
+#[test]
+fn the_end_of_an_operation_may_leave_volatile_data_behind() {
+    let place = Place::new("", SETS);
+    let driver = with_header(&place, "talking", &["-DHINT"]);
+    let without = test_of(&driver, &place, "", &[], 1);
+    assert_eq!(kinds(&without["check"]), ["expect-durable", "missing-flush"]);
+    let with = test_of(&driver, &place, "performance = true\n", &["--fail-on", "error"], 0);
+    assert_eq!(kinds(&with["check"]), ["transient-data"]);
 }
 
 #[test]

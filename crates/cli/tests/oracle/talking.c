@@ -1,4 +1,5 @@
-// A driver with the header whose recovery, and whose operations, print on standard output as they please. -DBUG_ORDER: the mark persists before the value.
+// A driver with the header whose recovery, and whose operations, print on standard output as they please. -DBUG_ORDER: the mark persists before the
+// value. -DHINT: remembers the last key, which nobody reads.
 #include "crashproof_driver.h"
 
 #include <fcntl.h>
@@ -13,6 +14,7 @@ struct pool {
         _Alignas(64) uint64_t value;
     } cell[CELLS];
     _Alignas(64) uint64_t busy; /* an operation is under way */
+    _Alignas(64) uint64_t last;
 };
 
 static struct pool *pool;
@@ -45,6 +47,9 @@ static void set(char **words) {
     fflush(stdout);
     pool->busy = 1;
     persist(&pool->busy);
+#ifdef HINT
+    pool->last = key;
+#endif
 #ifdef BUG_ORDER
     pool->cell[key].used = 1;
     persist(&pool->cell[key].used);
