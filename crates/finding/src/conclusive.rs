@@ -33,6 +33,8 @@ pub enum InconclusiveReason {
     ProgramFailed,
     /// No store to a file under test was recorded.
     NoStores,
+    /// The program deleted every file that it stored to, so that findings in them are not shown.
+    OnlyDeletedFiles,
     /// Neither the recovery nor the checker, in any run, opened a file under test.
     RecoveryLookedAtNothing,
 }
@@ -43,6 +45,7 @@ impl InconclusiveReason {
         match self {
             InconclusiveReason::ProgramFailed => "program-failed",
             InconclusiveReason::NoStores => "no-stores",
+            InconclusiveReason::OnlyDeletedFiles => "only-deleted-files",
             InconclusiveReason::RecoveryLookedAtNothing => "recovery-looked-at-nothing",
         }
     }
@@ -52,6 +55,7 @@ impl InconclusiveReason {
         match self {
             InconclusiveReason::ProgramFailed => "the program failed",
             InconclusiveReason::NoStores => "nothing was stored",
+            InconclusiveReason::OnlyDeletedFiles => "the program deleted its files",
             InconclusiveReason::RecoveryLookedAtNothing => "the recovery did not look at the files",
         }
     }
@@ -61,6 +65,7 @@ impl InconclusiveReason {
         match self {
             InconclusiveReason::ProgramFailed => "program failed",
             InconclusiveReason::NoStores => "nothing stored",
+            InconclusiveReason::OnlyDeletedFiles => "files deleted",
             InconclusiveReason::RecoveryLookedAtNothing => "files not opened",
         }
     }
@@ -70,6 +75,7 @@ impl InconclusiveReason {
         match self {
             InconclusiveReason::ProgramFailed => "the program succeeds",
             InconclusiveReason::NoStores => "the program stores to persistent memory",
+            InconclusiveReason::OnlyDeletedFiles => "the program keeps a file that it stores to",
             InconclusiveReason::RecoveryLookedAtNothing => "the recovery looks at the files",
         }
     }
@@ -138,6 +144,20 @@ impl Report {
                     .to_owned(),
             });
         }
+        let kept = (self.files.iter()).any(|file| file.stores > 0 && !file.deleted);
+        let not_shown: Vec<_> = (self.files.iter()).filter(|file| file.not_shown > 0).collect();
+        if !kept && !not_shown.is_empty() && !allowed.no_stores {
+            self.inconclusive.push(Inconclusive {
+                reason: InconclusiveReason::OnlyDeletedFiles,
+                message: "the program deleted every file that it stored to, and findings in them are not shown".to_owned(),
+                notes: (not_shown.iter().take(MOST_LEFT_OUT))
+                    .map(|file| format!("{}: {}", file.path, file.in_words(&[])))
+                    .collect(),
+                help: "name the files with --pm to see the findings, or let the program keep them; if it is meant to keep \
+                       none, pass --allow-no-stores (`allow-no-stores = true` in a [[test]])"
+                    .to_owned(),
+            });
+        }
     }
 
     /// `fail_on`: findings of this severity and worse count.
@@ -202,6 +222,7 @@ impl Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FileLookedAt;
 
     fn report(status: Option<i32>, signal: Option<i32>, asked_to_end: bool) -> Report {
         let mut report = Report::default();
@@ -238,6 +259,32 @@ mod tests {
                 ..Allowed::default()
             });
             assert_eq!(allowed.verdict(Severity::Note), Verdict::Clean);
+        }
+    }
+
+    #[test]
+    fn findings_in_deleted_files_alone_are_not_clean() {
+        let file = |deleted, not_shown| FileLookedAt {
+            path: "/pm/pool".into(),
+            stores: 1,
+            deleted,
+            not_shown,
+            ..FileLookedAt::default()
+        };
+        for (files, no_stores, verdict) in [
+            (vec![file(true, 1)], false, Verdict::Inconclusive),
+            (vec![file(true, 1)], true, Verdict::Clean),
+            // Nothing is wrong in it.
+            (vec![file(true, 0)], false, Verdict::Clean),
+            (vec![file(true, 1), file(false, 0)], false, Verdict::Clean),
+        ] {
+            let mut judged = report(Some(0), None, false);
+            judged.files = files;
+            judged.look_for_doubts(Allowed {
+                no_stores,
+                ..Allowed::default()
+            });
+            assert_eq!(judged.verdict(Severity::Note), verdict, "{judged:?}");
         }
     }
 

@@ -247,6 +247,34 @@ fn a_semaphore_is_not_data_and_a_file_like_one_is() {
     assert_eq!(report["inconclusive"][0]["reason"], "no-stores");
 }
 
+/// As a test does with its pool: nothing that it did wrong is shown, so it is not clean.
+#[test]
+fn findings_in_removed_files_alone_are_not_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("removes");
+    compile("gcc", &["-g", &support::source("files/removes.c")], &program);
+    let report = check(&[], &["./removes"], folder.path(), "");
+    assert_eq!(errors(&report).len(), 0, "{report:#}");
+    let doubt = &report["inconclusive"][0];
+    assert_eq!(doubt["reason"], "only-deleted-files", "{report:#}");
+    assert!(
+        doubt["notes"][0]
+            .as_str()
+            .unwrap()
+            .ends_with("1 finding not shown; --pm pool"),
+        "{doubt}"
+    );
+    for (options, program, shown) in [
+        (&["--allow-no-stores"][..], &["./removes"][..], 0),
+        (&["--pm", "pool"], &["./removes"], 1),
+        (&[], &["./removes", "flush"], 0),
+    ] {
+        let report = check(options, program, folder.path(), "");
+        assert_eq!(errors(&report).len(), shown, "{report:#}");
+        assert_eq!(report["inconclusive"], Value::Null, "{report:#}");
+    }
+}
+
 /// A program that looks for many names before it makes one, as databases do.
 #[test]
 fn many_opens_that_failed_are_one_line() {
