@@ -132,6 +132,7 @@ fn serve(recovery: &Recovery, socket: c_int, (count, arguments): (c_int, *mut *m
     // A program that ignores its children's ends would keep them from the server too.
     let default = signals::KernelAction::DEFAULT;
     let theirs = signals::kernel_action(libc::SIGCHLD, Some(&default));
+    let is_open = is_open_to_others();
     calls::share_ranges();
     send(socket, server::READY, 0);
     while let Some((server::RUN, _)) = receive(socket) {
@@ -145,12 +146,15 @@ fn serve(recovery: &Recovery, socket: c_int, (count, arguments): (c_int, *mut *m
         }
         sys::without_signals(calls::adopt_ranges);
         descriptors::put_back_positions();
+        // A copy must not look into this process, nor change what later copies are made of.
+        open_to_others(false);
         // SAFETY: libc's own fork, so that the program's fork handlers run.
         match unsafe { libc::fork() } {
             0 => {
                 if let Ok(theirs) = &theirs {
                     let _ = signals::kernel_action(libc::SIGCHLD, Some(theirs));
                 }
+                open_to_others(is_open);
                 SOCKET.store(-1, Ordering::Relaxed);
                 close(socket);
                 // A process group of its own. A session would be a scheduling group of its own, too (autogroup), which costs
@@ -167,6 +171,20 @@ fn serve(recovery: &Recovery, socket: c_int, (count, arguments): (c_int, *mut *m
         }
     }
     end();
+}
+
+/// Whether processes of the same user may trace this one, and see its memory and descriptors.
+fn is_open_to_others() -> bool {
+    let arguments = [libc::PR_GET_DUMPABLE as u64, 0, 0, 0, 0, 0];
+    // SAFETY: no pointers.
+    let answer = unsafe { sys::syscall(libc::SYS_prctl, arguments) };
+    answer == Ok(1)
+}
+
+fn open_to_others(open: bool) {
+    let arguments = [libc::PR_SET_DUMPABLE as u64, open as u64, 0, 0, 0, 0];
+    // SAFETY: no pointers.
+    let _ = unsafe { sys::syscall(libc::SYS_prctl, arguments) };
 }
 
 fn wait(child: libc::pid_t) -> u32 {

@@ -371,7 +371,9 @@ impl Supervisor {
             Outcome::OverMemory => Some(self.status(KILLED, false, true, before)),
             Outcome::Ended { wait, timed_out } => {
                 // Asked after every run, or the next would be blamed for this one.
-                let over_memory = self.memory.was_exceeded() && wait != 0 && !timed_out;
+                let over_memory = self.memory.was_exceeded() && !timed_out;
+                // A success does not count that the command had without a process that it wanted.
+                let wait = if over_memory && wait == 0 { KILLED } else { wait };
                 Some(self.status(wait, timed_out, over_memory, before))
             }
         })

@@ -132,6 +132,12 @@ static int is_refused(const char *what)
     }
     if (strcmp(what, "supervisor's memory") == 0)
         return ptrace(PTRACE_SEIZE, 1, NULL, NULL) != 0 && open("/proc/1/mem", O_RDWR) < 0;
+    if (strcmp(what, "parent's memory") == 0) {
+        /* Of which later runs are copies, if it waits at main. */
+        char name[64];
+        snprintf(name, sizeof name, "/proc/%d/mem", getppid());
+        return open(name, O_RDWR) < 0 && ptrace(PTRACE_SEIZE, getppid(), NULL, NULL) != 0;
+    }
     if (strcmp(what, "settings") == 0)
         return open("/proc/sys/kernel/core_pattern", O_WRONLY) < 0 && open("/proc/sysrq-trigger", O_WRONLY) < 0;
     if (strcmp(what, "interrupts") == 0)
@@ -185,6 +191,8 @@ static int is_allowed(const char *what)
         return close(creat("owned", 0600)) == 0 && chown("owned", 1, 1) == 0 && chown("owned", 0, 0) == 0;
     if (strcmp(what, "user") == 0)
         return setgid(1) == 0 && setuid(1) == 0 && geteuid() == 1;
+    if (strcmp(what, "itself") == 0)
+        return open("/proc/self/mem", O_RDWR) >= 0;
     if (strcmp(what, "port") == 0) {
         struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(80), .sin_addr = { htonl(INADDR_LOOPBACK) } };
         return bind(socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&address, sizeof address) == 0;
@@ -211,13 +219,27 @@ static void hoard(const char *how, int megabytes)
             sleep(3);
             _exit(0);
         }
+        if (strcmp(how, "awaited children") == 0) {
+            /* Each is waited for until it has its memory, or is ended, of which no notice is taken. */
+            int status;
+            pid_t child = fork();
+            if (child == 0) {
+                memory = malloc(sizeof block);
+                memset(memory, 1, sizeof block);
+                raise(SIGSTOP);
+                _exit(0);
+            }
+            waitpid(child, &status, WUNTRACED);
+            if (WIFSIGNALED(status))
+                exit(0);
+        }
         if (strcmp(how, "shared") == 0)
             memory = mmap(NULL, sizeof block, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (strcmp(how, "System V") == 0) {
             int id = shmget(IPC_PRIVATE, sizeof block, IPC_CREAT | 0600);
             memory = id < 0 ? MAP_FAILED : shmat(id, NULL, 0);
         }
-        if (strcmp(how, "children") == 0)
+        if (strstr(how, "children"))
             continue;
         if (memory == MAP_FAILED)
             exit(12);
