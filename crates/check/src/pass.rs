@@ -229,6 +229,12 @@ impl Pass {
                     self.transaction(step, change, tables);
                 }
             }
+            EventKind::Return(returned) => {
+                if self.stacks.origin(step.stack, tables) == Origin::Program {
+                    self.transactions
+                        .returned(step.thread, process, &returned, &self.mappings);
+                }
+            }
             EventKind::ThreadStart { process, .. } => {
                 self.threads |= self.processes.contains(&process);
                 self.processes.push(process);

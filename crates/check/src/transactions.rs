@@ -8,7 +8,7 @@
 //! Every thread has a transaction of its own. Requests can also give a number: such a transaction is another one, and several threads
 //! can take part in it.
 
-use crashproof_trace::{PmAddress, ProcessId, Request, StackId};
+use crashproof_trace::{CallReturn, PmAddress, ProcessId, Request, StackId};
 
 use crate::mappings::Mappings;
 use crate::ranges::RangeSet;
@@ -414,6 +414,24 @@ impl Transactions {
         Change::None
     }
 
+    /// A function of libpmemobj that the program called has returned.
+    pub fn returned(&mut self, thread: u32, process: ProcessId, returned: &CallReturn<'_>, mappings: &Mappings) {
+        let [pool, _, size, ..] = returned.arguments;
+        let Some(object) = returned.object else { return };
+        let Some(at) = mappings.resolve(process, pool.wrapping_add(object.offset)) else {
+            return;
+        };
+        let end = at.offset.saturating_add(size);
+        let t = self.thread(thread);
+        match returned.name {
+            "pmemobj_reserve" | "pmemobj_xreserve" => t.reserved.insert(at.file.0, at.offset, end),
+            "pmemobj_alloc" | "pmemobj_xalloc" | "pmemobj_zalloc" if t.is_active() => {
+                t.allocated.insert(at.file.0, at.offset, end)
+            }
+            _ => {}
+        }
+    }
+
     /// A call of libpmemobj by the program.
     pub fn call(
         &mut self,
@@ -426,7 +444,7 @@ impl Transactions {
     ) -> Change {
         let requests = self.requests;
         let t = self.thread(thread);
-        let [first, second, third, fourth, _, sixth] = *arguments;
+        let [first, second, third, fourth, ..] = *arguments;
         match name {
             "pmemobj_tx_begin" => {
                 t.pool = first;
@@ -445,18 +463,6 @@ impl Transactions {
             "pmemobj_tx_add_range" | "pmemobj_tx_xadd_range" => {
                 let object = mappings.resolve(process, t.pool.wrapping_add(second));
                 return t.ask(object, third, fourth);
-            }
-            // Of these the runtime notes where in the pool the object lies, as the sixth argument.
-            "pmemobj_reserve" | "pmemobj_xreserve" => {
-                if let Some(at) = mappings.resolve(process, first.wrapping_add(sixth)) {
-                    t.reserved.insert(at.file.0, at.offset, at.offset.saturating_add(third));
-                }
-            }
-            "pmemobj_alloc" | "pmemobj_xalloc" | "pmemobj_zalloc" if t.is_active() => {
-                if let Some(at) = mappings.resolve(process, first.wrapping_add(sixth)) {
-                    t.allocated
-                        .insert(at.file.0, at.offset, at.offset.saturating_add(third));
-                }
             }
             // Which of the reservations these are about is in memory that the trace does not have.
             "pmemobj_publish" | "pmemobj_cancel" => t.reserved.clear(),

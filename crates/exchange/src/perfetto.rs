@@ -12,7 +12,7 @@ use crashproof_model::{Awaits, Keep, LINE, Line, LineAddress, Model, Store};
 use crashproof_replay::{Change, Observer, Replay, Steps, StorePiece};
 use crashproof_stacks::Stacks;
 use crashproof_trace::{
-    Annotation, Event, EventKind, FenceKind, FlushKind, Item, PmAddress, StackId, Tables, TraceReader,
+    Annotation, CallReturn, Event, EventKind, FenceKind, FlushKind, Item, PmAddress, StackId, Tables, TraceReader,
 };
 use serde_json::{Value, json};
 
@@ -147,7 +147,9 @@ impl Exporter<'_> {
                 Annotation::OperationEnd { name } => self.operation(event, "E", name, tables)?,
                 _ => self.step(event, annotation.name(), json!({}), tables)?,
             },
-            EventKind::Call { name, .. } => self.step(event, name, json!({}), tables)?,
+            EventKind::Call { name, .. } | EventKind::Return(CallReturn { name, .. }) => {
+                self.step(event, name, json!({}), tables)?
+            }
             EventKind::Output { .. } => self.step(event, "output", json!({}), tables)?,
             EventKind::ThreadStart { process, os_id } => {
                 let executable = tables

@@ -624,6 +624,12 @@ fn every_other_record_becomes_its_event() {
         publish(session, wire::SYNC, &[head().u32(0).u64(0).u64(4096).as_bytes()]);
         let call = (1..=6).fold(head(), |f, a| f.u64(a)).bytes(b"pmemobj_tx_begin");
         publish(session, wire::CALL, &[call.as_bytes()]);
+        let returned = (1..=7).fold(head(), |f, a| f.u64(a)).u32(1).u64(8).u64(9).u64(10);
+        publish(session, wire::RETURN, &[returned.bytes(b"pmemobj_alloc").as_bytes()]);
+        let annotation = (1..=4).fold(head().u32(wire::ANNOTATION_EXPECT_ORDER), |f, a| f.u64(a));
+        publish(session, wire::ANNOTATION, &[annotation.bytes(b"").as_bytes()]);
+        let annotation = (1..=4).fold(head().u32(wire::ANNOTATION_OPERATION_END), |f, a| f.u64(a));
+        publish(session, wire::ANNOTATION, &[annotation.bytes(b"put").as_bytes()]);
         let request = head().u32(wire::REQUEST_TX_ADD).u64(7).u32(0).u64(64).u64(32);
         publish(session, wire::REQUEST, &[request.as_bytes()]);
         let request = head().u32(wire::REQUEST_TX_BEGIN).u64(7).u32(wire::NONE).u64(0).u64(0);
@@ -645,6 +651,13 @@ fn every_other_record_becomes_its_event() {
             "Output { fd: 1, data: [104, 105, 10] }".to_owned(),
             "Sync { file: FileId(0), offset: 0, len: 4096 }".into(),
             "Call { name: \"pmemobj_tx_begin\", arguments: [1, 2, 3, 4, 5, 6] }".into(),
+            "Return(CallReturn { name: \"pmemobj_alloc\", arguments: [1, 2, 3, 4, 5, 6], result: 7, object: \
+             Some(PmemObject { pool: 8, offset: 9, usable: 10 }) })"
+                .into(),
+            "Annotation(ExpectOrder { before: MemoryRange { address: 1, len: 2 }, after: MemoryRange { address: 3, len: 4 }, \
+             backwards: false })"
+                .into(),
+            "Annotation(OperationEnd { name: \"put\" })".into(),
             format!("Request {{ request: TxAdd, transaction: 7, range: Some(({at}: 64 }}, 32)) }}"),
             "Request { request: TxBegin, transaction: 7, range: None }".into(),
             format!("Flush {{ at: {at}: 70 }}, kind: Clflushopt }}"),

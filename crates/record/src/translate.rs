@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use crashproof_trace::{
-    Annotation, Counts, Dependence, Dependences, EventKind, FenceKind, FileId, FlushKind, Frame, IncompleteReason,
-    LeftOutReason, MemoryRange, Module, ModuleId, PmAddress, PmFile, PmFileKind, ProcessId, Request, StackId,
-    StoreFlags, ThreadId,
+    Annotation, CallReturn, Counts, Dependence, Dependences, EventKind, FenceKind, FileId, FlushKind, Frame,
+    IncompleteReason, LeftOutReason, MemoryRange, Module, ModuleId, PmAddress, PmFile, PmFileKind, PmemObject,
+    ProcessId, Request, StackId, StoreFlags, ThreadId,
 };
 use crashproof_wire::record::{self as wire, Access, Place, Reader};
 use rustc_hash::FxHashMap;
@@ -523,6 +523,26 @@ impl Translator {
                 }
                 text = String::from_utf8_lossy(reader.bytes()?);
                 EventKind::Call { name: &text, arguments }
+            }
+            wire::RETURN => {
+                let mut words = [0; 7];
+                for word in &mut words {
+                    *word = reader.u64()?;
+                }
+                let [arguments @ .., result] = words;
+                let has_object = reader.u32()? != 0;
+                let object = PmemObject {
+                    pool: reader.u64()?,
+                    offset: reader.u64()?,
+                    usable: reader.u64()?,
+                };
+                text = String::from_utf8_lossy(reader.bytes()?);
+                EventKind::Return(CallReturn {
+                    name: &text,
+                    arguments,
+                    result,
+                    object: has_object.then_some(object),
+                })
             }
             wire::ANNOTATION => {
                 let annotation = reader.u32()?;

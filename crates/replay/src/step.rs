@@ -73,6 +73,7 @@ impl Step {
             | EventKind::Unmap { .. }
             | EventKind::Output { .. }
             | EventKind::Call { .. }
+            | EventKind::Return(_)
             | EventKind::Annotation(_)
             | EventKind::Request { .. }
             | EventKind::ThreadStart { .. }

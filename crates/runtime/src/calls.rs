@@ -5,8 +5,7 @@
 //! - Functions that persist leave a frame on the stack ([`stands_for`]). In stock builds of PMDK most of them end in a jump to
 //!   a function without a name, and a flush or fence in it would not say what the program has called. How the program got
 //!   the address (by its PLT, by a pointer, through a wrapper that ends in a jump) does not matter then.
-//! - Functions that allocate or reserve outside transactions are logged when they have returned, with the object's offset in the
-//!   pool in the place of the sixth argument.
+//! - Functions that allocate or reserve outside transactions are logged when they have returned, with the object that they gave.
 //!
 //! A program that is not linked to the library does not find its functions: a weak reference to one is null, and so is what `dlsym` gives for its name.
 //! It must not find ours either. So they are taken out of our symbol table while the library is not loaded ([`settle`]). The loader has bound the
@@ -243,30 +242,55 @@ pub fn stands_for(return_address: u64) -> Option<std::ops::Range<u64>> {
     (start != 0).then_some(start..end)
 }
 
-/// Logs a call that has returned an object. `saved` holds the argument registers, last first.
+/// Logs that a function has returned an object. `saved` holds the argument registers, last first.
 unsafe extern "C" fn returned(index: usize, saved: *const [u64; 6], result: u64, second: u64) {
     // SAFETY: the trampoline pushed six registers there.
     let mut arguments = unsafe { *saved };
     arguments.reverse();
     let name = FRAMED[index].name.trim_end_matches('\0');
-    let offset = if name.ends_with("reserve") {
-        // A PMEMoid: the pool's id and the offset; 0 if there was no memory.
-        second
+    let is_reserved = name.ends_with("reserve");
+    // A PMEMoid: the pool's id and the offset; 0 if there was no memory.
+    let [pool, offset] = if is_reserved {
+        [result, second]
     } else {
         match arguments[1] as *const [u64; 2] {
             // SAFETY: the library has stored the object's PMEMoid there, if it reports success.
-            oid if !oid.is_null() && result as u32 == 0 => unsafe { oid.read_unaligned()[1] },
-            _ => 0,
+            oid if !oid.is_null() && result as u32 == 0 => unsafe { oid.read_unaligned() },
+            _ => [0; 2],
         }
     };
-    if offset != 0 {
-        arguments[5] = offset;
-        sys::without_signals(|| {
-            if log::session().is_some() {
-                log::call(log::stack_here(), name.as_bytes(), &arguments);
-            }
-        });
+    if offset == 0 || log::session().is_none() {
+        return;
     }
+    // What is only reserved has no header that says how large it is.
+    let usable = if is_reserved { 0 } else { usable_size(pool, offset) };
+    sys::without_signals(|| {
+        let object = Some([pool, offset, usable]);
+        log::returned(log::stack_here(), name.as_bytes(), &arguments, result, object);
+    });
+}
+
+/// libpmemobj's function of this name; 0: not looked up yet, 1: there is none.
+static USABLE_SIZE: AtomicUsize = AtomicUsize::new(0);
+const NO_FUNCTION: usize = 1;
+
+/// How much of an object the program may use; 0 if that is not known.
+fn usable_size(pool: u64, offset: u64) -> u64 {
+    let known = match USABLE_SIZE.load(Ordering::Relaxed) {
+        0 => {
+            let name = c"pmemobj_alloc_usable_size";
+            let found = sys::without_signals(|| code_map::exported_function(name.to_bytes()));
+            let found = found.unwrap_or(NO_FUNCTION);
+            USABLE_SIZE.store(found, Ordering::Relaxed);
+            found
+        }
+        known => known,
+    };
+    if known == NO_FUNCTION {
+        return 0;
+    }
+    // SAFETY: the function's type; a PMEMoid is passed in two registers. The library has just given the object.
+    unsafe { std::mem::transmute::<usize, extern "C" fn(u64, u64) -> usize>(known)(pool, offset) as u64 }
 }
 
 /// Common tail of the trampolines; `r11` is the function's index.
@@ -461,7 +485,7 @@ pub fn settle(modules: &[Arc<Module>], known: &[Arc<Module>]) {
     let files = LIBRARIES.map(|(file, _)| file);
     let is_gone = |module: &Arc<Module>| !modules.iter().any(|other| Arc::ptr_eq(other, module));
     if known.iter().any(|module| module.has_name_in(&files) && is_gone(module)) {
-        let found = REAL.iter().chain(&FRAMED_REAL).chain(&FRAMED_END);
+        let found = REAL.iter().chain(&FRAMED_REAL).chain(&FRAMED_END).chain([&USABLE_SIZE]);
         found.for_each(|address| address.store(0, Ordering::Relaxed));
     }
     let hidden = |word: usize| {

@@ -486,6 +486,15 @@ pub fn call(stack: u64, name: &[u8], arguments: &[u64; 6]) {
     publish(CALL, &[head.as_bytes(), fields.as_bytes()]);
 }
 
+/// The object: its pool, its offset and its usable size.
+pub fn returned(stack: u64, name: &[u8], arguments: &[u64; 6], result: u64, object: Option<[u64; 3]>) {
+    let head = Fields::<12>::default().u32(logger().thread).u64(stack);
+    let fields = arguments.iter().fold(Fields::<160>::default(), |f, &a| f.u64(a));
+    let fields = fields.u64(result).u32(object.is_some().into());
+    let fields = object.unwrap_or_default().iter().fold(fields, |f, &word| f.u64(word));
+    publish(RETURN, &[head.as_bytes(), fields.bytes(name).as_bytes()]);
+}
+
 /// `name` is cut to what fits.
 pub fn annotation(stack: u64, annotation: u32, words: &[u64; 4], name: &[u8]) {
     match annotation {

@@ -95,6 +95,7 @@ fn event_kind(f: &mut Formatter, kind: &EventKind, tables: &Tables) -> fmt::Resu
                 name.escape_debug()
             )
         }
+        EventKind::Return(returned) => write!(f, "return {returned}"),
         EventKind::Annotation(annotation) => write!(f, "annotation {annotation}"),
         EventKind::Request {
             request,

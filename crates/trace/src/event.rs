@@ -6,6 +6,7 @@
 pub use crashproof_base::{FileId, ModuleId, PmAddress, ProcessId, StackId, ThreadId};
 
 use crate::annotation::Annotation;
+use crate::call_return::CallReturn;
 use crate::dependences::Dependences;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,6 +238,9 @@ pub enum EventKind<'a> {
         name: &'a str,
         arguments: [u64; 6],
     },
+    /// A library function has returned. Of the functions that allocate outside transactions this is the only event, since the object
+    /// is known at their end.
+    Return(CallReturn<'a>),
     /// The program says something of itself.
     Annotation(Annotation<'a>),
     Request {

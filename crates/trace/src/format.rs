@@ -97,6 +97,7 @@ pub mod tag {
     /// From here on: kinds that an extended record has.
     pub const ANNOTATION: u8 = 32;
     pub const PROCESS_KILLED: u8 = 33;
+    pub const RETURN: u8 = 34;
 
     pub const KIND: u8 = 0x1f;
     pub const NEW_THREAD: u8 = 0x20;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod annotation;
+mod call_return;
 mod dependences;
 pub mod dump;
 pub mod event;
@@ -22,6 +23,7 @@ mod usage;
 mod writer;
 
 pub use annotation::{Annotation, MemoryRange};
+pub use call_return::{CallReturn, PmemObject};
 pub use dependences::{Dependence, Dependences};
 pub use event::*;
 pub use file::{MappedRange, OperationIndex, OperationStart, TraceFile};

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::annotation::Annotation;
+use crate::call_return::CallReturn;
 use crate::dependences::Dependences;
 use crate::event::*;
 use crate::format::{self, BlockHeader, Context, Defect, Header, Input, tag, unzigzag};
@@ -299,6 +300,7 @@ impl TraceReader {
             at: self.at,
         };
         match decode_item(
+            self.version,
             &mut input,
             &mut self.context,
             &mut self.outline.tables,
@@ -759,6 +761,7 @@ fn fitting(at: PmAddress, data: &[u8]) -> Result<&[u8], Defect> {
 
 #[inline]
 fn decode_item<'a>(
+    version: u32,
     input: &mut Input<'a>,
     context: &mut Context,
     tables: &mut Tables,
@@ -840,7 +843,7 @@ fn decode_item<'a>(
             };
             EventKind::Fence { kind }
         }
-        _ => decode_rare(kind, input, context, tables, thread)?,
+        _ => decode_rare(kind, version, input, context, tables, thread)?,
     };
     Ok(Item::Event(Event {
         seq,
@@ -853,6 +856,7 @@ fn decode_item<'a>(
 /// What follows the byte with the kind of an extended record.
 fn decode_extended<'a>(input: &mut Input<'a>, tables: &Tables) -> Result<EventKind<'a>, Defect> {
     Ok(match input.byte()? {
+        tag::RETURN => EventKind::Return(CallReturn::decode(input)?),
         tag::ANNOTATION => EventKind::Annotation(Annotation::decode(input)?),
         tag::PROCESS_KILLED => {
             let process = ProcessId(input.varint_u32()?);
@@ -866,6 +870,7 @@ fn decode_extended<'a>(input: &mut Input<'a>, tables: &Tables) -> Result<EventKi
 /// Kept apart so that the common events stay fast.
 fn decode_rare<'a>(
     kind: u8,
+    version: u32,
     input: &mut Input<'a>,
     context: &mut Context,
     tables: &mut Tables,
@@ -916,9 +921,11 @@ fn decode_rare<'a>(
             for argument in &mut arguments {
                 *argument = input.varint()?;
             }
-            match Annotation::of_call(name, &arguments) {
-                Some(annotation) => EventKind::Annotation(annotation),
-                None => EventKind::Call { name, arguments },
+            let returned = CallReturn::of_call(name, &arguments).filter(|_| version < 4);
+            match (Annotation::of_call(name, &arguments), returned) {
+                (Some(annotation), _) => EventKind::Annotation(annotation),
+                (None, Some(returned)) => EventKind::Return(returned),
+                (None, None) => EventKind::Call { name, arguments },
             }
         }
         tag::EXTENDED => decode_extended(input, tables)?,

@@ -431,6 +431,10 @@ impl TraceWriter {
                     put_varint(&mut self.raw, argument);
                 }
             }
+            EventKind::Return(returned) => {
+                self.put_event(tag::RETURN, thread, stack, None);
+                returned.encode(&mut self.raw);
+            }
             EventKind::Annotation(annotation) => {
                 self.put_event(tag::ANNOTATION, thread, stack, None);
                 annotation.encode(&mut self.raw);

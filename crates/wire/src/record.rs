@@ -64,6 +64,10 @@ pub const LEFT_OUT: u8 = 24;
 /// memory that it speaks of, and those of the memory that is to be stored to later; the name is an operation's.
 pub const ANNOTATION: u8 = 25;
 
+/// thread u32, stack u64, six argument words u64, result u64, 1 if the function gave an object else 0 u32, the object's pool u64, offset u64 and
+/// usable size u64 (0: not known), name (bytes): a library function has returned.
+pub const RETURN: u8 = 26;
+
 pub const NONE: u32 = u32::MAX;
 
 pub const STORE_NONTEMPORAL: u8 = 1;

@@ -300,6 +300,21 @@ impl TraceBuilder {
         self.event(thread, place, EventKind::Call { name, arguments: all })
     }
 
+    /// A function of libpmemobj has given an object.
+    fn gave(&mut self, thread: u32, place: u64, name: &str, size: u64, offset: u64) -> &mut Self {
+        let returned = CallReturn {
+            name,
+            arguments: [POOL_ADDRESS, 0, size, 0, 0, 0],
+            result: 0,
+            object: Some(PmemObject {
+                pool: 7,
+                offset,
+                usable: 0,
+            }),
+        };
+        self.event(thread, place, EventKind::Return(returned))
+    }
+
     fn annotation(&mut self, thread: u32, place: u64, annotation: Annotation<'_>) -> &mut Self {
         self.event(thread, place, EventKind::Annotation(annotation))
     }

@@ -189,7 +189,6 @@ fn never_flushed(before: impl FnOnce(&mut TraceBuilder)) -> Vec<(Kind, u64, u64)
 fn what_is_not_the_transactions_needs_a_flush() {
     assert_eq!(never_flushed(|_| {}), [(Kind::TxStoreNotSnapshotted, 3, 1)]);
     let flush = [(Kind::MissingFlush, 3, 1)];
-    let object = [POOL_ADDRESS, 0, 128, 0, 0, 0x4000];
     for name in [
         "pmemobj_reserve",
         "pmemobj_xreserve",
@@ -198,12 +197,12 @@ fn what_is_not_the_transactions_needs_a_flush() {
         "pmemobj_zalloc",
     ] {
         let made = never_flushed(|b| {
-            b.call(T0, 1, name, &object);
+            b.gave(T0, 1, name, 128, 0x4000);
         });
         assert_eq!(made, flush, "{name}");
     }
     let published = never_flushed(|b| {
-        b.call(T0, 1, "pmemobj_reserve", &object)
+        b.gave(T0, 1, "pmemobj_reserve", 128, 0x4000)
             .call(T0, 2, "pmemobj_publish", &[POOL_ADDRESS, 0, 1]);
     });
     assert_eq!(published, [(Kind::TxStoreNotSnapshotted, 3, 1)]);
@@ -221,7 +220,7 @@ fn what_is_not_the_transactions_needs_a_flush() {
 #[test]
 fn what_was_reserved_is_ordinary_once_it_is_published() {
     let mut b = TraceBuilder::new();
-    b.call(T0, 1, "pmemobj_reserve", &[POOL_ADDRESS, 0, 128, 0, 0, 0x4000]);
+    b.gave(T0, 1, "pmemobj_reserve", 128, 0x4000);
     begin(&mut b);
     b.call(T0, 2, "pmemobj_tx_publish", &[POOL_ADDRESS, 1]);
     b.store(T0, 3, 0x4000, 8).flush(T0, 4, 0x4000).sfence(T0, 5);

@@ -186,7 +186,7 @@ fn classify(item: &Item<'_>) -> (EventClass, Option<Place>) {
         EventKind::Rename { file, .. } => (EventClass::Rename, part(*file, 0, u64::MAX)),
         EventKind::Sync { file, offset, len } => (EventClass::Sync, part(*file, *offset, *len)),
         EventKind::Output { .. } => (EventClass::Output, None),
-        EventKind::Call { .. } => (EventClass::Call, None),
+        EventKind::Call { .. } | EventKind::Return(_) => (EventClass::Call, None),
         EventKind::Annotation(_) => (EventClass::Annotation, None),
         EventKind::Request { range, .. } => (
             EventClass::Request,

@@ -325,6 +325,7 @@ impl Machine {
             }
             EventKind::Unmap { .. }
             | EventKind::Call { .. }
+            | EventKind::Return(_)
             | EventKind::Annotation(_)
             | EventKind::Request { .. }
             | EventKind::ThreadStart { .. }

@@ -117,7 +117,7 @@ impl Exporter<'_> {
                 self.lost.add("unmappings");
             }
             EventKind::Sync { file, offset, len } => self.range("DEEP_SYNC", PmAddress { file, offset }, len)?,
-            EventKind::Call { .. } => self.lost.add("calls of library functions"),
+            EventKind::Call { .. } | EventKind::Return(_) => self.lost.add("calls of library functions"),
             EventKind::Annotation(annotation) => match annotation {
                 Annotation::OperationBegin { name } => write!(self.out, "|{}.BEGIN", plain(name))?,
                 Annotation::OperationEnd { name } => write!(self.out, "|{}.END", plain(name))?,

@@ -22,7 +22,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
     // Small numbers as in real traces, and any number.
     let number = || prop_oneof![0..5000u64, any::<u64>()];
     let data = prop_oneof![8 => prop::collection::vec(any::<u8>(), 0..70), 1 => Just(vec![7; 70_000])];
-    (0..31u8, 0..6u8, any::<u16>(), number(), number(), data).prop_map(|(what, thread, stack, a, b, data)| Operation {
+    (0..32u8, 0..6u8, any::<u16>(), number(), number(), data).prop_map(|(what, thread, stack, a, b, data)| Operation {
         what,
         thread,
         stack,
@@ -284,6 +284,16 @@ impl Operation {
                     _ => Annotation::Marker { name },
                 })
             }
+            31 => EventKind::Return(CallReturn {
+                name: text,
+                arguments: [self.a, self.b, 0, 1, 2, u64::MAX],
+                result: self.b,
+                object: bit(2).then_some(PmemObject {
+                    pool: self.a,
+                    offset: self.b,
+                    usable: 3,
+                }),
+            }),
             29 => EventKind::Path {
                 blocks: self.a.wrapping_mul(self.b),
                 cuts: self.b,
@@ -356,7 +366,7 @@ pub fn small_trace() -> Vec<u8> {
     let disk = Disk::new(usize::MAX);
     let mut writer = writer(&disk);
     let mut expected = Vec::new();
-    for what in 0..31 {
+    for what in 0..32 {
         let operation = Operation {
             what,
             thread: what % 3,

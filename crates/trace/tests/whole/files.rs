@@ -84,7 +84,7 @@ const OLD_TRACE: [&str; 23] = [
     "#11 T0 annotation CRASHPROOF_EXPECT_ORDER(0x10008, 8, 0x10010, 4, backwards)",
     "#12 T0 annotation CRASHPROOF_OP_END(put)",
     "#13 T0 call pmemobj_tx_begin(0x1, 0x2, 0x3, 0x4, 0x5, 0x6)",
-    "#14 T0 call pmemobj_alloc(0x1, 0x2, 0x40, 0x4, 0x5, 0x300)",
+    "#14 T0 return pmemobj_alloc(0x1, 0x2, 0x40, 0x4, 0x5, 0x0) = 0x0 object 0x0+0x300",
     "#15 T0 request tx-add tx 7 pool+0x40 len 8",
     "#16 T0 sync pool+0x0 len 4096",
     "#17 T0 write pool+0x64 len 4 [64 61 74 61]",

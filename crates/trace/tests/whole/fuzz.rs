@@ -173,6 +173,7 @@ fn check(bytes: Vec<u8>, describe: bool) -> u64 {
             | EventKind::Fence { .. }
             | EventKind::Output { .. }
             | EventKind::Call { .. }
+            | EventKind::Return(_)
             | EventKind::Annotation(_)
             | EventKind::ThreadStart { .. } => {}
         }
