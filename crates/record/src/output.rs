@@ -34,9 +34,19 @@ impl Output {
         })
     }
 
+    /// Events so far.
+    pub fn events(&self) -> u64 {
+        self.writer.events()
+    }
+
     pub fn event(&mut self, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) {
+        self.event_begun(self.events(), thread, stack, kind);
+    }
+
+    /// One that began when there were `begun` events.
+    pub fn event_begun(&mut self, begun: u64, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) {
         if self.failure.is_none()
-            && let Err(error) = self.writer.event(thread, stack, kind)
+            && let Err(error) = self.writer.event_begun(begun, thread, stack, kind)
         {
             self.refused(error);
         }

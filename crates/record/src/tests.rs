@@ -42,12 +42,14 @@ struct Trace {
     incomplete: Vec<Incomplete>,
     end: Option<ProgramEnd>,
     stacks: Vec<StackId>,
+    /// Of each sync, how many events before its own position it began.
+    syncs_begun_before: Vec<u64>,
 }
 
 impl Trace {
     fn read(path: &Path) -> Trace {
         let mut reader = TraceReader::open(path).unwrap();
-        let (mut seen, mut stacks) = (Vec::new(), Vec::new());
+        let (mut seen, mut stacks, mut syncs_begun_before) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(item) = reader.next().unwrap() {
             seen.push(match item {
                 Item::Initial { at, data } => Seen::Initial {
@@ -56,6 +58,9 @@ impl Trace {
                 },
                 Item::Event(event) => {
                     stacks.push(event.stack);
+                    if let EventKind::Sync { .. } = event.kind {
+                        syncs_begun_before.push(event.seq - event.begun);
+                    }
                     let thread = event.thread.0;
                     match event.kind {
                         EventKind::Store { at, data, flags } => Seen::Store {
@@ -76,6 +81,7 @@ impl Trace {
         Trace {
             seen,
             stacks,
+            syncs_begun_before,
             tables: reader.tables().clone(),
             end: reader.end(),
             incomplete,
@@ -589,12 +595,19 @@ fn growth_writes_and_truncation_are_replayed() {
         begin(session, pid, 1, &pool, 16);
         let head = || Fields::<64>::default().u32(0).u64(0).u32(0);
         store(session, 0, 0, 0, b"0123456789abcdef");
-        publish(session, wire::RESIZE, &[head().u64(4).as_bytes()]);
-        publish(session, wire::RESIZE, &[head().u64(100_000).as_bytes()]);
+        publish(session, wire::RESIZE, &[head().u64(wire::NOT_BEGUN).u64(4).as_bytes()]);
+        publish(
+            session,
+            wire::RESIZE,
+            &[head().u64(wire::NOT_BEGUN).u64(100_000).as_bytes()],
+        );
         publish(
             session,
             wire::FILE_WRITE,
-            &[head().u64(99_990).as_bytes(), b"written past the end"],
+            &[
+                head().u64(wire::NOT_BEGUN).u64(99_990).as_bytes(),
+                b"written past the end",
+            ],
         );
         let actual = File::create(&pool).unwrap();
         actual.write_all_at(b"0123", 0).unwrap();
@@ -610,6 +623,34 @@ fn growth_writes_and_truncation_are_replayed() {
 }
 
 #[test]
+fn a_sync_says_where_it_began() {
+    let mut fake = Fake::new();
+    let pool = fake.directory.path().join("pool");
+    let trace = fake.record(|session, pid| {
+        begin(session, pid, 2, &pool, 4096);
+        let begun = |thread: u32| publish(session, wire::BEGIN, &[&thread.to_le_bytes()]);
+        let sync = |thread: u32, begun: u64| {
+            let fields = Fields::<48>::default().u32(thread).u64(0).u32(0).u64(begun);
+            publish(session, wire::SYNC, &[fields.u64(0).u64(4096).as_bytes()]);
+        };
+        let first = begun(0);
+        store(session, 1, 0, 8, &[1; 8]);
+        let second = begun(1);
+        store(session, 0, 0, 16, &[2; 8]);
+        sync(0, first);
+        sync(1, second);
+        // Whose beginning nobody noted, and one that names the beginning of another.
+        sync(0, wire::NOT_BEGUN);
+        sync(1, first);
+    });
+    // A moment at which nothing happens is an event, too.
+    let [first, second, 0, 0] = trace.syncs_begun_before[..] else {
+        panic!("{:?}", trace.syncs_begun_before);
+    };
+    assert!(first >= 2 && second >= 2, "{first} {second}");
+}
+
+#[test]
 fn every_other_record_becomes_its_event() {
     let mut fake = Fake::new();
     let pool = fake.directory.path().join("pool");
@@ -621,7 +662,11 @@ fn every_other_record_becomes_its_event() {
             wire::OUTPUT,
             &[Fields::<8>::default().u32(0).u32(1).as_bytes(), b"hi\n"],
         );
-        publish(session, wire::SYNC, &[head().u32(0).u64(0).u64(4096).as_bytes()]);
+        publish(
+            session,
+            wire::SYNC,
+            &[head().u32(0).u64(wire::NOT_BEGUN).u64(0).u64(4096).as_bytes()],
+        );
         let call = (1..=6).fold(head(), |f, a| f.u64(a)).bytes(b"pmemobj_tx_begin");
         publish(session, wire::CALL, &[call.as_bytes()]);
         let returned = (1..=7).fold(head(), |f, a| f.u64(a)).u32(1).u64(8).u64(9).u64(10);
@@ -637,8 +682,16 @@ fn every_other_record_becomes_its_event() {
         let access = |flags| Access::new(0, Place { file: 0, offset: 70 }, 0, flags, 0);
         publish(session, wire::FLUSH, &[access(wire::FLUSH_CLFLUSHOPT).as_bytes()]);
         publish(session, wire::FENCE, &[access(wire::FENCE_MFENCE).as_bytes()]);
-        publish(session, wire::RENAME, &[head().u32(0).bytes(b"/new/name").as_bytes()]);
-        publish(session, wire::RENAME, &[head().u32(0).bytes(b"").as_bytes()]);
+        publish(
+            session,
+            wire::RENAME,
+            &[head().u32(0).u64(wire::NOT_BEGUN).bytes(b"/new/name").as_bytes()],
+        );
+        publish(
+            session,
+            wire::RENAME,
+            &[head().u32(0).u64(wire::NOT_BEGUN).bytes(b"").as_bytes()],
+        );
         publish(session, wire::UNMAP, &[head().u32(0).u64(0).u64(4096).as_bytes()]);
         let note = Fields::<64>::default().u32(wire::INCOMPLETE_LIMIT).bytes(b"too many");
         publish(session, wire::INCOMPLETE, &[note.as_bytes()]);

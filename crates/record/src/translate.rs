@@ -47,6 +47,8 @@ pub struct Translator {
     tracked: Option<Tracked>,
     pub unlabelled: Unlabelled,
     dependences: Vec<Dependence>,
+    /// Of each thread, by raw id, the last operation on a file that began: the position of its record, and the events before it.
+    begun: FxHashMap<u32, (u64, u64)>,
     pub output: Output,
     pub images: Images,
     pub left_out: LeftOutFiles,
@@ -73,6 +75,7 @@ impl Translator {
             tracked,
             unlabelled: Unlabelled::default(),
             dependences: Vec::new(),
+            begun: FxHashMap::default(),
             output,
             images,
             left_out: LeftOutFiles::default(),
@@ -116,6 +119,7 @@ impl Translator {
             wire::PROCESS_END => self.process_end(body),
             wire::INCOMPLETE => self.incomplete(body),
             wire::LEFT_OUT => self.left_out(body),
+            wire::BEGIN => self.begin(position, body),
             _ => self.other(kind, body),
         };
         if understood.is_none() {
@@ -244,6 +248,21 @@ impl Translator {
         self.output.event(thread, stack, &event);
         self.dependences = dependences;
         Some(())
+    }
+
+    fn begin(&mut self, position: u64, body: &[u8]) -> Option<()> {
+        let raw_thread = Reader(body).u32()?;
+        self.thread(raw_thread)?;
+        self.begun.insert(raw_thread, (position, self.output.events()));
+        Some(())
+    }
+
+    /// How many events there were when the operation began of which the record at `position` told.
+    fn begun(&self, raw_thread: u32, position: u64) -> u64 {
+        match self.begun.get(&raw_thread) {
+            Some(&(known, events)) if known == position => events,
+            _ => self.output.events(),
+        }
     }
 
     fn path(&mut self, body: &[u8]) -> Option<()> {
@@ -515,6 +534,7 @@ impl Translator {
         let hash = reader.u64()?;
         let stack = self.stack_id(hash);
         let text;
+        let mut begun = self.output.events();
         let event = match kind {
             wire::CALL => {
                 let mut arguments = [0; 6];
@@ -566,6 +586,9 @@ impl Translator {
             _ => {
                 let raw = reader.u32()?;
                 let file = self.file_id(raw)?;
+                if matches!(kind, wire::SYNC | wire::RESIZE | wire::FILE_WRITE | wire::RENAME) {
+                    begun = self.begun(raw_thread, reader.u64()?);
+                }
                 match kind {
                     wire::MAP => {
                         let (address, offset, len) = (reader.u64()?, reader.u64()?, reader.u64()?);
@@ -614,7 +637,7 @@ impl Translator {
                 }
             }
         };
-        self.output.event(thread, stack, &event);
+        self.output.event_begun(begun, thread, stack, &event);
         Some(())
     }
 

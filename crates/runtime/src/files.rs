@@ -4,6 +4,7 @@
 //! The functions of libc that do this are interposed. Each blocks signals for its duration, does the program's call with
 //! the raw system call, and logs what came of it.
 
+use crate::log::Begun;
 use crate::selection::{self, Selection};
 use crate::{code_map, log, names, pm, raw, registered, sanitizers, sys, syscalls, watch};
 use crashproof_wire::{FileSlot, Session, record::*};
@@ -107,13 +108,13 @@ fn register(session: &'static Session, fd: c_int, identity: &Identity, path: &[u
     let id = known(identity).or_else(|| {
         let added = add(session, identity, path, 0)?;
         if identity.links == 0 {
-            log::rename(log::stack_here(), added, b"");
+            log::rename(log::stack_here(), Begun::NOT, added, b"");
         }
         Some(added)
     });
     match id {
         Some(id) if session.files[id as usize].mappings.fetch_add(1, Ordering::AcqRel) == 0 => {
-            resized(id, identity.size);
+            resized(id, identity.size, Begun::NOT);
             announce_content(id, fd, identity)
         }
         Some(_) => {}
@@ -724,13 +725,24 @@ unsafe extern "C" fn mremap(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int {
     let result = sys::without_signals(|| {
+        let waits = flags & libc::MS_SYNC != 0 && !watch::active();
+        let begun = match waits && pm::find(address as u64).is_some() {
+            true => log::begin(),
+            false => Begun::NOT,
+        };
         // SAFETY: the program's own call.
         let result = unsafe { sys::syscall(libc::SYS_msync, [address as u64, len as u64, flags as u64, 0, 0, 0]) }?;
         let (mut from, end) = (address as u64, address as u64 + len as u64);
-        while flags & libc::MS_SYNC != 0 && from < end && !watch::active() {
+        while waits && from < end {
             let Some(region) = pm::find(from) else { break };
             let to = region.end.min(page_up(end));
-            log::sync(log::stack_here(), region.file, region.place(from).offset, to - from);
+            log::sync(
+                log::stack_here(),
+                begun,
+                region.file,
+                region.place(from).offset,
+                to - from,
+            );
             from = to;
         }
         Ok(result)
@@ -738,12 +750,21 @@ unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c
     sys::to_libc(result) as c_int
 }
 
+/// An operation begins on what may be a PM file.
+pub fn begin_on(fd: c_int) -> Begun {
+    match known_fd(fd) {
+        Some(_) => log::begin(),
+        None => Begun::NOT,
+    }
+}
+
 fn sync_file(number: i64, fd: c_int) -> c_int {
     let result = sys::without_signals(|| {
+        let begun = begin_on(fd);
         // SAFETY: the program's own call.
         let result = unsafe { sys::syscall(number, [fd as u64, 0, 0, 0, 0, 0]) }?;
         if let Some((file, identity)) = known_fd(fd) {
-            log::sync(log::stack_here(), file, 0, page_up(identity.size));
+            log::sync(log::stack_here(), begun, file, 0, page_up(identity.size));
         }
         Ok(result)
     });
@@ -761,10 +782,10 @@ extern "C" fn fdatasync(fd: c_int) -> c_int {
 }
 
 /// Logs the size that a file has now, if the log has another.
-fn resized(file: u32, size: u64) {
+fn resized(file: u32, size: u64, begun: Begun) {
     let Some(session) = log::session() else { return };
     if session.files[file as usize].size.swap(size, Ordering::AcqRel) != size {
-        log::resize(log::stack_here(), file, size);
+        log::resize(log::stack_here(), begun, file, size);
     }
 }
 
@@ -772,22 +793,24 @@ fn resized(file: u32, size: u64) {
 fn resizing(identify: impl Fn() -> Option<Identity>, call: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
     sys::without_signals(|| {
         let before = identify().and_then(|i| Some((known(&i)?, i.size)));
+        let mut begun = Begun::NOT;
         if let Some((file, size)) = before {
-            resized(file, size);
+            resized(file, size, Begun::NOT);
+            begun = log::begin();
         }
         let result = call()?;
         if let (Some((file, _)), Some(after)) = (before, identify()) {
-            resized(file, after.size);
+            resized(file, after.size, begun);
         }
         Ok(result)
     })
 }
 
 /// A file was opened with `O_TRUNC`, which `O_PATH` makes void.
-pub fn truncated(fd: c_int) {
+pub fn truncated(fd: c_int, begun: Begun) {
     sys::without_signals(|| {
         if let Some((file, identity)) = known_fd(fd) {
-            resized(file, identity.size);
+            resized(file, identity.size, begun);
         }
     });
 }
@@ -809,10 +832,11 @@ pub unsafe fn truncating(number: i64, arguments: [u64; 6]) -> Option<Result<u64,
         return None;
     }
     known(&identity(directory, path as *const c_char, 0)?)?;
+    let begun = sys::without_signals(log::begin);
     // SAFETY: the caller's promise. A PM file does not keep it waiting.
     let result = unsafe { sys::syscall(number, arguments) };
     if let Ok(fd) = result {
-        truncated(fd as c_int);
+        truncated(fd as c_int, begun);
     }
     Some(result)
 }
@@ -850,6 +874,11 @@ fn allocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> Result<u64, i3
             [fd as u64, mode as u64, offset as u64, len as u64, 0, 0],
         )
     };
+    let zeroing = mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0;
+    let begun = match zeroing {
+        true => sys::without_signals(|| begin_on(fd)),
+        false => Begun::NOT,
+    };
     let result = resizing(|| identity_of_fd(fd), call)?;
     let moving = libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE;
     if mode & moving != 0 && known_fd(fd).is_some() {
@@ -860,14 +889,13 @@ fn allocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> Result<u64, i3
             )
         });
     }
-    let zeroing = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
-    if mode & zeroing != 0 {
+    if zeroing {
         sys::without_signals(|| {
             let Some((file, identity)) = known_fd(fd) else { return };
             let end = (offset as u64 + len as u64).min(identity.size);
             let (stack, zeros) = (log::stack_here(), [0u8; PAGE as usize]);
             for at in (offset as u64..end).step_by(PAGE as usize) {
-                log::file_write(stack, file, at, &zeros[..(end - at).min(PAGE) as usize]);
+                log::file_write(stack, begun, file, at, &zeros[..(end - at).min(PAGE) as usize]);
             }
         });
     }
@@ -907,7 +935,7 @@ extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, len: off_t) -> c_int {
 }
 
 /// After a write(2) or one of its kin on a regular file: logs what went into a PM file. `offset`: `None` for the file position.
-pub fn written(fd: c_int, data: &[u8], offset: Option<u64>) {
+pub fn written(fd: c_int, data: &[u8], offset: Option<u64>, begun: Begun) {
     let Some((file, identity)) = known_fd(fd) else { return };
     let end = match offset {
         Some(offset) => offset + data.len() as u64,
@@ -919,9 +947,9 @@ pub fn written(fd: c_int, data: &[u8], offset: Option<u64>) {
     };
     let stack = log::stack_here();
     if end == identity.size {
-        resized(file, identity.size);
+        resized(file, identity.size, begun);
     }
-    log::file_write(stack, file, end - data.len() as u64, data);
+    log::file_write(stack, begun, file, end - data.len() as u64, data);
 }
 
 /// The path of a file as a mapping of it would have it: absolute.
@@ -950,6 +978,10 @@ fn renaming(
         }
         let at = |(directory, path)| identity(directory, path, libc::AT_SYMLINK_NOFOLLOW);
         let named = names::any().then(|| paths.map(at));
+        let begun = match moved.is_some() || replaced.is_some() {
+            true => log::begin(),
+            false => Begun::NOT,
+        };
         let result = call()?;
         for (file, (directory, path)) in named.into_iter().flatten().zip([paths[1], paths[0]]) {
             let mut buffer = [0; 4096];
@@ -968,7 +1000,12 @@ fn renaming(
             let mut buffer = [0; 4096];
             // SAFETY: the program's NUL-terminated path.
             let given = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
-            log::rename(stack, file, resolved(directory, path, &mut buffer).unwrap_or(given));
+            log::rename(
+                stack,
+                begun,
+                file,
+                resolved(directory, path, &mut buffer).unwrap_or(given),
+            );
         };
         match (moved, replaced) {
             // Two names of one file: nothing happens.
@@ -984,7 +1021,7 @@ fn renaming(
                     renamed(file, paths[1]);
                 }
                 if let Some((file, identity)) = replaced {
-                    unlinked(stack, file, &identity, paths[1]);
+                    unlinked((stack, begun), file, &identity, paths[1]);
                 }
             }
         }
@@ -993,9 +1030,9 @@ fn renaming(
 }
 
 /// A PM file has lost a name, its only one or one of several.
-fn unlinked(stack: u64, file: u32, before: &Identity, (directory, path): (c_int, *const c_char)) {
+fn unlinked((stack, begun): (u64, Begun), file: u32, before: &Identity, (directory, path): (c_int, *const c_char)) {
     if before.links <= 1 {
-        log::rename(stack, file, b"");
+        log::rename(stack, begun, file, b"");
         return;
     }
     let (mut buffer, mut left) = ([0; 4096], [0; 4096]);
@@ -1008,7 +1045,7 @@ fn unlinked(stack: u64, file: u32, before: &Identity, (directory, path): (c_int,
         Some(left.as_ptr().cast())
     });
     match name_left.and_then(|name| resolved(libc::AT_FDCWD, name, &mut buffer)) {
-        Some(name) => log::rename(stack, file, name),
+        Some(name) => log::rename(stack, begun, file, name),
         None => log::incomplete(
             INCOMPLETE_UNSUPPORTED,
             b"a PM file lost one of its names (hard links) and has another one in a directory that is not known",
@@ -1050,6 +1087,10 @@ unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *co
             _ => 0,
         };
         let unnamed = identity(from, old, follow | flags & libc::AT_EMPTY_PATH).filter(|found| found.links == 0);
+        let begun = match unnamed.as_ref().and_then(known) {
+            Some(_) => log::begin(),
+            None => Begun::NOT,
+        };
         // SAFETY: the program's own call.
         let result = unsafe {
             sys::syscall(
@@ -1062,7 +1103,7 @@ unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *co
             && let Some(path) = resolved(to, new, &mut buffer)
         {
             match known(&identity) {
-                Some(file) => log::rename(log::stack_here(), file, path),
+                Some(file) => log::rename(log::stack_here(), begun, file, path),
                 None => names::given(&identity, path),
             }
         }
@@ -1074,6 +1115,10 @@ unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *co
 fn unlinking(directory: c_int, path: *const c_char, flags: c_int) -> Result<u64, i32> {
     sys::without_signals(|| {
         let file = identity(directory, path, libc::AT_SYMLINK_NOFOLLOW).and_then(|i| known(&i).map(|id| (id, i)));
+        let begun = match file {
+            Some(_) => log::begin(),
+            None => Begun::NOT,
+        };
         // SAFETY: the program's own call.
         let result = unsafe {
             sys::syscall(
@@ -1082,7 +1127,7 @@ fn unlinking(directory: c_int, path: *const c_char, flags: c_int) -> Result<u64,
             )
         }?;
         if let Some((file, identity)) = file {
-            unlinked(log::stack_here(), file, &identity, (directory, path));
+            unlinked((log::stack_here(), begun), file, &identity, (directory, path));
         }
         Ok(result)
     })

@@ -445,25 +445,44 @@ pub fn unmap(stack: u64, file: u32, offset: u64, len: u64) {
     publish(UNMAP, &[about::<32>(stack, file).u64(offset).u64(len).as_bytes()]);
 }
 
-pub fn resize(stack: u64, file: u32, size: u64) {
-    publish(RESIZE, &[about::<24>(stack, file).u64(size).as_bytes()]);
+/// Where an operation began, for the records of what it did.
+#[derive(Clone, Copy)]
+pub struct Begun(u64);
+
+impl Begun {
+    /// Nobody noted it.
+    pub const NOT: Begun = Begun(NOT_BEGUN);
+}
+
+/// A sync or an operation on a PM file begins.
+pub fn begin() -> Begun {
+    let position = publish_at(BEGIN, &[&logger().thread.to_le_bytes()]);
+    position.map_or(Begun::NOT, Begun)
+}
+
+pub fn resize(stack: u64, begun: Begun, file: u32, size: u64) {
+    publish(RESIZE, &[about::<32>(stack, file).u64(begun.0).u64(size).as_bytes()]);
 }
 
 /// Cut into pieces that fit a record.
-pub fn file_write(stack: u64, file: u32, offset: u64, data: &[u8]) {
+pub fn file_write(stack: u64, begun: Begun, file: u32, offset: u64, data: &[u8]) {
     for (i, piece) in data.chunks(4096).enumerate() {
-        let head = about::<24>(stack, file).u64(offset + i as u64 * 4096);
+        let head = about::<32>(stack, file).u64(begun.0).u64(offset + i as u64 * 4096);
         publish(FILE_WRITE, &[head.as_bytes(), piece]);
     }
 }
 
 /// An empty path: unlinked.
-pub fn rename(stack: u64, file: u32, path: &[u8]) {
-    publish(RENAME, &[about::<4200>(stack, file).bytes(path).as_bytes()]);
+pub fn rename(stack: u64, begun: Begun, file: u32, path: &[u8]) {
+    publish(
+        RENAME,
+        &[about::<4200>(stack, file).u64(begun.0).bytes(path).as_bytes()],
+    );
 }
 
-pub fn sync(stack: u64, file: u32, offset: u64, len: u64) {
-    publish(SYNC, &[about::<32>(stack, file).u64(offset).u64(len).as_bytes()]);
+pub fn sync(stack: u64, begun: Begun, file: u32, offset: u64, len: u64) {
+    let fields = about::<40>(stack, file).u64(begun.0);
+    publish(SYNC, &[fields.u64(offset).u64(len).as_bytes()]);
 }
 
 pub fn output(fd: u32, data: &[u8]) {

@@ -16,7 +16,11 @@ pub fn describe<'a>(item: &'a Item<'a>, tables: &'a Tables) -> impl Display + 'a
         Item::Initial { at, data } => write!(f, "initial {} len {} {}", address(*at, tables), data.len(), bytes(data)),
         Item::Event(event) => {
             write!(f, "#{} T{} ", event.seq, event.thread.0)?;
-            event_kind(f, &event.kind, tables)
+            event_kind(f, &event.kind, tables)?;
+            match event.begun == event.seq {
+                true => Ok(()),
+                false => write!(f, " begun #{}", event.begun),
+            }
         }
     })
 }

@@ -174,6 +174,9 @@ impl PmFile {
 pub struct Event<'a> {
     /// Position in the total order, counted from 0 over all events of the trace.
     pub seq: u64,
+    /// Where it began: the position of the first event after its beginning. It is less than `seq` for a sync or an operation on a file
+    /// during which other threads went on; what they did meanwhile may have come before it or after it. Otherwise it is `seq`.
+    pub begun: u64,
     pub thread: ThreadId,
     pub stack: StackId,
     pub kind: EventKind<'a>,

@@ -98,6 +98,8 @@ pub mod tag {
     pub const ANNOTATION: u8 = 32;
     pub const PROCESS_KILLED: u8 = 33;
     pub const RETURN: u8 = 34;
+    /// Says of the event after it how many events before its own position it began. No item of its own.
+    pub const BEGUN: u8 = 35;
 
     pub const KIND: u8 = 0x1f;
     pub const NEW_THREAD: u8 = 0x20;

@@ -120,6 +120,8 @@ pub struct TraceReader {
     block_end_seq: u64,
     context: Context,
     seq: u64,
+    /// How many events before its own position the next event began.
+    begun_before: u64,
     outline: Outline,
     done: bool,
     /// Events of registered memory are shown as [`EventKind::Quiet`].
@@ -202,6 +204,7 @@ impl TraceReader {
             block_end_seq: 0,
             context: Context::default(),
             seq: 0,
+            begun_before: 0,
             outline: Outline {
                 header,
                 ..Outline::default()
@@ -304,12 +307,15 @@ impl TraceReader {
             &mut input,
             &mut self.context,
             &mut self.outline.tables,
-            self.seq,
+            (self.seq, self.begun_before),
             &mut self.outline.counts,
         ) {
             Ok(item) => {
                 self.at = input.at;
-                self.seq += matches!(item, Item::Event(_)) as u64;
+                if matches!(item, Item::Event(_)) {
+                    self.seq += 1;
+                    self.begun_before = 0;
+                }
                 let item = match self.files_only {
                     true => without_memory(item, &self.outline.tables),
                     false => item,
@@ -331,9 +337,13 @@ impl TraceReader {
                 return Ok(false);
             }
             match self.block.get(self.at) {
-                Some(first) if first & tag::KIND < tag::MODULE || first & tag::KIND == tag::EXTENDED => {
-                    return Ok(true);
+                Some(first) if first & tag::KIND < tag::MODULE => return Ok(true),
+                Some(&tag::EXTENDED) if self.block.get(self.at + 1) == Some(&tag::BEGUN) => {
+                    if let Err(what) = self.take_begun() {
+                        return Err(self.damaged(what));
+                    }
                 }
+                Some(first) if first & tag::KIND == tag::EXTENDED => return Ok(true),
                 Some(_) => {
                     if let Err(what) = self.take_definition() {
                         return Err(self.damaged(what));
@@ -447,6 +457,20 @@ impl TraceReader {
                 return Ok(true);
             }
         }
+    }
+
+    /// How many events before its own position the next event began.
+    fn take_begun(&mut self) -> Result<(), Defect> {
+        let mut input = Input {
+            data: &self.block,
+            at: self.at + 2,
+        };
+        self.begun_before = input.varint()?;
+        if self.begun_before > self.seq {
+            return Err("an event begins before the trace");
+        }
+        self.at = input.at;
+        Ok(())
     }
 
     fn take_definition(&mut self) -> Result<(), Defect> {
@@ -765,7 +789,7 @@ fn decode_item<'a>(
     input: &mut Input<'a>,
     context: &mut Context,
     tables: &mut Tables,
-    seq: u64,
+    (seq, begun_before): (u64, u64),
     counts: &mut Counts,
 ) -> Result<Item<'a>, Defect> {
     let first = input.byte()?;
@@ -847,6 +871,7 @@ fn decode_item<'a>(
     };
     Ok(Item::Event(Event {
         seq,
+        begun: seq - begun_before,
         thread,
         stack,
         kind,

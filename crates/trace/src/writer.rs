@@ -296,6 +296,21 @@ impl TraceWriter {
     /// cache lines.
     #[inline]
     pub fn event(&mut self, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) -> Result<(), WriteError> {
+        self.event_begun(self.seq, thread, stack, kind)
+    }
+
+    /// As [`event`](TraceWriter::event), for one that began when the trace had `begun` events.
+    #[inline]
+    pub fn event_begun(
+        &mut self,
+        begun: u64,
+        thread: ThreadId,
+        stack: StackId,
+        kind: &EventKind<'_>,
+    ) -> Result<(), WriteError> {
+        if begun > self.seq {
+            return Err(self.invalid("an event begins after its end"));
+        }
         match *kind {
             EventKind::Store { at, data, flags } if data.len() > format::MAX_STORE => {
                 let head = (format::MAX_STORE - at.offset as usize % format::MAX_STORE).min(data.len());
@@ -304,29 +319,35 @@ impl TraceWriter {
                     offset: at.offset.wrapping_add(head.len() as u64),
                     ..at
                 };
-                self.one_event(thread, stack, &EventKind::Store { at, data: head, flags })?;
+                self.one_event(begun, thread, stack, &EventKind::Store { at, data: head, flags })?;
                 for (at, data) in pieces(tail_at, tail, format::MAX_STORE) {
-                    self.one_event(thread, stack, &EventKind::Store { at, data, flags })?;
+                    self.one_event(begun, thread, stack, &EventKind::Store { at, data, flags })?;
                 }
                 Ok(())
             }
             EventKind::FileWrite { at, data } if data.len() > format::MAX_DATA => {
                 for (at, data) in pieces(at, data, format::MAX_DATA) {
-                    self.one_event(thread, stack, &EventKind::FileWrite { at, data })?;
+                    self.one_event(begun, thread, stack, &EventKind::FileWrite { at, data })?;
                 }
                 Ok(())
             }
             EventKind::Output { fd, data } if data.len() > format::MAX_DATA => {
                 for data in data.chunks(format::MAX_DATA) {
-                    self.one_event(thread, stack, &EventKind::Output { fd, data })?;
+                    self.one_event(begun, thread, stack, &EventKind::Output { fd, data })?;
                 }
                 Ok(())
             }
-            _ => self.one_event(thread, stack, kind),
+            _ => self.one_event(begun, thread, stack, kind),
         }
     }
 
-    fn one_event(&mut self, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) -> Result<(), WriteError> {
+    fn one_event(
+        &mut self,
+        begun: u64,
+        thread: ThreadId,
+        stack: StackId,
+        kind: &EventKind<'_>,
+    ) -> Result<(), WriteError> {
         self.check_usable()?;
         if self.context.stack != Some(stack) {
             self.tables.check_stack(stack).map_err(|what| self.invalid(what))?;
@@ -338,6 +359,21 @@ impl TraceWriter {
             };
             checked.map_err(|what| self.invalid(what))?;
         }
+        let start = self.raw.len();
+        if begun < self.seq {
+            self.raw.extend_from_slice(&[tag::EXTENDED, tag::BEGUN]);
+            put_varint(&mut self.raw, self.seq - begun);
+        }
+        let put = self.put_kind(thread, stack, kind);
+        if put.is_err() {
+            self.raw.truncate(start);
+        }
+        put?;
+        self.seq += 1;
+        self.close_full_block()
+    }
+
+    fn put_kind(&mut self, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) -> Result<(), WriteError> {
         match *kind {
             EventKind::Store { at, data, flags } => {
                 self.check_range(at, data.len())?;
@@ -526,8 +562,7 @@ impl TraceWriter {
                 put_varint(&mut self.raw, cuts);
             }
         }
-        self.seq += 1;
-        self.close_full_block()
+        Ok(())
     }
 
     pub fn incomplete(&mut self, incomplete: &Incomplete) -> Result<(), WriteError> {

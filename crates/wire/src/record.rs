@@ -26,13 +26,14 @@ pub const UNMAP: u8 = 10;
 /// file u32, offset u64, data (bytes): content when first mapped; what is not announced is zero. Announced again when the
 /// file is mapped after nobody had it mapped: where it differs from what is known, it was changed unseen meanwhile.
 pub const INITIAL: u8 = 11;
-/// thread u32, stack u64, file u32, new size u64
+/// thread u32, stack u64, file u32, position of its [`BEGIN`] u64, new size u64
 pub const RESIZE: u8 = 12;
-/// thread u32, stack u64, file u32, offset u64, data (bytes): write(2) and friends on the PM file.
+/// thread u32, stack u64, file u32, position of its [`BEGIN`] u64, offset u64, data (bytes): write(2) and friends on the PM file.
 pub const FILE_WRITE: u8 = 13;
-/// thread u32, stack u64, file u32, new path (bytes; empty = unlinked)
+/// thread u32, stack u64, file u32, position of its [`BEGIN`] u64, new path (bytes; empty = unlinked)
 pub const RENAME: u8 = 14;
-/// thread u32, stack u64, file u32, offset u64, len u64: msync, fsync, fdatasync. All of the range is durable now.
+/// thread u32, stack u64, file u32, position of its [`BEGIN`] u64, offset u64, len u64: msync, fsync, fdatasync. All of the range is durable
+/// now.
 pub const SYNC: u8 = 15;
 /// thread u32, fd u32, data (bytes)
 pub const OUTPUT: u8 = 16;
@@ -67,6 +68,11 @@ pub const ANNOTATION: u8 = 25;
 /// thread u32, stack u64, six argument words u64, result u64, 1 if the function gave an object else 0 u32, the object's pool u64, offset u64 and
 /// usable size u64 (0: not known), name (bytes): a library function has returned.
 pub const RETURN: u8 = 26;
+
+/// thread u32: a sync or an operation on a file begins. The records of what it did name the position of this one in the ring; those of an operation
+/// whose beginning was not recorded have [`NOT_BEGUN`].
+pub const BEGIN: u8 = 27;
+pub const NOT_BEGUN: u64 = u64::MAX;
 
 pub const NONE: u32 = u32::MAX;
 

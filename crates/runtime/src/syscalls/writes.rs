@@ -2,6 +2,7 @@
 
 use super::indirect::parts;
 use super::trap::each_part;
+use crate::log::Begun;
 use crate::real::{Next, Resolve};
 use crate::{files, log, sys};
 use crashproof_wire::Session;
@@ -43,29 +44,51 @@ fn appends(fd: c_int, flags: c_int) -> bool {
         || flags & RWF_NOAPPEND == 0 && mode().is_ok_and(|mode| mode as c_int & libc::O_APPEND != 0)
 }
 
-/// After a successful write: an output event if it went to a socket, a file event if it went to a PM file. What went to
-/// stdout or stderr is seen by the filter.
-fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, destination: Destination) -> ssize_t {
-    let Some(session) = log::session() else { return total };
-    if total <= 0 || fd == 1 || fd == 2 {
-        return total;
+/// What a descriptor is for, of which the trace may need what is written to it.
+enum Target {
+    Socket,
+    /// Of which some PM file may be the file.
+    File(Begun),
+}
+
+/// A write begins. `None`: the trace does not need it. What goes to stdout or stderr is seen by the filter.
+fn begin(fd: c_int) -> Option<Target> {
+    if fd == 1 || fd == 2 {
+        return None;
     }
-    // SAFETY: all-zero is a valid stat; the kernel fills it.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    if unsafe { sys::syscall(libc::SYS_fstat, [fd as u64, &raw mut status as u64, 0, 0, 0, 0]) }.is_err() {
-        return total;
-    }
+    let (session, status) = log::session().zip(sys::fstat(fd))?;
     match status.st_mode & libc::S_IFMT {
-        libc::S_IFSOCK => sent(fd, parts, total),
-        libc::S_IFREG if may_be_pm(session, status.st_ino) => sys::without_signals(|| {
+        libc::S_IFSOCK => Some(Target::Socket),
+        libc::S_IFREG if may_be_pm(session, status.st_ino) => {
+            Some(Target::File(sys::without_signals(|| files::begin_on(fd))))
+        }
+        _ => None,
+    }
+}
+
+/// Makes a write of the program's, and logs it: an output event if it goes to a socket, a file event if it goes to a PM file.
+fn writing(fd: c_int, parts: &[iovec], destination: Destination, write: impl FnOnce() -> ssize_t) -> ssize_t {
+    let target = begin(fd);
+    let total = write();
+    if let Some(target) = target.filter(|_| total > 0) {
+        wrote(fd, parts, total, destination, target);
+    }
+    total
+}
+
+/// After a successful write.
+fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, destination: Destination, target: Target) {
+    match target {
+        Target::Socket => {
+            sent(fd, parts, total);
+        }
+        Target::File(begun) => sys::without_signals(|| {
+            let Some(status) = sys::fstat(fd) else { return };
             let start = destination.start(fd, status.st_size as u64, total as u64);
             each_part(parts, total as usize, |data, at| {
-                files::written(fd, data, Some(start + at))
+                files::written(fd, data, Some(start + at), begun)
             });
-            total
         }),
-        _ => total,
     }
 }
 
@@ -85,8 +108,15 @@ pub fn is_recorded(fd: c_int) -> bool {
 pub fn wrote_raw(fd: c_int, parts: &[iovec], total: u64, destination: Destination) {
     if fd == 1 || fd == 2 {
         each_part(parts, total as usize, |data, _| log::output(fd as u32, data));
-    } else {
-        wrote(fd, parts, total as ssize_t, destination);
+    } else if let Some((session, status)) = log::session().zip(sys::fstat(fd)) {
+        // The copy of the instruction does not say when it began.
+        match status.st_mode & libc::S_IFMT {
+            libc::S_IFSOCK => wrote(fd, parts, total as ssize_t, destination, Target::Socket),
+            libc::S_IFREG if may_be_pm(session, status.st_ino) => {
+                wrote(fd, parts, total as ssize_t, destination, Target::File(Begun::NOT))
+            }
+            _ => {}
+        }
     }
 }
 
@@ -116,23 +146,17 @@ fn one(buffer: *const c_void, len: size_t) -> [iovec; 1] {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the program's call.
-    wrote(
-        fd,
-        &one(buffer, len),
-        unsafe { NEXT_WRITE.get()(fd, buffer, len) },
-        Destination::Position,
-    )
+    writing(fd, &one(buffer, len), Destination::Position, || unsafe {
+        NEXT_WRITE.get()(fd, buffer, len)
+    })
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn pwrite(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t {
     // SAFETY: the program's call.
-    wrote(
-        fd,
-        &one(buffer, len),
-        unsafe { NEXT_PWRITE.get()(fd, buffer, len, offset) },
-        Destination::Offset(offset, 0),
-    )
+    writing(fd, &one(buffer, len), Destination::Offset(offset, 0), || unsafe {
+        NEXT_PWRITE.get()(fd, buffer, len, offset)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -145,12 +169,9 @@ unsafe extern "C-unwind" fn pwrite64(fd: c_int, buffer: *const c_void, len: size
 pub(super) unsafe extern "C-unwind" fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program's call.
     unsafe {
-        wrote(
-            fd,
-            parts(buffers, count as usize),
-            NEXT_WRITEV.get()(fd, buffers, count),
-            Destination::Position,
-        )
+        writing(fd, parts(buffers, count as usize), Destination::Position, || {
+            NEXT_WRITEV.get()(fd, buffers, count)
+        })
     }
 }
 
@@ -163,11 +184,11 @@ pub(super) unsafe extern "C-unwind" fn pwritev(
 ) -> ssize_t {
     // SAFETY: the program's call.
     unsafe {
-        wrote(
+        writing(
             fd,
             parts(buffers, count as usize),
-            NEXT_PWRITEV.get()(fd, buffers, count, offset),
             Destination::Offset(offset, 0),
+            || NEXT_PWRITEV.get()(fd, buffers, count, offset),
         )
     }
 }
@@ -192,12 +213,9 @@ pub(super) unsafe extern "C-unwind" fn pwritev2(
     };
     // SAFETY: the program's call.
     unsafe {
-        wrote(
-            fd,
-            parts(buffers, n as usize),
-            NEXT_PWRITEV2.get()(fd, buffers, n, offset, flags),
-            destination,
-        )
+        writing(fd, parts(buffers, n as usize), destination, || {
+            NEXT_PWRITEV2.get()(fd, buffers, n, offset, flags)
+        })
     }
 }
 

@@ -53,7 +53,7 @@ fn failing(directory: c_int, path: *const c_char, flags: c_int, fd: c_int) -> c_
 /// Notes that the file was truncated.
 fn truncated(fd: c_int, flags: c_int) -> c_int {
     if fd >= 0 && flags & libc::O_TRUNC != 0 {
-        crate::files::truncated(fd);
+        crate::files::truncated(fd, crate::log::Begun::NOT);
     }
     fd
 }

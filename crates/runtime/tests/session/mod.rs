@@ -119,12 +119,14 @@ impl Replay {
             }
             FILE_WRITE => {
                 let _by = (fields.u32(), fields.u64());
-                let (file, offset) = (fields.u32().expect("file"), fields.u64().expect("offset"));
+                let (file, _begun) = (fields.u32().expect("file"), fields.u64());
+                let offset = fields.u64().expect("offset");
                 self.bytes(file, offset, fields.0.len()).copy_from_slice(fields.0);
             }
             RESIZE => {
                 let _by = (fields.u32(), fields.u64());
-                let (file, size) = (fields.u32().expect("file"), fields.u64().expect("size"));
+                let (file, _begun) = (fields.u32().expect("file"), fields.u64());
+                let size = fields.u64().expect("size");
                 self.images.entry(file).or_default().resize(size as usize, 0);
             }
             VERIFY => {

@@ -309,13 +309,15 @@ impl Operation {
         if let Some(kind) = self.kind(&text, node, &depends) {
             let stack = StackId(self.stack as u32 % writer.tables().stack_count() as u32);
             let thread = ThreadId(self.thread as u32);
+            let begun = writer.events() - self.b % (writer.events() + 1);
             let event = Event {
                 seq: writer.events(),
+                begun,
                 thread,
                 stack,
                 kind,
             };
-            writer.event(thread, stack, &event.kind)?;
+            writer.event_begun(begun, thread, stack, &event.kind)?;
             expected.push(format!("{:?}", Item::Event(event)));
             return Ok(());
         }
