@@ -142,6 +142,7 @@ impl Plan {
             model: arguments.model.into(),
             tear: !arguments.no_tear,
             reorder_in_line: arguments.reorder_in_line,
+            edges: None,
             strategy: arguments.strategy().into(),
             joint: !arguments.no_joint,
             conditions: self.conditions.clone(),

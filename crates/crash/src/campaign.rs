@@ -16,6 +16,7 @@ use crashproof_wire::recovery::Mapping;
 use rustc_hash::FxHashSet;
 
 use crate::cursor::{Cursor, Stops};
+use crate::edges::Edges;
 use crate::error::CrashError;
 use crate::executor::{Executor, ExecutorError, Explainer, StoreId, Verdict};
 use crate::image::LastImage;
@@ -70,6 +71,8 @@ pub struct CampaignOptions {
     pub tear: bool,
     /// Stores within a line persist in any order (the pessimistic model of pmreorder).
     pub reorder_in_line: bool,
+    /// What the model demands of updates of different lines. Px86 and eADR: nothing.
+    pub edges: Option<Arc<dyn Edges>>,
     pub strategy: StrategyKind,
     /// Of `representative`: behaviours of two objects, too.
     pub joint: bool,
@@ -105,6 +108,7 @@ impl Default for CampaignOptions {
             model: Model::Px86,
             tear: true,
             reorder_in_line: false,
+            edges: None,
             strategy: StrategyKind::Representative,
             joint: true,
             conditions: None,

@@ -19,6 +19,7 @@ use crashproof_wire::recovery::PAGE;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::campaign::{CampaignOptions, surveyed_files};
+use crate::edges::{Edges, Ties};
 use crate::error::CrashError;
 use crate::executor::StoreId;
 use crate::hash::{self, Content};
@@ -100,6 +101,8 @@ impl Base {
 struct Floor {
     base: Base,
     reorder: bool,
+    /// Each set of a line's stores is an option, because there are edges.
+    exact: bool,
     /// Uncertain lines by file and page.
     crowded: FxHashMap<(u32, u64), u32>,
     /// How many lines have so many options.
@@ -174,7 +177,8 @@ impl<I: Image + ?Sized> Observer for Raise<'_, I> {
     fn open(&mut self, at: LineAddress) -> Option<Arc<UncertainLine>> {
         *self.floor.crowded.entry(page_of(at)).or_default() += 1;
         let base = self.image.read_line(at);
-        Some(Arc::new(UncertainLine::new(at, base, self.floor.reorder)))
+        let Floor { reorder, exact, .. } = *self.floor;
+        Some(Arc::new(UncertainLine::new(at, base, reorder, exact)))
     }
 
     fn stored(&mut self, at: LineAddress, line: &mut Arc<UncertainLine>, store: Store<Pending>) {
@@ -251,7 +255,8 @@ pub(crate) struct Cursor {
     /// Points so far that have states of their own.
     points: u64,
     head: Option<PointHead>,
-    /// Lines of which some contents were left out.
+    edges: Option<Arc<dyn Edges>>,
+    /// Lines of which some combinations were left out.
     pub capped: FxHashSet<LineAddress>,
 }
 
@@ -271,6 +276,7 @@ impl Cursor {
             replay: Replay::new(options.model),
             floor: Floor {
                 reorder: options.reorder_in_line,
+                exact: options.edges.is_some(),
                 ..Floor::default()
             },
             files: Vec::new(),
@@ -286,6 +292,7 @@ impl Cursor {
             seen_stacks: FxHashSet::default(),
             points: 0,
             head: None,
+            edges: options.edges.clone(),
             capped: FxHashSet::default(),
         };
         for (index, file) in surveyed_files(trace).into_iter().enumerate() {
@@ -711,8 +718,7 @@ impl Cursor {
         let after_stack = self.after.map_or(StackId(0), |after| after.stack);
         let new_stack = self.stops == Stops::CrashPoints && self.seen_stacks.insert((stack, after_stack));
         let number = self.points;
-        self.points += (states > 0) as u64;
-        self.head.insert(PointHead {
+        let mut head = PointHead {
             seq,
             within,
             number,
@@ -723,7 +729,16 @@ impl Cursor {
             since: std::mem::replace(&mut self.since, seq),
             boundary: self.all_fresh,
             what,
-        })
+        };
+        if self.edges.is_some() {
+            let point = self.point_with(&head);
+            head.states = point
+                .products()
+                .map(|product| product.count())
+                .fold(0, u128::saturating_add);
+        }
+        self.points += (head.states > 0) as u64;
+        self.head.insert(head)
     }
 
     fn leave_point(&mut self) {
@@ -737,7 +752,10 @@ impl Cursor {
 
     /// The point that [`Cursor::next`] went to.
     pub fn point(&self) -> Option<CrashPoint> {
-        let head = self.head.clone()?;
+        self.head.as_ref().map(|head| self.point_with(head))
+    }
+
+    fn point_with(&self, head: &PointHead) -> CrashPoint {
         let mut lines: Vec<_> = self.replay.lines().cloned().collect();
         lines.sort_unstable_by_key(|line| line.at);
         let fresh = self
@@ -754,7 +772,8 @@ impl Cursor {
             torn.0.extend((0..held.stored).map(piece));
             torn.1.extend((held.stored..held.stored + left).map(piece));
         }
-        Some(CrashPoint {
+        CrashPoint {
+            ties: self.edges.as_deref().map(|edges| Ties::new(&lines, edges)),
             lines,
             fresh,
             all_fresh: self.all_fresh,
@@ -762,8 +781,8 @@ impl Cursor {
             files: self.files_hash(),
             output: hash::pair(4, self.output.len() as u64),
             within: torn,
-            head,
-        })
+            head: head.clone(),
+        }
     }
 
     /// Of the files' sizes and names.

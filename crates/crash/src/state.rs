@@ -1,28 +1,29 @@
-//! Crash states of one crash point: for each line that is uncertain there, what it may hold; a state is a choice for each.
+//! Crash states of one crash point: for each line that is uncertain there, which of its updates persisted; a state is a choice
+//! for each.
 //!
-//! A line may hold its base (what is guaranteed persistent) with a prefix of its cached stores and any subset of its unfenced
-//! non-temporal ones ([`crashproof_model::Order`] is the definition), or, with `--reorder-in-line`, with any subset
-//! of all of them (pmreorder's model). Choices of equal content are one *option*; it stands for the choice in
-//! which most stores persisted. Option 0 is the base.
+//! [`crashproof_model::Order`] is the definition. A line keeps its updates, not the contents that they make: an *option* is a
+//! set of them that may have persisted, how many of the ordered ones (the line's chain) and which of the others. Sets that make the
+//! same content are one option; it stands for the one in which most persisted. Option 0 is the base, what is guaranteed
+//! persistent. Where the model has edges between lines ([`crate::edges`]), each set is an option of its own: two that make
+//! the same content allow different choices for other lines.
 //!
-//! Deviation: a line with more than [`MAX_OPTIONS`] contents keeps the newest, and of more than 2^14 combinations of
-//! unordered stores only those with few, or all but few, of them are looked at. Both are counted.
+//! Deviation: of more than 2^14 combinations of unordered stores that overlap only those with few, or all but few, of them
+//! are looked at. The report says for how many lines that is so.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crashproof_model::{Bytes, Keep, Line, LineAddress, Model, Store, Tag, order_of};
+use crashproof_model::{Bytes, Keep, LINE, Line, LineAddress, Model, Order, Store, Tag, order_of};
 use crashproof_replay::LineState;
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
 
+use crate::edges::{Among, Ties, Update, Ways};
 use crate::executor::StoreId;
 use crate::hash::{self, Content};
 
-/// Contents kept for one line at one point.
-pub(crate) const MAX_OPTIONS: usize = 4096;
-/// Combinations of stores looked at for one line at one point.
-const MAX_COMBINATIONS: u128 = 1 << 14;
+/// Combinations of unordered stores looked at for one line at one point.
+pub(crate) const MAX_COMBINATIONS: u128 = 1 << 14;
 /// Beyond so many options, equal ones are found by a table.
 const SCANNED: usize = 16;
 
@@ -40,14 +41,21 @@ impl Tag for Pending {
     type Site = ();
 }
 
-/// Writes those bytes of a store that still count.
-pub(crate) fn write_store(content: &mut Content, store: &Store<Pending>) {
-    let start = store.tag.start as usize;
-    for (index, &byte) in store.tag.data.iter().enumerate() {
-        if store.bytes.0 >> (start + index) & 1 != 0 {
-            content[start + index] = byte;
+impl Pending {
+    /// Writes some of its bytes.
+    fn write(&self, content: &mut Content, bytes: Bytes) {
+        let start = self.start as usize;
+        for (index, &byte) in self.data.iter().enumerate() {
+            if bytes.0 >> (start + index) & 1 != 0 {
+                content[start + index] = byte;
+            }
         }
     }
+}
+
+/// Writes those bytes of a store that still count.
+pub(crate) fn write_store(content: &mut Content, store: &Store<Pending>) {
+    store.tag.write(content, store.bytes);
 }
 
 /// Which of a line's stores persisted.
@@ -68,6 +76,11 @@ impl Choice {
     fn persisted(self) -> u32 {
         self.ordered + self.unordered.count_ones()
     }
+
+    /// Tells it from others.
+    fn key(self) -> u128 {
+        hash::pair(self.ordered.into(), self.unordered)
+    }
 }
 
 /// Unordered stores that are told apart.
@@ -75,8 +88,7 @@ const TOLD_APART: usize = 63;
 
 #[derive(Clone, Debug)]
 struct LineOption {
-    content: Content,
-    /// Against the base.
+    /// What its content adds to the hash of the base.
     change: u128,
     choice: Choice,
 }
@@ -99,13 +111,16 @@ pub(crate) struct UncertainLine {
     base: Content,
     line: Line<Pending>,
     reorder: bool,
+    /// Each set of stores is an option, whatever content it makes.
+    exact: bool,
     options: Options,
-    /// By `change`, when there are many options.
+    /// By key, when there are many options.
     index: FxHashMap<u128, u32>,
     /// The option in which everything persisted.
     everything: u64,
-    /// Content with everything persisted.
+    /// Content with everything persisted, and the bytes that stores write.
     newest: Content,
+    written: Bytes,
     /// Options from here on were not there at the point before.
     fresh_from: u64,
     /// `options` are not those of `line`.
@@ -114,7 +129,7 @@ pub(crate) struct UncertainLine {
     mixed: bool,
     /// The cursor has counted it with so many options.
     pub counted: u64,
-    /// Some contents were left out.
+    /// Some combinations were left out.
     capped: bool,
 }
 
@@ -131,16 +146,18 @@ impl LineState for UncertainLine {
 }
 
 impl UncertainLine {
-    pub fn new(at: LineAddress, base: Content, reorder: bool) -> UncertainLine {
+    pub fn new(at: LineAddress, base: Content, reorder: bool, exact: bool) -> UncertainLine {
         let mut line = UncertainLine {
             at,
             base,
             line: Line::default(),
             reorder,
+            exact,
             options: Options::Listed(Vec::new()),
             index: FxHashMap::default(),
             everything: 0,
             newest: base,
+            written: Bytes::default(),
             fresh_from: 1,
             stale: false,
             mixed: false,
@@ -157,7 +174,6 @@ impl UncertainLine {
         self.everything = 0;
         self.capped = false;
         let base = LineOption {
-            content: self.base,
             change: 0,
             choice: NOTHING,
         };
@@ -185,6 +201,7 @@ impl UncertainLine {
     /// A store that stays uncertain.
     pub fn store(&mut self, store: Store<Pending>) {
         write_store(&mut self.newest, &store);
+        self.written = self.written.union(store.bytes);
         self.mixed |= store.nontemporal || self.reorder;
         self.line.store(Model::Px86, Keep::All, store);
         if !self.stale && !self.mixed {
@@ -192,7 +209,8 @@ impl UncertainLine {
                 ordered: self.line.stores().len() as u32,
                 unordered: 0,
             };
-            self.everything = self.add(self.newest, choice);
+            let newest = self.newest;
+            self.everything = self.add(&newest, choice);
         } else {
             self.stale = true;
         }
@@ -204,8 +222,10 @@ impl UncertainLine {
         self.mixed = self.line.stores().iter().any(|s| s.nontemporal || self.reorder);
         self.stale = true;
         self.newest = self.base;
+        self.written = Bytes::default();
         for store in self.line.stores() {
             write_store(&mut self.newest, store);
+            self.written = self.written.union(store.bytes);
         }
     }
 
@@ -226,7 +246,7 @@ impl UncertainLine {
                     ordered: index as u32 + 1,
                     unordered: 0,
                 };
-                self.everything = self.add(content, choice);
+                self.everything = self.add(&content, choice);
             }
         } else if !self.independent() {
             self.combine();
@@ -241,7 +261,7 @@ impl UncertainLine {
     /// Whether all stores can be chosen by themselves; then options need no list.
     fn independent(&mut self) -> bool {
         let stores = self.line.stores();
-        if stores.len() >= TOLD_APART || stores.iter().any(|s| !s.nontemporal && !self.reorder) {
+        if self.exact || stores.len() >= TOLD_APART || stores.iter().any(|s| !s.nontemporal && !self.reorder) {
             return false;
         }
         let mut taken = 0;
@@ -324,23 +344,37 @@ impl UncertainLine {
 
     fn choose(&mut self, choice: Choice) -> u64 {
         let content = self.content_of(choice);
-        self.add(content, choice)
+        self.add(&content, choice)
+    }
+
+    /// Equal for sets of stores that are one option.
+    fn key(&self, change: u128, choice: Choice) -> u128 {
+        if self.exact { choice.key() } else { change }
+    }
+
+    /// The listed option with a key.
+    fn find(&self, list: &[LineOption], key: u128) -> Option<usize> {
+        if self.index.is_empty() {
+            let mut keys = list.iter().map(|option| self.key(option.change, option.choice));
+            return keys.position(|known| known == key);
+        }
+        self.index.get(&key).map(|&index| index as usize)
     }
 
     /// The option of this content, a new one if there is none.
-    fn add(&mut self, content: Content, choice: Choice) -> u64 {
-        let change = hash::change(self.at, &self.base, &content);
-        let Options::Listed(list) = &mut self.options else {
+    fn add(&mut self, content: &Content, choice: Choice) -> u64 {
+        let change = hash::change(self.at, &self.base, content);
+        let key = self.key(change, choice);
+        let Options::Listed(list) = &self.options else {
             unreachable!("independent stores have no list");
         };
-        let known = if list.len() <= SCANNED {
-            list.iter().position(|option| option.change == change)
-        } else {
-            if self.index.is_empty() {
-                let entries = list.iter().enumerate().map(|(i, o)| (o.change, i as u32));
-                self.index.extend(entries);
-            }
-            self.index.get(&change).map(|&index| index as usize)
+        if list.len() > SCANNED && self.index.is_empty() {
+            let keys = list.iter().map(|option| self.key(option.change, option.choice));
+            self.index = keys.zip(0..).collect();
+        }
+        let known = self.find(list, key);
+        let Options::Listed(list) = &mut self.options else {
+            unreachable!("independent stores have no list");
         };
         if let Some(known) = known {
             // The base stays what nothing more makes.
@@ -349,19 +383,9 @@ impl UncertainLine {
             }
             return known as u64;
         }
-        if list.len() >= MAX_OPTIONS {
-            self.capped = true;
-            list.drain(1..MAX_OPTIONS / 2);
-            self.index.clear();
-            self.fresh_from = self.fresh_from.saturating_sub(MAX_OPTIONS as u64 / 2 - 1).max(1);
-        }
-        list.push(LineOption {
-            content,
-            change,
-            choice,
-        });
+        list.push(LineOption { change, choice });
         if !self.index.is_empty() {
-            self.index.insert(change, list.len() as u32 - 1);
+            self.index.insert(key, list.len() as u32 - 1);
         }
         list.len() as u64 - 1
     }
@@ -404,15 +428,19 @@ impl UncertainLine {
     /// The option in which so many of the ordered stores have persisted, and these of the unordered ones. None if it was left
     /// out.
     pub fn option_of(&self, ordered: usize, unordered: impl Fn(usize, &Store<Pending>) -> bool) -> Option<u64> {
-        let mut passed = 0;
+        let (mut choice, mut free) = (NOTHING, 0);
         let mut content = self.base;
         let mut chosen = 0u64;
         for (index, store) in self.line.stores().iter().enumerate() {
             let persisted = if self.is_ordered(store) {
-                passed += 1;
-                passed <= ordered
+                let persisted = (choice.ordered as usize) < ordered;
+                choice.ordered += u32::from(persisted);
+                persisted
             } else {
-                unordered(index, store)
+                let persisted = unordered(index, store);
+                choice.unordered |= u64::from(persisted) << free.min(TOLD_APART);
+                free += 1;
+                persisted
             };
             if persisted {
                 write_store(&mut content, store);
@@ -426,22 +454,36 @@ impl UncertainLine {
             }
             Options::Listed(list) => {
                 let change = hash::change(self.at, &self.base, &content);
-                if self.index.is_empty() {
-                    list.iter()
-                        .position(|option| option.change == change)
-                        .map(|at| at as u64)
-                } else {
-                    self.index.get(&change).map(|&at| u64::from(at))
-                }
+                self.find(list, self.key(change, choice)).map(|at| at as u64)
             }
         }
     }
 
-    pub fn content(&self, option: u64) -> Content {
-        match &self.options {
-            Options::Listed(list) => list[option as usize].content,
-            Options::Independent { .. } => self.content_of(self.choice(option)),
+    /// The option in which these of the stores have persisted, if it is one.
+    pub fn option_with(&self, persisted: impl Fn(usize) -> bool) -> Option<u64> {
+        let stores = self.line.stores().iter().enumerate();
+        let ordered = stores.filter(|(index, store)| self.is_ordered(store) && persisted(*index));
+        self.option_of(ordered.count(), |index, _| persisted(index))
+    }
+
+    /// Of each store, whether it persisted in the option.
+    pub fn persisted(&self, option: u64) -> impl Iterator<Item = bool> {
+        self.chosen(self.choice(option)).map(|(_, persisted)| persisted)
+    }
+
+    /// A store as the model's edges know it.
+    pub fn update(&self, store: usize) -> Update {
+        let Store { tag, nontemporal, .. } = &self.line.stores()[store];
+        Update {
+            id: tag.id,
+            file: self.at.file,
+            offset: self.at.line * LINE + u64::from(tag.start),
+            nontemporal: *nontemporal,
         }
+    }
+
+    pub fn content(&self, option: u64) -> Content {
+        self.content_of(self.choice(option))
     }
 
     /// What the option adds to the hash of the base.
@@ -455,14 +497,25 @@ impl UncertainLine {
 
     fn content_of(&self, choice: Choice) -> Content {
         let mut content = self.base;
-        for (store, persisted) in self.chosen(choice) {
-            if persisted {
+        if self.mixed {
+            for (store, _) in self.chosen(choice).filter(|(_, persisted)| *persisted) {
                 write_store(&mut content, store);
+            }
+            return content;
+        }
+        // The newest first: some lines are stored to in every operation of a long run.
+        let mut left = self.written;
+        for store in self.line.stores()[..choice.ordered as usize].iter().rev() {
+            store.tag.write(&mut content, store.bytes.intersection(left));
+            left = left.without(store.bytes);
+            if left.is_empty() {
+                break;
             }
         }
         content
     }
 
+    /// All stores, and whether they persisted.
     fn chosen(&self, choice: Choice) -> impl Iterator<Item = (&Store<Pending>, bool)> {
         let (mut ordered, mut unordered) = (0, 0);
         self.line.stores().iter().map(move |store| {
@@ -506,7 +559,8 @@ impl UncertainLine {
     }
 }
 
-/// A choice for each uncertain line of a point, in the order of [`CrashPoint::lines`].
+/// A choice for each uncertain line of a point, in the order of [`CrashPoint::lines`]; one that the model allows, unless said
+/// otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State(pub Vec<u64>);
 
@@ -553,6 +607,8 @@ pub(crate) struct CrashPoint {
     pub head: PointHead,
     /// In the order of their addresses.
     pub lines: Vec<Arc<UncertainLine>>,
+    /// Edges between updates of different lines, if the model has any.
+    pub ties: Option<Ties>,
     /// Indices of the lines that have options which the point before did not have.
     pub fresh: Vec<usize>,
     /// What beside the lines (file contents, sizes, names, output) differs from the point before: all states are new.
@@ -576,18 +632,39 @@ impl CrashPoint {
         State(self.lines.iter().map(|line| line.everything()).collect())
     }
 
-    /// Everything but what one line has pending.
+    /// Everything but what one line has pending, and what cannot persist without it.
     pub fn without(&self, line: usize) -> State {
         let mut state = self.everything();
         state.0[line] = 0;
-        state
+        self.lowered(state)
     }
 
-    /// Only what one line has pending.
+    /// Only what one line has pending, and what has to persist with it.
     pub fn only(&self, line: usize) -> State {
         let mut state = self.nothing();
         state.0[line] = self.lines[line].everything();
-        state
+        self.raised(state)
+    }
+
+    /// The state that the model allows with the fewest updates more.
+    pub fn raised(&self, choice: State) -> State {
+        match &self.ties {
+            Some(ties) => ties.nearest(&self.lines, &choice, Order::raise),
+            None => choice,
+        }
+    }
+
+    /// The state that the model allows with the fewest updates less.
+    pub fn lowered(&self, choice: State) -> State {
+        match &self.ties {
+            Some(ties) => ties.nearest(&self.lines, &choice, Order::lower),
+            None => choice,
+        }
+    }
+
+    /// The states in which each line has one of some options.
+    pub fn ways<'p>(&'p self, among: &'p [Among]) -> Ways<'p> {
+        Ways::new(self, among)
     }
 
     /// Of what the recovery sees beside the contents.
@@ -665,14 +742,28 @@ impl Product<'_> {
         })
     }
 
+    /// The options of each line.
+    pub fn among(&self) -> Vec<Among> {
+        let mut among = vec![Among::Range(0..0); self.point.lines.len()];
+        self.digits()
+            .for_each(|(line, range)| among[line] = Among::Range(range));
+        among
+    }
+
     /// How many states, saturating.
     pub fn count(&self) -> u128 {
+        if self.point.ties.is_some() {
+            return self.point.ways(&self.among()).count(&self.open());
+        }
         self.digits()
             .map(|(_, range)| (range.end - range.start) as u128)
             .fold(1, u128::saturating_mul)
     }
 
     pub fn state(&self, mut number: u128) -> State {
+        if self.point.ties.is_some() {
+            return self.point.ways(&self.among()).state(&self.open(), number);
+        }
         let mut state = self.point.nothing();
         for (index, range) in self.digits() {
             let count = (range.end - range.start) as u128;
@@ -680,6 +771,10 @@ impl Product<'_> {
             number /= count;
         }
         state
+    }
+
+    fn open(&self) -> Vec<Option<u64>> {
+        vec![None; self.point.lines.len()]
     }
 }
 
@@ -703,7 +798,7 @@ mod tests {
     }
 
     fn line(reorder: bool, stores: &[Store<Pending>]) -> UncertainLine {
-        let mut line = UncertainLine::new(LineAddress { file: 0, line: 3 }, [0; 64], reorder);
+        let mut line = UncertainLine::new(LineAddress { file: 0, line: 3 }, [0; 64], reorder, false);
         for s in stores {
             line.store(s.clone());
         }
@@ -761,15 +856,16 @@ mod tests {
     }
 
     #[test]
-    fn many_contents_keep_the_newest() {
-        let stores: Vec<_> = (1..=2 * MAX_OPTIONS as u64)
-            .map(|n| store(n, 0, &n.to_le_bytes(), false))
+    fn many_contents_are_all_kept() {
+        let stores: Vec<_> = (1..=10_000)
+            .map(|n: u64| store(n, 0, &n.to_le_bytes(), false))
             .collect();
         let l = line(false, &stores);
-        assert!(l.is_capped() && l.count() <= MAX_OPTIONS as u64);
-        assert_eq!(l.content(0), [0; 64]);
-        assert_eq!(l.content(l.everything())[..8], (2 * MAX_OPTIONS as u64).to_le_bytes());
-        assert_eq!(contents(&l).len() as u64, l.count());
+        assert!(!l.is_capped());
+        assert_eq!((l.count(), l.everything()), (10_001, 10_000));
+        for option in [0, 1, 4_096, 10_000] {
+            assert_eq!(l.content(option)[..8], option.to_le_bytes());
+        }
     }
 
     #[test]
@@ -808,6 +904,7 @@ mod tests {
         let point = CrashPoint {
             head,
             lines: vec![Arc::new(c), Arc::new(a), Arc::new(b)],
+            ties: None,
             fresh: vec![1, 2],
             all_fresh: false,
             hash: 0,

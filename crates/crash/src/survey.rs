@@ -11,7 +11,7 @@ use crate::cursor::{Cursor, Stops};
 use crate::error::CrashError;
 use crate::image::{Image, LastImage, SparseImage};
 use crate::representative::{Show, behaviours};
-use crate::state::{MAX_OPTIONS, PointKind};
+use crate::state::{MAX_COMBINATIONS, PointKind};
 use crate::window::Place;
 
 pub(crate) fn survey(trace: &TraceFile, options: &CampaignOptions) -> Result<Survey, CrashError> {
@@ -75,8 +75,8 @@ fn replay(trace: &TraceFile, options: &CampaignOptions, survey: &mut Survey, sho
     }
     if !cursor.capped.is_empty() {
         survey.warnings.push(format!(
-            "{} cache lines have more than {MAX_OPTIONS} possible contents at one crash point: only some of them are tested \
-             (data that is stored to again and again and never flushed does that)",
+            "in {} cache lines stores that persist in any order have more than {MAX_COMBINATIONS} combinations at one crash point: \
+             only those with few, or all but few, of the stores are tested",
             cursor.capped.len()
         ));
     }

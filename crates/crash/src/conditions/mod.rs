@@ -27,6 +27,7 @@ use crashproof_model::LINE;
 use crashproof_trace::{OperationIndex, TraceFile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::edges::At;
 use crate::error::CrashError;
 use crate::state::{CrashPoint, State};
 use index::Index;
@@ -37,9 +38,6 @@ pub(crate) use violated::{Condition, Stored};
 
 /// Operations that a warning names.
 const NAMED: usize = 5;
-
-/// A store of a point that is not guaranteed persistent: its line, and which of the line's stores.
-type At = (usize, usize);
 
 /// File and offset at which an object begins.
 type Object = (u32, u64);
@@ -77,13 +75,14 @@ impl Violated {
     /// Each of some stores must not persist before each of others. There may be thousands: what lies in another line can always persist, or be
     /// missing, by itself, so that only stores of one line are looked at one by one.
     fn add_all(&mut self, ps: &BTreeSet<At>, us: &BTreeSet<At>, point: &CrashPoint) {
-        if in_several_lines(us) {
+        let by_itself = |others: &BTreeSet<At>| point.ties.is_none() && in_several_lines(others);
+        if by_itself(us) {
             self.persisted.extend(ps);
         }
-        if in_several_lines(ps) {
+        if by_itself(ps) {
             self.missing.extend(us);
         }
-        if !in_several_lines(us) || !in_several_lines(ps) {
+        if !by_itself(us) || !by_itself(ps) {
             let persists = |p: &&At| us.iter().any(|&u| is_possible(**p, u, point));
             self.persisted.extend(ps.iter().filter(persists));
             let misses = |u: &&At| ps.iter().any(|&p| is_possible(p, **u, point));
@@ -101,6 +100,9 @@ fn in_several_lines(stores: &BTreeSet<At>) -> bool {
 fn is_possible(p: At, u: At, point: &CrashPoint) -> bool {
     if p == u {
         return false;
+    }
+    if let Some(ties) = &point.ties {
+        return !ties.requires(p, u);
     }
     if p.0 != u.0 {
         return true;
@@ -273,7 +275,7 @@ impl Violations {
     }
 }
 
-/// A state that differs in one line from one with nothing or everything persisted.
+/// A state that differs in one line, and in what is tied to it, from one with nothing or everything persisted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Variant {
     /// Else nothing.
@@ -292,7 +294,26 @@ impl Variant {
         if let Some(line) = state.0.get_mut(self.line) {
             *line = self.option;
         }
-        state
+        if self.everything {
+            point.lowered(state)
+        } else {
+            point.raised(state)
+        }
+    }
+
+    /// Whether it has other contents than the state that it is a variant of. Without edges that is so if its option is another.
+    fn differs(self, is_other: bool, point: &CrashPoint) -> bool {
+        let of = || {
+            if self.everything {
+                point.everything()
+            } else {
+                point.nothing()
+            }
+        };
+        match point.ties {
+            Some(_) => point.state_hash(&self.state(point)) != point.state_hash(&of()),
+            None => is_other,
+        }
     }
 }
 
@@ -311,12 +332,13 @@ pub(crate) fn minimal(point: &CrashPoint, (line, p): At) -> Option<Variant> {
         true => of.option_of(ordered_before(of, p) + 1, |_, _| false),
         false => of.option_of(0, |store, _| store == p),
     }?;
-    // What leaves the line as it was persists nothing.
-    (option != 0).then_some(Variant {
+    let variant = Variant {
         everything: false,
         line,
         option,
-    })
+    };
+    // What leaves the line as it was persists nothing.
+    variant.differs(option != 0, point).then_some(variant)
 }
 
 /// The maximal state of U.
@@ -327,12 +349,13 @@ pub(crate) fn maximal(point: &CrashPoint, (line, u): At) -> Option<Variant> {
         true => of.option_of(ordered_before(of, u), |_, _| true),
         false => of.option_of(usize::MAX, |store, _| store != u),
     }?;
-    // What others store over is not missing.
-    (option != of.everything()).then_some(Variant {
+    let variant = Variant {
         everything: true,
         line,
         option,
-    })
+    };
+    // What others store over is not missing.
+    variant.differs(option != of.everything(), point).then_some(variant)
 }
 
 fn ordered_before(line: &crate::state::UncertainLine, store: usize) -> usize {

@@ -49,7 +49,7 @@ fn levels(offset: u64) -> Vec<(Field, u64)> {
 
 fn point(stores: &[(u64, bool)]) -> CrashPoint {
     let mut lines: Vec<UncertainLine> = (0..LINES)
-        .map(|line| UncertainLine::new(LineAddress { file: 0, line }, [0; 64], false))
+        .map(|line| UncertainLine::new(LineAddress { file: 0, line }, [0; 64], false, false))
         .collect();
     for (seq, &(word, nontemporal)) in stores.iter().enumerate() {
         let start = word * 8 % LINE;
@@ -83,6 +83,7 @@ fn point(stores: &[(u64, bool)]) -> CrashPoint {
             what: PointKind::Middle,
         },
         lines: lines.into_iter().map(Arc::new).collect(),
+        ties: None,
         fresh: Vec::new(),
         all_fresh: false,
         hash: 0,

@@ -575,8 +575,9 @@ impl<'a> Investigation<'a> {
     /// In which order the changes (ascending) persist.
     fn order(&self, changes: &[Index]) -> Order {
         let mut chains = Chains::default();
-        for &index in changes {
-            chains.update(self.lab.change(index).ordered_line(self.reorder_in_line), []);
+        for (number, &index) in changes.iter().enumerate() {
+            let line = self.lab.change(index).ordered_line(self.reorder_in_line);
+            chains.update(line, self.lab.tied(&changes[..number], index));
         }
         chains.order()
     }

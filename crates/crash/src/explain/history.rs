@@ -23,6 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::ExplainError;
 use crate::campaign::{CampaignOptions, SurveyedFile, judge, surveyed_files};
+use crate::edges::Update;
 use crate::error::CrashError;
 use crate::executor::{Executor, StoreId, Verdict};
 use crate::oracle::Expected;
@@ -97,6 +98,21 @@ impl Change {
     pub fn data(&self) -> Option<(u64, &[u8])> {
         match &self.what {
             What::Store { offset, data, .. } | What::Write { offset, data } => Some((*offset, data)),
+            _ => None,
+        }
+    }
+
+    /// A store, as the model's edges know it.
+    pub fn update(&self) -> Option<Update> {
+        match self.what {
+            What::Store {
+                offset, nontemporal, ..
+            } => Some(Update {
+                id: self.id,
+                file: self.file as u32,
+                offset,
+                nontemporal,
+            }),
             _ => None,
         }
     }
@@ -268,6 +284,21 @@ impl Laboratory {
         let oracle = self.options.oracle.as_ref();
         let difference = oracle.map(|oracle| oracle.difference(state.output, &run.recovery.stdout));
         Ok(difference.transpose()?)
+    }
+
+    /// The changes (ascending) to other lines that the model has persist directly before this one.
+    pub fn tied(&self, earlier: &[Index], index: Index) -> Vec<usize> {
+        let (Some(edges), Some(later)) = (&self.options.edges, self.change(index).update()) else {
+            return Vec::new();
+        };
+        let is_before = |earlier: &Index| {
+            self.change(*earlier)
+                .update()
+                .is_some_and(|earlier| edges.tie(&earlier, &later))
+        };
+        (0..earlier.len())
+            .filter(|&number| is_before(&earlier[number]))
+            .collect()
     }
 
     /// Whether a wide store persists in pieces within a line.

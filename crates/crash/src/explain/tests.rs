@@ -18,6 +18,7 @@ mod pictures;
 use super::history::{Laboratory, Reach, State};
 use super::*;
 use crate::campaign::StrategyKind;
+use crate::edges::{Edges, Update};
 
 const POOL: FileId = FileId(0);
 const SIZE: u64 = 4096;
@@ -231,6 +232,10 @@ impl Case {
     }
 
     fn investigator(&self) -> Investigator {
+        self.investigator_with(&options(Some(self.folder.path().join("saved"))))
+    }
+
+    fn investigator_with(&self, options: &CampaignOptions) -> Investigator {
         let words = Words {
             timeout: std::time::Duration::from_secs(1),
             memory: 1 << 30,
@@ -240,13 +245,7 @@ impl Case {
             check: None,
             depth: 1,
         };
-        Investigator::new(
-            &self.opened(),
-            &options(Some(self.folder.path().join("saved"))),
-            self.executor(),
-            words,
-        )
-        .unwrap()
+        Investigator::new(&self.opened(), options, self.executor(), words).unwrap()
     }
 
     /// Every allowed state before each fence and at the end that fails.
@@ -414,6 +413,40 @@ fn an_entry_that_is_not_flushed() {
     assert_eq!(crash.recovery.status, Some(1));
     assert_eq!(crash.recovery.stderr, "an entry is empty");
     assert_eq!(finding.address.as_ref().unwrap().offset, 64);
+}
+
+/// Non-temporal stores persist before all that is stored later to other lines.
+#[derive(Debug)]
+struct NontemporalFirst;
+
+impl Edges for NontemporalFirst {
+    fn is_edge(&self, earlier: &Update, _later: &Update) -> bool {
+        earlier.nontemporal
+    }
+}
+
+#[test]
+fn what_comes_after_a_missing_store_in_another_line_is_missing_too() {
+    let steps = [Nontemporal(14, 0, vec![1; 8]), word(15, 64, 1), Output("done")];
+    let lost = |image: &[u8], output: &[u8]| match output.is_empty() || at(image, 0) != 0 {
+        true => Ok(()),
+        false => Err("the first is lost"),
+    };
+    let id = |seq| StoreId { seq, piece: 0 };
+    let edges: [(Option<Arc<dyn Edges>>, _); 2] = [(None, vec![14]), (Some(Arc::new(NontemporalFirst)), vec![14, 15])];
+    for (edges, missing) in edges {
+        let case = Case::new(steps.clone(), lost);
+        let mut investigator = case.investigator_with(&CampaignOptions { edges, ..options(None) });
+        let failure = Failure {
+            point: FIRST + 3,
+            persisted: Vec::new(),
+            missing: vec![id(FIRST), id(FIRST + 1)],
+            output: 4,
+            run: Run::default(),
+        };
+        investigator.explain(&failure).unwrap();
+        assert_eq!(summary(&investigator.finish()[0]).0, missing);
+    }
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub fn lose(
             if !loses || !chosen {
                 continue;
             }
-            stage.show(&state);
+            stage.show(&point.lowered(state));
             let run = recover(stage.executor, cursor.output(), options)?;
             group.loss.tried += 1;
             group.loss.missed |= judge(&run, cursor.output().len() as u64, options)? == Verdict::Fails;

@@ -7,6 +7,7 @@
 
 use rustc_hash::FxHashSet;
 
+use crate::edges::Among;
 use crate::state::{CrashPoint, State, UncertainLine};
 
 /// What of others has persisted.
@@ -136,10 +137,8 @@ impl Choices {
     }
 
     /// How many states there are, saturating.
-    pub fn count(&self) -> u128 {
-        self.options
-            .iter()
-            .map(|options| options.len() as u128)
-            .fold(1, u128::saturating_mul)
+    pub fn count(self, point: &CrashPoint) -> u128 {
+        let among: Vec<Among> = self.options.into_iter().map(Among::List).collect();
+        point.ways(&among).count(&vec![None; among.len()])
     }
 }

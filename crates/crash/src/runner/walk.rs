@@ -4,14 +4,14 @@
 //! tree has no edge for what a unit holds, one state is run, and its reads become the edge. At a leaf the lines that
 //! are still open were never looked at: all their choices have the leaf's verdict.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::shared::lock;
 use super::worker::{Tested, Worker};
+use crate::edges::Among;
 use crate::error::CrashError;
 use crate::reads::{Next, Position, Tree};
-use crate::state::State;
+use crate::state::{CrashPoint, State};
 use crate::strategy::Walk;
 
 /// How far a walk came.
@@ -31,54 +31,43 @@ struct Branch {
     count: u128,
 }
 
-/// Options of a line.
-#[derive(Clone, Debug)]
-pub(super) enum Among {
-    Range(Range<u64>),
-    List(Vec<u64>),
-}
-
-impl Among {
-    fn count(&self) -> u64 {
-        match self {
-            Among::Range(range) => range.end - range.start,
-            Among::List(list) => list.len() as u64,
-        }
-    }
-
-    fn nth(&self, number: u64) -> u64 {
-        match self {
-            Among::Range(range) => range.start + number,
-            Among::List(list) => list[number as usize],
-        }
-    }
-}
-
 /// The choices of a point's lines.
-struct Choices {
+struct Choices<'p> {
+    point: &'p CrashPoint,
     among: Vec<Among>,
     fixed: Vec<Option<u64>>,
 }
 
-impl Choices {
-    fn new(among: Vec<Among>) -> Choices {
+impl<'p> Choices<'p> {
+    fn new(point: &'p CrashPoint, among: Vec<Among>) -> Choices<'p> {
         let fixed = among
             .iter()
             .map(|options| (options.count() == 1).then(|| options.nth(0)));
         Choices {
+            point,
             fixed: fixed.collect(),
             among,
         }
     }
 
-    fn count(&self, lines: impl Iterator<Item = usize>) -> u128 {
-        lines
-            .map(|line| self.among[line].count() as u128)
-            .fold(1, u128::saturating_mul)
+    /// How many choices there are for some lines, each by itself.
+    fn count(&self, lines: &[usize]) -> u128 {
+        let counts = lines.iter().map(|&line| self.among[line].count() as u128);
+        counts.fold(1, u128::saturating_mul)
     }
 
-    fn open(&self) -> impl Iterator<Item = usize> {
-        (0..self.fixed.len()).filter(|&line| self.fixed[line].is_none())
+    /// How many states have what is fixed.
+    fn states(&self) -> u128 {
+        self.point.ways(&self.among).count(&self.fixed)
+    }
+
+    /// Whether there is a state that has what is fixed.
+    fn is_possible(&self) -> bool {
+        self.point.ties.is_none() || self.states() > 0
+    }
+
+    fn is_open(&self, line: usize) -> bool {
+        self.fixed[line].is_none()
     }
 
     fn fix(&mut self, lines: &[usize], mut number: u128) {
@@ -94,13 +83,14 @@ impl Choices {
         lines.iter().for_each(|&line| self.fixed[line] = None);
     }
 
+    /// Of a line that is fixed.
     fn option(&self, line: usize) -> u64 {
         self.fixed[line].unwrap_or_else(|| self.among[line].nth(0))
     }
 
-    /// A state of these choices.
-    fn state(&self) -> State {
-        State((0..self.fixed.len()).map(|line| self.option(line)).collect())
+    /// One of the states that have what is fixed.
+    fn state(&self, number: u128) -> State {
+        self.point.ways(&self.among).state(&self.fixed, number)
     }
 }
 
@@ -123,8 +113,11 @@ impl Walker {
 
     /// Goes over all states in which each line has one of its options.
     pub fn product(&mut self, worker: &mut Worker<'_>, among: Vec<Among>) -> Result<Walked, CrashError> {
-        let mut choices = Choices::new(among);
+        let mut choices = Choices::new(worker.point, among);
         let mut branches: Vec<Branch> = Vec::new();
+        if !choices.is_possible() {
+            return Ok(Walked::All);
+        }
         loop {
             let at = branches.last().map(|branch| branch.at);
             match self.descend(worker, &mut choices, &mut branches, at)? {
@@ -136,12 +129,9 @@ impl Walker {
                     return Ok(Walked::All);
                 };
                 branch.number += 1;
-                if branch.number < branch.count {
-                    let number = rotated(branch, self.walk);
-                    choices.fix(&branch.lines, number);
+                if branch.fix(&mut choices, self.walk) {
                     break;
                 }
-                choices.release(&branch.lines);
                 branches.pop();
             }
         }
@@ -151,7 +141,7 @@ impl Walker {
     fn descend(
         &mut self,
         worker: &mut Worker<'_>,
-        choices: &mut Choices,
+        choices: &mut Choices<'_>,
         branches: &mut Vec<Branch>,
         from: Option<Position>,
     ) -> Result<Walked, CrashError> {
@@ -168,21 +158,22 @@ impl Walker {
         loop {
             let unit = match lock(&worker.shared.tree).next(at) {
                 Next::Ends(_) => {
-                    self.covered = self.covered.saturating_add(choices.count(choices.open()));
+                    self.covered = self.covered.saturating_add(choices.states());
                     return Ok(Walked::All);
                 }
                 Next::Touch(unit) => unit,
             };
             let lines = worker.stage.lines_of(unit);
-            let lines: Vec<usize> = lines.filter(|&line| choices.fixed[line].is_none()).collect();
+            let lines: Vec<usize> = lines.filter(|&line| choices.is_open(line)).collect();
             if !lines.is_empty() {
-                let branch = Branch {
+                let mut branch = Branch {
                     at,
                     number: 0,
-                    count: choices.count(lines.iter().copied()),
+                    count: choices.count(&lines),
                     lines,
                 };
-                choices.fix(&branch.lines, rotated(&branch, self.walk));
+                // There is one, or no state would have what is fixed.
+                branch.fix(choices, self.walk);
                 branches.push(branch);
             }
             let content = worker.stage.unit(unit, worker.cursor, |line| choices.option(line));
@@ -198,7 +189,7 @@ impl Walker {
     fn find(
         &mut self,
         worker: &mut Worker<'_>,
-        choices: &mut Choices,
+        choices: &Choices<'_>,
         edge: impl Fn(&Tree) -> Option<Position>,
     ) -> Result<Result<Position, Walked>, CrashError> {
         let known = edge(&lock(&worker.shared.tree));
@@ -211,7 +202,7 @@ impl Walker {
         if worker.shared.is_over() {
             return Ok(Err(Walked::Stopped));
         }
-        let state = choices.state();
+        let state = choices.state(0);
         let hash = worker.point.state_hash(&state);
         let new = lock(&worker.shared.seen).insert(hash);
         if matches!(worker.run(&state, hash, new)?, Tested::Stopped) {
@@ -230,22 +221,34 @@ impl Walker {
     }
 
     /// Without the tree: every state of the choices by itself.
-    fn one_by_one(&mut self, worker: &mut Worker<'_>, choices: &mut Choices) -> Result<Walked, CrashError> {
-        let lines: Vec<usize> = choices.open().collect();
-        for number in 0..choices.count(lines.iter().copied()) {
+    fn one_by_one(&mut self, worker: &mut Worker<'_>, choices: &Choices<'_>) -> Result<Walked, CrashError> {
+        for number in 0..choices.states() {
             if self.runs >= self.walk.runs {
                 return Ok(Walked::InPart);
             }
-            choices.fix(&lines, number);
-            match worker.test(&choices.state())? {
+            match worker.test(&choices.state(number))? {
                 Tested::Stopped => return Ok(Walked::Stopped),
                 Tested::Known => {}
                 Tested::Ran => self.runs += 1,
             }
             self.covered = self.covered.saturating_add(1);
         }
-        choices.release(&lines);
         Ok(Walked::All)
+    }
+}
+
+impl Branch {
+    /// Fixes what it is at, or what comes next that some state has. Whether there is anything left.
+    fn fix(&mut self, choices: &mut Choices<'_>, walk: Walk) -> bool {
+        while self.number < self.count {
+            choices.fix(&self.lines, rotated(self, walk));
+            if choices.is_possible() {
+                return true;
+            }
+            self.number += 1;
+        }
+        choices.release(&self.lines);
+        false
     }
 }
 

@@ -9,15 +9,16 @@ use crashproof_sandbox::{Ended, Run};
 use crashproof_trace::StackId;
 
 use super::shared::{Shared, lock};
-use super::walk::{Among, Walked, Walker};
+use super::walk::{Walked, Walker};
 use crate::campaign::{Recovered, judge, recover};
 use crate::cursor::Cursor;
+use crate::edges::Among;
 use crate::error::CrashError;
 use crate::executor::{Failure, Verdict};
 use crate::journal::{Entry, Record};
 use crate::reads::{Next, UnitHash};
 use crate::stage::Stage;
-use crate::state::{CrashPoint, Product, State};
+use crate::state::{CrashPoint, State};
 use crate::strategy::{Walk, Work};
 
 /// States kept in [`crate::Outcome::recovered`], in all and of one call path.
@@ -57,14 +58,7 @@ impl Worker<'_> {
             Work::Once(states) => (states, true),
             Work::Walk(walk) => {
                 let products = self.point.products();
-                let among = |product: Product<'_>| {
-                    let mut among = vec![Among::Range(0..0); self.point.lines.len()];
-                    product
-                        .digits()
-                        .for_each(|(line, range)| among[line] = Among::Range(range));
-                    among
-                };
-                return self.walk(walk, 0, products.map(among));
+                return self.walk(walk, 0, products.map(|product| product.among()));
             }
             Work::Among { walk, id, options } => {
                 let among = options.into_iter().map(Among::List).collect();

@@ -37,7 +37,7 @@ impl Random {
             1 => line.everything(),
             _ => next() % line.count(),
         });
-        State(choices.collect())
+        point.lowered(State(choices.collect()))
     }
 }
 

@@ -278,7 +278,8 @@ impl Strategy for Representative {
         let item = &current.plan.items[number];
         if current.step == FIRST_LOOK {
             let states = VARIANTS.map(|others| item.tested.choices(point, others).early());
-            return Work::States(Box::new(states.into_iter().flatten()));
+            let states = states.into_iter().flatten();
+            return Work::States(Box::new(states.map(|state| point.raised(state))));
         }
         let variant = part as usize % VARIANTS.len();
         Work::Among {
@@ -313,7 +314,7 @@ impl Strategy for Representative {
             }
             let Some(point) = cursor.point() else { continue };
             looked_at += items.len() * point.lines.len();
-            let of = |item: usize, others| self.plan.items[item].tested.choices(&point, others).count();
+            let of = |item: usize, others| self.plan.items[item].tested.choices(&point, others).count(&point);
             let states = items.iter().flat_map(|&item| VARIANTS.map(|others| of(item, others)));
             planned = states.fold(planned, u128::saturating_add);
         }

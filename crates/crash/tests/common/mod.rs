@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use crashproof_crash::{
-    Baseline, CampaignOptions, CrashError, Executor, ExecutorError, Explainer, Failure, Outcome, Progress, StrategyKind,
+    Baseline, CampaignOptions, CrashError, Edges, Executor, ExecutorError, Explainer, Failure, Outcome, Progress,
+    StoreId, StrategyKind, Update,
 };
 use crashproof_finding::Finding;
 use crashproof_model::Model;
@@ -104,6 +105,49 @@ pub fn step(files: bool) -> impl Strategy<Value = Step> {
 
 pub fn steps(files: bool, max: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step(files), 0..max)
+}
+
+/// A model with edges, for tests only: Px86, and some of the non-temporal stores persist before some of what is stored later to
+/// other lines. Which ones: the number decides.
+#[derive(Debug)]
+struct SomeFirst(u8);
+
+impl Edges for SomeFirst {
+    fn is_edge(&self, earlier: &Update, later: &Update) -> bool {
+        let pair = earlier.id.seq * 5 + later.id.seq * 3 + u64::from(later.id.piece) + u64::from(self.0);
+        earlier.nontemporal && !pair.is_multiple_of(3)
+    }
+}
+
+/// Whether the model has edges, and which.
+pub fn edges() -> impl Strategy<Value = Option<u8>> {
+    prop::option::of(any::<u8>())
+}
+
+pub fn tied(edges: Option<u8>, options: CampaignOptions) -> CampaignOptions {
+    let edges = edges.map(|number| Arc::new(SomeFirst(number)) as Arc<dyn Edges>);
+    CampaignOptions { edges, ..options }
+}
+
+/// Leaves of a program what keeps its guarantees down-closed if there are edges: in one thread, and with flushes that wait for the
+/// fence, a store is never guaranteed before the non-temporal ones that came before it.
+pub fn fitting(edges: Option<u8>, mut steps: Vec<Step>) -> Vec<Step> {
+    if edges.is_some() {
+        let is_ordered = |step: &Step| {
+            matches!(
+                step.action,
+                Action::Store { .. } | Action::Flush { .. } | Action::Fence | Action::Output { .. }
+            )
+        };
+        steps.retain(is_ordered);
+        for step in &mut steps {
+            step.thread = 0;
+            if let Action::Flush { kind, .. } = &mut step.action {
+                *kind = FlushKind::Clwb;
+            }
+        }
+    }
+    steps
 }
 
 pub const PATH: &str = "/pm/pool";
@@ -235,6 +279,7 @@ impl std::fmt::Debug for Image {
 /// A store, or a piece of one, as the reference sees it.
 #[derive(Clone)]
 struct Piece {
+    id: StoreId,
     at: u64,
     data: Vec<u8>,
     thread: u32,
@@ -279,6 +324,7 @@ impl Reference {
             let start = at + done as u64;
             let len = ((start / 64 + 1) * 64 - start).min((data.len() - done) as u64) as usize;
             self.pieces.push(Piece {
+                id: StoreId { seq: 0, piece: 0 },
                 at: start,
                 data: data[done..done + len].into(),
                 thread: 0,
@@ -290,7 +336,12 @@ impl Reference {
         }
     }
 
-    fn images(&self, reorder: bool, out: &mut BTreeSet<Image>) {
+    fn images(&self, options: &CampaignOptions, out: &mut BTreeSet<Image>) {
+        if options.edges.is_some() {
+            self.extend(options, &mut Vec::new(), out);
+            return;
+        }
+        let reorder = options.reorder_in_line;
         let lines: BTreeSet<u64> = (0..self.pieces.len()).map(|index| self.line(index)).collect();
         let mut images: BTreeSet<Vec<u8>> = BTreeSet::from([vec![0; SIZE as usize]]);
         for line in lines {
@@ -306,13 +357,56 @@ impl Reference {
                 })
                 .collect();
         }
-        out.extend(images.into_iter().map(|mut content| {
-            content.truncate(self.size as usize);
-            Image {
-                path: self.path.clone(),
-                content,
+        out.extend(images.into_iter().map(|content| self.image(content)));
+    }
+
+    fn image(&self, mut content: Vec<u8>) -> Image {
+        content.truncate(self.size as usize);
+        Image {
+            path: self.path.clone(),
+            content,
+        }
+    }
+
+    /// Whether the earlier of two pieces that are not persistent persists before the later.
+    fn is_before(&self, options: &CampaignOptions, earlier: usize, later: usize) -> bool {
+        let (a, b) = (&self.pieces[earlier], &self.pieces[later]);
+        let update = |piece: &Piece| Update {
+            id: piece.id,
+            file: 0,
+            offset: piece.at,
+            nontemporal: piece.nontemporal,
+        };
+        match self.line(earlier) == self.line(later) {
+            true => !a.nontemporal && !b.nontemporal && !options.reorder_in_line,
+            false => options
+                .edges
+                .as_ref()
+                .is_some_and(|edges| edges.is_edge(&update(a), &update(b))),
+        }
+    }
+
+    /// The images of all sets of pieces that begin with these: a piece may have persisted if everything before it has.
+    fn extend(&self, options: &CampaignOptions, persisted: &mut Vec<bool>, out: &mut BTreeSet<Image>) {
+        let next = persisted.len();
+        if next == self.pieces.len() {
+            let mut content = vec![0; SIZE as usize];
+            for (piece, _) in self.pieces.iter().zip(persisted).filter(|(_, persisted)| **persisted) {
+                content[piece.at as usize..][..piece.data.len()].copy_from_slice(&piece.data);
             }
-        }));
+            out.insert(self.image(content));
+            return;
+        }
+        let is_persistent = self.pieces[next].persistent;
+        let may_persist =
+            is_persistent || (0..next).all(|earlier| persisted[earlier] || !self.is_before(options, earlier, next));
+        for choice in [false, true] {
+            if if choice { may_persist } else { !is_persistent } {
+                persisted.push(choice);
+                self.extend(options, persisted, out);
+                persisted.pop();
+            }
+        }
     }
 
     /// All contents that a line may have.
@@ -358,7 +452,7 @@ impl Reference {
 }
 
 /// Every image that a crash at any time may leave.
-pub fn allowed(trace: &Path, model: Model, tear: bool, reorder: bool) -> BTreeSet<Image> {
+pub fn allowed(trace: &Path, options: &CampaignOptions) -> BTreeSet<Image> {
     let mut reader = TraceReader::open(trace).unwrap();
     let mut state = Reference {
         size: SIZE,
@@ -378,25 +472,33 @@ pub fn allowed(trace: &Path, model: Model, tear: bool, reorder: bool) -> BTreeSe
         let thread = event.thread.0;
         match event.kind {
             EventKind::Store { at, data, flags } => {
-                state.images(reorder, &mut images);
+                state.images(options, &mut images);
                 stored = true;
                 if flags.locked {
                     state.fence(thread);
-                    state.images(reorder, &mut images);
+                    state.images(options, &mut images);
                 }
                 let mut done = 0;
-                while done < data.len() {
+                for number in 0.. {
+                    if done == data.len() {
+                        break;
+                    }
                     let start = at.offset + done as u64;
-                    let unit = if tear { 8 } else { 64 };
+                    let unit = if options.tear { 8 } else { 64 };
                     let len = ((start / unit + 1) * unit - start).min((data.len() - done) as u64) as usize;
+                    let id = StoreId {
+                        seq: event.seq,
+                        piece: number,
+                    };
                     state.pieces.push(Piece {
+                        id,
                         at: start,
                         data: data[done..done + len].into(),
                         thread,
                         nontemporal: flags.nontemporal,
-                        persistent: model == Model::Eadr && !flags.nontemporal,
+                        persistent: options.model == Model::Eadr && !flags.nontemporal,
                     });
-                    state.images(reorder, &mut images);
+                    state.images(options, &mut images);
                     done += len;
                 }
             }
@@ -411,19 +513,19 @@ pub fn allowed(trace: &Path, model: Model, tear: bool, reorder: bool) -> BTreeSe
             }
             EventKind::Fence { .. } => state.fence(thread),
             EventKind::FileWrite { at, data } => {
-                state.images(reorder, &mut images);
+                state.images(options, &mut images);
                 state.write(at.offset, data);
                 stored = true;
             }
             EventKind::Resize { size, .. } => {
-                state.images(reorder, &mut images);
+                state.images(options, &mut images);
                 state.size = size;
                 let cut = vec![0; (SIZE - size) as usize];
                 state.write(size, &cut);
                 stored = true;
             }
             EventKind::Rename { path, .. } => {
-                state.images(reorder, &mut images);
+                state.images(options, &mut images);
                 state.path = path.map(Into::into);
                 stored = true;
             }
@@ -435,10 +537,10 @@ pub fn allowed(trace: &Path, model: Model, tear: bool, reorder: bool) -> BTreeSe
             _ => {}
         }
         if stored {
-            state.images(reorder, &mut images);
+            state.images(options, &mut images);
         }
     }
-    state.images(reorder, &mut images);
+    state.images(options, &mut images);
     images
 }
 

@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Action, Image, PATH, SIZE, Simulated, Step, opened, options, run, steps, write_trace};
-use crashproof_crash::{CampaignOptions, StrategyKind};
+use common::{
+    Action, Image, PATH, SIZE, Simulated, Step, edges, fitting, opened, options, run, steps, tied, write_trace,
+};
+use crashproof_crash::{CampaignOptions, Edges, StoreId, StrategyKind, Update};
 use crashproof_infer::{Conditions, Guardian, Location, LocationId, Order, Rule};
 use crashproof_trace::{EventKind, FileId, FlushKind, Item, StackId, TraceReader};
 use proptest::prelude::*;
@@ -15,6 +17,7 @@ use proptest::prelude::*;
 /// A word's worth of a store.
 #[derive(Clone)]
 struct Piece {
+    id: StoreId,
     at: u64,
     data: Vec<u8>,
     thread: u32,
@@ -30,6 +33,7 @@ impl Piece {
 }
 
 struct Naive<'a> {
+    edges: Option<Arc<dyn Edges>>,
     conditions: &'a Conditions,
     initial: Vec<u8>,
     /// Of the whole run, and how many of them were executed.
@@ -104,8 +108,24 @@ impl Naive<'_> {
 
     /// `first` persists whenever `second` does.
     fn is_before(&self, first: usize, second: usize) -> bool {
+        let between = |piece: usize| !self.pieces[piece].persistent && self.is_directly_before(first, piece);
+        self.is_directly_before(first, second)
+            || (first + 1..second).any(|piece| between(piece) && self.is_before(piece, second))
+    }
+
+    fn is_directly_before(&self, first: usize, second: usize) -> bool {
         let (a, b) = (&self.pieces[first], &self.pieces[second]);
-        first < second && a.at / 64 == b.at / 64 && !a.nontemporal && !b.nontemporal
+        let update = |piece: &Piece| Update {
+            id: piece.id,
+            file: 0,
+            offset: piece.at,
+            nontemporal: piece.nontemporal,
+        };
+        let is_edge = |edges: &Arc<dyn Edges>| edges.is_edge(&update(a), &update(b));
+        match a.at / 64 == b.at / 64 {
+            true => first < second && !a.nontemporal && !b.nontemporal,
+            false => first < second && self.edges.as_ref().is_some_and(is_edge),
+        }
     }
 
     fn point(&mut self) {
@@ -152,8 +172,9 @@ impl Naive<'_> {
     }
 }
 
-fn naive(trace: &Path, conditions: &Conditions) -> BTreeSet<Vec<u8>> {
+fn naive(trace: &Path, conditions: &Conditions, edges: Option<u8>) -> BTreeSet<Vec<u8>> {
     let mut naive = Naive {
+        edges: tied(edges, CampaignOptions::default()).edges,
         conditions,
         initial: vec![0; SIZE as usize],
         all: Vec::new(),
@@ -177,8 +198,9 @@ fn replay(trace: &Path, naive: &mut Naive<'_>) {
                 if flags.locked {
                     naive.fence(thread);
                 }
-                for part in crashproof_infer::split(at, data.len() as u64) {
+                for (piece, part) in (0..).zip(crashproof_infer::split(at, data.len() as u64)) {
                     naive.pieces.push(Piece {
+                        id: StoreId { seq: event.seq, piece },
                         at: part.offset,
                         data: data[(part.offset - at.offset) as usize..][..part.len as usize].into(),
                         thread,
@@ -246,10 +268,10 @@ fn conditions(trace: &Path, locations: &[Location], pairs: &[(usize, usize)], gu
     conditions
 }
 
-fn tested(trace: &Path, conditions: &Conditions) -> BTreeSet<Vec<u8>> {
+fn tested(trace: &Path, conditions: &Conditions, edges: Option<u8>) -> BTreeSet<Vec<u8>> {
     let options = CampaignOptions {
         conditions: Some(Arc::new(conditions.clone())),
-        ..options(StrategyKind::Conditions)
+        ..tied(edges, options(StrategyKind::Conditions))
     };
     let campaign = run(trace, &options, &Simulated::new(Arc::new(|_, _| true)), 2);
     let content = |image: Image| image.content;
@@ -276,13 +298,14 @@ proptest! {
         pairs in prop::collection::vec((0..6usize, 0..6usize), 0..5),
         guardians in prop::collection::vec(0..6usize, 0..3),
         cached in any::<bool>(),
+        edges in edges(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
         let steps = if cached { plain(steps) } else { steps };
-        write_trace(&trace, &[], &steps);
+        write_trace(&trace, &[], &fitting(edges, steps));
         let conditions = conditions(&trace, &locations, &pairs, &guardians);
-        prop_assert_eq!(tested(&trace, &conditions), naive(&trace, &conditions));
+        prop_assert_eq!(tested(&trace, &conditions, edges), naive(&trace, &conditions, edges));
     }
 }
 
@@ -308,9 +331,9 @@ fn conditions_of_addresses_do_not_apply_where_the_recordings_differ() {
     write_trace(&own, &[], &[store(0), store(128)]);
     write_trace(&other, &[], &[store(0), store(136)]);
     let same = conditions(&own, &locations, &[(0, 1)], &[]);
-    assert_eq!(tested(&own, &same).len(), 1, "the second without the first");
+    assert_eq!(tested(&own, &same, None).len(), 1, "the second without the first");
     let differs = conditions(&other, &locations, &[(0, 1)], &[]);
-    assert_eq!(tested(&own, &differs).len(), 0);
+    assert_eq!(tested(&own, &differs, None).len(), 0);
     let options = CampaignOptions {
         conditions: Some(Arc::new(differs)),
         ..options(StrategyKind::Conditions)

@@ -23,19 +23,20 @@ proptest! {
         reorder_in_line in prop::bool::weighted(0.2),
         joint in any::<bool>(),
         workers in 1..3usize,
+        edges in edges(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[1], &steps);
+        write_trace(&trace, &[1], &fitting(edges, steps));
         let options = CampaignOptions {
             model,
             tear,
             reorder_in_line,
             joint,
-            ..options(StrategyKind::Representative)
+            ..tied(edges, options(StrategyKind::Representative))
         };
         let campaign = run(&trace, &options, &Simulated::new(wandering(table)), workers);
-        let allowed = allowed(&trace, model, tear, reorder_in_line);
+        let allowed = allowed(&trace, &options);
         for image in campaign.images() {
             prop_assert!(allowed.contains(&image), "{:?}", image);
         }

@@ -10,6 +10,39 @@ use crashproof_crash::{CampaignOptions, StrategyKind};
 use crashproof_model::Model;
 use proptest::prelude::*;
 
+/// The second store is never there without the first.
+#[test]
+fn an_edge_between_lines_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let store = |at, nontemporal| Step {
+        thread: 0,
+        stack: 0,
+        action: Action::Store {
+            at,
+            data: vec![1],
+            nontemporal,
+            locked: false,
+        },
+    };
+    write_trace(&trace, &[], &[store(0, true), store(128, false), store(136, false)]);
+    let contents = |edges| -> BTreeSet<[u8; 3]> {
+        let options = tied(edges, options(StrategyKind::Exhaustive));
+        let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
+        campaign
+            .images()
+            .iter()
+            .map(|image| [0, 128, 136].map(|at| image.content[at]))
+            .collect()
+    };
+    assert_eq!(contents(None).len(), 6);
+    let both = [0, 1].map(|number| contents(Some(number)));
+    assert!(
+        both.iter()
+            .any(|contents| *contents == BTreeSet::from([[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1]]))
+    );
+}
+
 proptest! {
     #![proptest_config(config(200))]
 
@@ -18,33 +51,34 @@ proptest! {
         initial in prop::collection::vec(0..3u8, 0..200),
         steps in steps(true, 14),
         tear in any::<bool>(),
+        edges in edges(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &initial, &steps);
+        write_trace(&trace, &initial, &fitting(edges, steps));
         for model in [Model::Px86, Model::Eadr] {
-            let options = CampaignOptions { model, tear, ..options(StrategyKind::Exhaustive) };
+            let options = CampaignOptions { model, tear, ..tied(edges, options(StrategyKind::Exhaustive)) };
             let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
-            prop_assert_eq!(campaign.images(), allowed(&trace, model, tear, false), "{:?}", model);
+            prop_assert_eq!(campaign.images(), allowed(&trace, &options), "{:?}", model);
         }
     }
 
     #[test]
-    fn and_with_stores_reordered_in_their_lines(steps in steps(false, 8)) {
+    fn and_with_stores_reordered_in_their_lines(steps in steps(false, 8), edges in edges()) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[], &steps);
-        let options = CampaignOptions { reorder_in_line: true, ..options(StrategyKind::Exhaustive) };
+        write_trace(&trace, &[], &fitting(edges, steps));
+        let options = CampaignOptions { reorder_in_line: true, ..tied(edges, options(StrategyKind::Exhaustive)) };
         let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
-        prop_assert_eq!(campaign.images(), allowed(&trace, Model::Px86, true, true));
+        prop_assert_eq!(campaign.images(), allowed(&trace, &options));
     }
 
     #[test]
-    fn each_state_is_tested_once_and_counted(steps in steps(true, 14)) {
+    fn each_state_is_tested_once_and_counted(steps in steps(true, 14), edges in edges()) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[], &steps);
-        let options = options(StrategyKind::Exhaustive);
+        write_trace(&trace, &[], &fitting(edges, steps));
+        let options = tied(edges, options(StrategyKind::Exhaustive));
         let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
         let distinct: BTreeSet<_> = campaign.seen.iter().collect();
         prop_assert_eq!(distinct.len(), campaign.seen.len());
@@ -57,12 +91,12 @@ proptest! {
     }
 
     #[test]
-    fn the_image_of_a_failure_can_be_made_again(steps in steps(true, 12)) {
+    fn the_image_of_a_failure_can_be_made_again(steps in steps(true, 12), edges in edges()) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[1, 2], &steps);
+        write_trace(&trace, &[1, 2], &fitting(edges, steps));
         for model in [Model::Px86, Model::Eadr] {
-            let options = CampaignOptions { model, ..options(StrategyKind::Exhaustive) };
+            let options = CampaignOptions { model, ..tied(edges, options(StrategyKind::Exhaustive)) };
             let failing = Simulated::new(Arc::new(|_, _| false));
             let campaign = run(&trace, &options, &failing, 1);
             let mut made = BTreeSet::new();
