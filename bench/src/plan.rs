@@ -1,16 +1,17 @@
 //! What planning a repair costs: time and memory, for a program built by `crashproof cc` and findings that are made up, at stores all over it.
 //! `crashproof-bench plan BINARY [FINDINGS]`
 
+use std::cell::OnceCell;
 use std::path::Path;
 use std::time::Instant;
 
 use crashproof_finding::{DurableBy, DurableByKind, Finding, Frame, Kind, Severity};
+use crashproof_llvm::{Context, Value};
 use crashproof_program::Program;
 use crashproof_program::pointers::{Callees, ObjectId, PointsTo};
-use crashproof_repair::ir::{self, Value};
+use crashproof_repair::ir::Code;
 use crashproof_repair::observed::Observed;
 use crashproof_repair::plan::{Edit, PlanOptions, plan};
-use inkwell::context::Context;
 use std::collections::{BTreeSet, HashMap};
 
 const FINDINGS: usize = 200;
@@ -22,10 +23,12 @@ pub fn measure(binary: &Path, findings: Option<&str>) {
     let context = Context::create();
     let start = Spent::now();
     let program = Program::load(binary, &context).unwrap_or_else(|error| panic!("{error}"));
-    let functions: Vec<Value> = ir::functions(&program.module)
+    let functions: Vec<Value> = program
+        .module
+        .functions()
         .filter(|function| function.has_body())
         .collect();
-    let instructions: usize = functions.iter().map(|function| function.instructions().count()).sum();
+    let instructions: usize = functions.iter().map(|function| function.code().count()).sum();
     println!(
         "{}: {} functions, {instructions} instructions, linked in {}, {:.0} MB",
         binary.display(),
@@ -34,7 +37,8 @@ pub fn measure(binary: &Path, findings: Option<&str>) {
         peak_megabytes()
     );
     let start = Spent::now();
-    let points_to = program.points_to();
+    let analysed = OnceCell::new();
+    let points_to = analysed.get_or_init(|| PointsTo::of(&program.module));
     let statistics = points_to.statistics();
     println!(
         "pointer analysis: {}, {:.0} MB; {statistics:?}",
@@ -44,7 +48,13 @@ pub fn measure(binary: &Path, findings: Option<&str>) {
     quality(&functions, points_to);
     let findings = invent(&functions, wanted);
     let start = Spent::now();
-    let plan = plan(&program, &findings, &Observed::default(), &PlanOptions::default());
+    let plan = plan(
+        &program,
+        &analysed,
+        &findings,
+        &Observed::default(),
+        &PlanOptions::default(),
+    );
     let subprograms = plan
         .fixes
         .iter()
@@ -80,9 +90,9 @@ pub fn measure(binary: &Path, findings: Option<&str>) {
 fn quality(functions: &[Value], points_to: &PointsTo) {
     let (mut unknown, mut known) = (0, Vec::new());
     let (mut closed, mut open) = (0, 0);
-    for instruction in functions.iter().flat_map(|function| function.instructions()) {
+    for instruction in functions.iter().flat_map(|function| function.code()) {
         if instruction.is_indirect_call() {
-            match points_to.callees(instruction.raw()) {
+            match points_to.callees(instruction) {
                 Callees::Closed(_) => closed += 1,
                 Callees::Open(_) => open += 1,
             }
@@ -93,7 +103,7 @@ fn quality(functions: &[Value], points_to: &PointsTo) {
         else {
             continue;
         };
-        let objects = points_to.objects(pointer.raw());
+        let objects = points_to.objects(pointer);
         match objects.contains(&ObjectId::UNKNOWN) {
             true => unknown += 1,
             false => known.push(objects.len()),
@@ -114,7 +124,7 @@ fn invent(functions: &[Value], wanted: usize) -> Vec<Finding> {
     let mut callers: HashMap<Value, Value> = HashMap::new();
     let mut stores = Vec::new();
     for &function in functions {
-        for instruction in function.instructions() {
+        for instruction in function.code() {
             if let Some(callee) = instruction.called_function().filter(|callee| *callee != function) {
                 callers.entry(callee).or_insert(instruction);
             }

@@ -191,6 +191,7 @@ const LAYERS: &[Layer] = &[
             "finding",
             "litmus",
             "litmus-reference",
+            "llvm",
             "program",
             "repair",
         ],
@@ -217,8 +218,7 @@ const FOR_TESTS: &[(&str, &[&str])] = &[
 
 /// Dependencies outside the workspace that only these crates may have, and why.
 const FOREIGN: &[(&str, &[&str], &str)] = &[
-    ("inkwell", LLVM, WHY_LLVM),
-    ("llvm-sys", LLVM, WHY_LLVM),
+    ("llvm-sys", &["llvm"], "every unsafe call of LLVM is behind one crate's safe handles"),
     (
         "clang",
         &["repair"],
@@ -230,8 +230,6 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
         "source excerpts are shown in one crate",
     ),
 ];
-const LLVM: &[&str] = &["llvm", "program", "compiler", "repair", "explore", "bench"];
-const WHY_LLVM: &str = "libLLVM takes 20 to 30 ms to load, which `crashproof` must not pay";
 
 /// Binaries, and crates that they must not link over any number of edges.
 const NOT_LINKED: &[(&str, &[&str])] = &[

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crashproof_program::{Overview, Program};
-use inkwell::context::Context;
+use crashproof_llvm::Context;
 
 fn main() {
     let words: Vec<OsString> = std::env::args_os().collect();

@@ -57,19 +57,6 @@ impl Context {
     pub fn read_bitcode(&self, path: &Path) -> Result<Module<'_>, String> {
         self.parse_bitcode(&std::fs::read(path).map_err(|error| error.to_string())?)
     }
-
-    /// Reads IR as text.
-    pub fn parse_text(&self, text: &str) -> Result<Module<'_>, String> {
-        let (mut module, mut error) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: LLVM copies the text, with a zero at its end, takes the buffer, and sets one of the two results.
-        unsafe {
-            let buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(text.as_ptr().cast(), text.len(), UNNAMED);
-            match LLVMParseIRInContext(self.0, buffer, &mut module, &mut error) {
-                0 => Ok(Module::new(module)),
-                _ => Err(message(error)),
-            }
-        }
-    }
 }
 
 impl Drop for Context {
@@ -127,6 +114,19 @@ impl<'c> Module<'c> {
         match failed {
             0 => Ok(()),
             _ => Err(error),
+        }
+    }
+
+    /// Reads IR as text, into a module of the same context.
+    pub fn parse_text(&self, text: &str) -> Result<Module<'c>, String> {
+        let (mut module, mut error) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: LLVM copies the text, with a zero at its end, takes the buffer, and sets one of the two results.
+        unsafe {
+            let buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(text.as_ptr().cast(), text.len(), UNNAMED);
+            match LLVMParseIRInContext(self.context(), buffer, &mut module, &mut error) {
+                0 => Ok(Module::new(module)),
+                _ => Err(message(error)),
+            }
         }
     }
 

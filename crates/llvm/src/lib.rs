@@ -5,6 +5,32 @@
 //! refer to (linking, passes, another form of debug information, renaming) takes the module as `&mut`. What only adds and moves takes
 //! it as `&`: a [`Builder`] deletes nothing, and what it removes is kept, out of its block, until the module goes.
 //!
+//! ```compile_fail,E0505
+//! # use crashproof_llvm::Context;
+//! let context = Context::create();
+//! let module = context.create_module("m");
+//! let function = module.functions().next();
+//! drop(module);
+//! assert!(function.is_none());
+//! ```
+//!
+//! ```compile_fail,E0502
+//! # use crashproof_llvm::Context;
+//! let context = Context::create();
+//! let mut module = context.create_module("m");
+//! let function = module.functions().next();
+//! module.run_passes("globaldce").unwrap();
+//! assert!(function.is_none());
+//! ```
+//!
+//! ```compile_fail,E0505
+//! # use crashproof_llvm::Context;
+//! let context = Context::create();
+//! let module = context.create_module("m");
+//! drop(context);
+//! module.verify().unwrap();
+//! ```
+//!
 //! **Kinds.** As in the C interface there is one type for all values. A method asks for the kind itself, and answers `None`, `false` or nothing
 //! where a value has no such property; an operation that makes no sense panics. LLVM's release builds would do neither.
 //!

@@ -269,6 +269,12 @@ impl<'m> Value<'m> {
         Some((function, u32::try_from(index).ok()?))
     }
 
+    /// Whether it is a function that takes just these arguments, by their types.
+    pub fn takes(self, arguments: &[Value<'m>]) -> bool {
+        let given: Vec<Type> = arguments.iter().map(|argument| argument.ty()).collect();
+        self.is_function() && self.value_type().is_some_and(|ty| ty.parameters() == given)
+    }
+
     /// Blocks of a function, the entry first.
     pub fn blocks(self) -> impl Iterator<Item = Block<'m>> {
         // SAFETY: the kind is checked.
@@ -322,6 +328,12 @@ impl<'m> Value<'m> {
         // SAFETY: an instruction that is in a block.
         self.block()
             .and_then(|_| unsafe { Value::new(LLVMGetNextInstruction(self.0)) })
+    }
+
+    /// The instructions after this one in its block, without debug intrinsics.
+    pub fn following(self) -> impl Iterator<Item = Value<'m>> {
+        std::iter::successors(self.next(), |instruction| instruction.next())
+            .filter(|instruction| !instruction.is_debug_intrinsic())
     }
 
     /// Operands of an instruction, and of a constant that has parts. What a call calls is its last.
@@ -615,6 +627,62 @@ impl<'m> Value<'m> {
                 let kind = LLVMGetMDKindIDInContext(context, name.as_ptr().cast(), name.len() as u32);
                 !LLVMGetMetadata(self.0, kind).is_null()
             }
+    }
+
+    /// Whether an instruction goes on at one of several places.
+    pub fn is_branch(self) -> bool {
+        match self.opcode() {
+            Some(LLVMOpcode::LLVMBr) => self.operand(1).is_some(),
+            Some(LLVMOpcode::LLVMSwitch | LLVMOpcode::LLVMInvoke | LLVMOpcode::LLVMIndirectBr) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether an instruction leaves its function.
+    pub fn is_return(self) -> bool {
+        matches!(
+            self.opcode(),
+            Some(LLVMOpcode::LLVMRet | LLVMOpcode::LLVMResume | LLVMOpcode::LLVMCleanupRet)
+        )
+    }
+
+    /// Whether it is a load, store or operation that is atomic, or a fence of C11.
+    pub fn is_atomic(self) -> bool {
+        match self.opcode() {
+            Some(LLVMOpcode::LLVMAtomicRMW | LLVMOpcode::LLVMAtomicCmpXchg | LLVMOpcode::LLVMFence) => true,
+            _ => self.ordering() != AtomicOrdering::LLVMAtomicOrderingNotAtomic,
+        }
+    }
+
+    /// Where an instruction that writes memory writes: the pointer. Not of calls of functions.
+    pub fn store_pointer(self) -> Option<Value<'m>> {
+        match self.opcode()? {
+            LLVMOpcode::LLVMStore => self.operand(1),
+            LLVMOpcode::LLVMAtomicRMW | LLVMOpcode::LLVMAtomicCmpXchg => self.operand(0),
+            _ => None,
+        }
+    }
+
+    /// How many bytes a store (or atomic operation) writes.
+    pub fn stored_size(self) -> Option<u64> {
+        let stored = match self.opcode()? {
+            LLVMOpcode::LLVMStore => self.operand(0)?,
+            LLVMOpcode::LLVMAtomicRMW | LLVMOpcode::LLVMAtomicCmpXchg => self.operand(1)?,
+            _ => return None,
+        };
+        Some(self.layout()?.store_size_of(stored.ty()))
+    }
+
+    /// What a pointer is computed from by field and element accesses alone.
+    pub fn base(self) -> Value<'m> {
+        let mut base = self;
+        while let Some(LLVMOpcode::LLVMGetElementPtr | LLVMOpcode::LLVMBitCast | LLVMOpcode::LLVMAddrSpaceCast) =
+            base.opcode()
+            && let Some(inner) = base.operand(0)
+        {
+            base = inner;
+        }
+        base
     }
 
     /// What a pointer is computed from by steps that `through` agrees to, and the distance in bytes if that is constant.

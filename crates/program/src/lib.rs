@@ -5,23 +5,22 @@
 //! stays, hidden symbols end at the border of a library, and of a symbol that two libraries define, the first in the loader's order
 //! counts. A module that cannot be linked is named and left out.
 
+#![forbid(unsafe_code)]
+
 mod calls;
 mod libraries;
 mod link;
 mod overview;
 pub mod pointers;
 
-use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crashproof_llvm::{Context, Module};
 use crashproof_sites::{ModuleSites, SitesError, read_bitcode};
-use inkwell::context::Context;
-use inkwell::module::Module;
 
 pub use calls::CallGraph;
 pub use overview::Overview;
-use pointers::PointsTo;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
@@ -41,7 +40,6 @@ pub struct Program<'context> {
     pub files: Vec<(PathBuf, ModuleSites)>,
     /// What could not be had: libraries that were not found, modules that were left out, each with the reason.
     pub warnings: Vec<String>,
-    points_to: OnceCell<PointsTo<'context>>,
 }
 
 impl<'context> Program<'context> {
@@ -51,14 +49,7 @@ impl<'context> Program<'context> {
             module,
             files: Vec::new(),
             warnings: Vec::new(),
-            points_to: OnceCell::new(),
         }
-    }
-
-    /// Where its pointers point to, worked out when it is first asked: of the module as it was then.
-    pub fn points_to(&self) -> &PointsTo<'_> {
-        self.points_to
-            .get_or_init(|| PointsTo::as_long_as_the_module(&self.module))
     }
 
     pub fn load(binary: &Path, context: &'context Context) -> Result<Program<'context>, ProgramError> {
@@ -81,19 +72,18 @@ impl<'context> Program<'context> {
                     continue;
                 }
             };
-            let file = context.create_module(&path.to_string_lossy());
+            let mut file = context.create_module(&path.to_string_lossy());
             for object in bitcode.iter().filter(|object| linked.insert(object.object)) {
                 let source = sites.objects().iter().find(|table| table.object == object.object);
                 let name = source.map_or_else(|| format!("object {:#x}", object.object), |table| table.source.clone());
-                if let Err(reason) = link::add_object(&file, &object.bytes, &name, context) {
+                if let Err(reason) = link::add_object(&mut file, &object.bytes, context) {
                     program
                         .warnings
                         .push(format!("{name} ({}) is left out: {reason}", path.display()));
                 }
             }
             link::close_library(&file, &program.module);
-            if let Err(reason) = program.module.link_in_module(file) {
-                let reason = reason.to_string();
+            if let Err(reason) = program.module.link_in(file) {
                 program
                     .warnings
                     .push(format!("{} is left out: {reason}", path.display()));

@@ -1,65 +1,46 @@
 //! Links bitcode as the linker linked the objects, and the loader the libraries.
 
-use inkwell::GlobalVisibility;
-use inkwell::context::Context;
-use inkwell::memory_buffer::MemoryBuffer;
-use inkwell::module::{Linkage, Module};
+use crashproof_llvm::{Context, Linkage, Module, Value, Visibility};
 
 /// Adds an object of a library or executable.
 pub fn add_object<'context>(
-    file: &Module<'context>,
+    file: &mut Module<'context>,
     bitcode: &[u8],
-    name: &str,
     context: &'context Context,
 ) -> Result<(), String> {
-    let buffer = MemoryBuffer::create_from_memory_range_copy(bitcode, name);
-    let object = Module::parse_bitcode_from_buffer(&buffer, context).map_err(|error| error.to_string())?;
+    let object = context.parse_bitcode(bitcode)?;
     // A second definition makes LLVM give up midway; the linker has complained, or was told not to.
-    let is_strong = |linkage| matches!(linkage, Linkage::External | Linkage::DLLExport);
-    for function in object
-        .get_functions()
-        .filter(|function| function.count_basic_blocks() > 0)
-    {
-        let name = function.get_name().to_string_lossy().into_owned();
-        if is_strong(function.get_linkage())
-            && let Some(other) = file.get_function(&name)
-            && other.count_basic_blocks() > 0
-            && is_strong(other.get_linkage())
-        {
-            return Err(format!("{name} is defined in another object too"));
+    let is_strong = |function: &Value| {
+        function.has_body()
+            && matches!(
+                function.linkage(),
+                Some(Linkage::LLVMExternalLinkage | Linkage::LLVMDLLExportLinkage)
+            )
+    };
+    for function in object.functions().filter(is_strong) {
+        if file.function(function.name()).is_some_and(|other| is_strong(&other)) {
+            return Err(format!("{} is defined in another object too", function.name()));
         }
     }
-    file.link_in_module(object).map_err(|error| error.to_string())
+    file.link_in(object)
 }
 
 /// What a library keeps to itself stays apart from what has the same name elsewhere, and what is defined already counts.
 pub fn close_library(file: &Module, program: &Module) {
-    for function in file
-        .get_functions()
-        .filter(|function| function.count_basic_blocks() > 0)
-    {
-        let global = function.as_global_value();
-        if global.get_visibility() == GlobalVisibility::Hidden && function.get_linkage() == Linkage::External {
-            global.set_visibility(GlobalVisibility::Default);
-            function.set_linkage(Linkage::Internal);
-        } else if function.get_linkage() == Linkage::External
-            && program
-                .get_function(&function.get_name().to_string_lossy())
-                .is_some_and(|first| first.count_basic_blocks() > 0)
-        {
-            function.set_linkage(Linkage::WeakAny);
+    let is_external =
+        |symbol: &Value| !symbol.is_declaration() && symbol.linkage() == Some(Linkage::LLVMExternalLinkage);
+    let close = |symbol: Value, first: Option<Value>| {
+        if symbol.visibility() == Some(Visibility::LLVMHiddenVisibility) {
+            symbol.set_visibility(Visibility::LLVMDefaultVisibility);
+            symbol.set_linkage(Linkage::LLVMInternalLinkage);
+        } else if first.is_some_and(|first| !first.is_declaration()) {
+            symbol.set_linkage(Linkage::LLVMWeakAnyLinkage);
         }
+    };
+    for function in file.functions().filter(is_external) {
+        close(function, program.function(function.name()));
     }
-    for global in file.get_globals().filter(|global| !global.is_declaration()) {
-        if global.get_visibility() == GlobalVisibility::Hidden && global.get_linkage() == Linkage::External {
-            global.set_visibility(GlobalVisibility::Default);
-            global.set_linkage(Linkage::Internal);
-        } else if global.get_linkage() == Linkage::External
-            && program
-                .get_global(&global.get_name().to_string_lossy())
-                .is_some_and(|first| !first.is_declaration())
-        {
-            global.set_linkage(Linkage::WeakAny);
-        }
+    for global in file.globals().filter(is_external) {
+        close(global, program.global(global.name()));
     }
 }

@@ -1,10 +1,12 @@
 //! From findings to a patch: plan, and write the plan as a change of the source.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crashproof_finding::Finding;
 use crashproof_program::Program;
+use crashproof_program::pointers::PointsTo;
 
 use crate::observed::Observed;
 use crate::plan::{self, Edit, Plan, PlanOptions};
@@ -41,15 +43,17 @@ impl Design {
     }
 }
 
-pub struct Designer<'a, 'context> {
-    pub program: &'a Program<'context>,
+pub struct Designer<'a> {
+    pub program: &'a Program<'a>,
+    /// Of the program, once it was needed.
+    pub points_to: OnceCell<PointsTo<'a>>,
     pub findings: &'a [Finding],
     pub observed: &'a Observed,
     /// The copy that the program was built in.
     pub tree: &'a Path,
 }
 
-impl Designer<'_, '_> {
+impl Designer<'_> {
     /// `without`: findings that are not to be repaired. A call that the source cannot redirect is no candidate in the next plan.
     pub fn design(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Result<Design, SourceError> {
         let mut options = options.clone();
@@ -84,7 +88,7 @@ impl Designer<'_, '_> {
             .filter(|index| !without.contains(index))
             .collect();
         let findings: Vec<Finding> = chosen.iter().map(|&index| self.findings[index].clone()).collect();
-        let mut plan = plan::plan(self.program, &findings, self.observed, options);
+        let mut plan = plan::plan(self.program, &self.points_to, &findings, self.observed, options);
         let of_fixes = plan.fixes.iter_mut().flat_map(|fix| &mut fix.findings);
         for finding in of_fixes.chain(plan.left.iter_mut().map(|left| &mut left.finding)) {
             *finding = chosen[*finding];

@@ -1,14 +1,15 @@
 //! The repair as a whole: build, record, design, verify, deliver.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crashproof_finding::{Finding, Frame, Report};
+use crashproof_llvm::Context;
 use crashproof_program::Program;
 use crashproof_trace::{ReadError, TraceReader};
-use inkwell::context::Context;
 
 use crate::arguments::RepairArguments;
 use crate::bitcode::{self, ApplyError};
@@ -261,9 +262,10 @@ impl Repair<'_> {
         let mut ordered = Ordered::default();
         if self.findings.iter().any(wanted) || self.arguments.inject_flushes {
             let context = Context::create();
-            let program = loaded::load(self.site, &reader, &context)?;
+            let mut program = loaded::load(self.site, &reader, &context)?;
             let designer = Designer {
                 program: &program,
+                points_to: OnceCell::new(),
                 findings: &self.findings,
                 observed: &observed,
                 tree: self.site.copy.root(),
@@ -277,7 +279,8 @@ impl Repair<'_> {
             }
             if self.arguments.out_bitcode.is_some() || self.arguments.out_binary.is_some() {
                 let without = verified.failed.keys().copied().collect();
-                outcome.binary = self.repair_bitcode(&program, &designer.plan(&options, &without))?;
+                let plan = designer.plan(&options, &without);
+                outcome.binary = self.repair_bitcode(&mut program, &plan)?;
             }
             if self.arguments.explain {
                 let text = plan::explain::explain(&verified.design.plan, &self.findings);
@@ -385,7 +388,7 @@ impl Repair<'_> {
     }
 
     /// The program itself, repaired without its source. Its module is another afterwards.
-    fn repair_bitcode(&self, program: &Program, plan: &Plan) -> Result<Option<Binary>, RepairError> {
+    fn repair_bitcode(&self, program: &mut Program, plan: &Plan) -> Result<Option<Binary>, RepairError> {
         let _doing = step("repairing the bitcode");
         bitcode::apply(program, plan)?;
         if let Some(path) = &self.arguments.out_bitcode {

@@ -53,7 +53,7 @@ struct Rung {
 }
 
 struct Ladder<'a, 'b, 't> {
-    designer: &'a Designer<'a, 'b>,
+    designer: &'a Designer<'b>,
     trials: &'a mut Trials<'t>,
     findings: &'a [Finding],
     crashes: &'a [Finding],

@@ -11,13 +11,17 @@
 //!
 //! The paper stops at bitcode; the plan here is data that names places, so that both can be made from it.
 
+#![deny(unsafe_code)]
+
 pub mod arguments;
 pub mod bitcode;
 mod commands;
+#[expect(unsafe_code, reason = "lseek(2) tells holes from data")]
 mod copy;
 pub mod design;
 pub mod flow;
 mod input;
+#[expect(unsafe_code, reason = "signal handlers and kill(2)")]
 pub mod interrupt;
 pub mod ir;
 mod judge;

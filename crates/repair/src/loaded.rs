@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use crashproof_llvm::Context;
 use crashproof_program::{Program, ProgramError};
 use crashproof_sites::SitesError;
 use crashproof_trace::TraceReader;
-use inkwell::context::Context;
 
 use crate::commands::{Site, shown};
 use crate::flow::RepairError;

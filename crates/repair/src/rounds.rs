@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crashproof_finding::Finding;
-use inkwell::context::Context;
+use crashproof_llvm::Context;
 
 use crate::commands::{CommandError, Compiler, Run, Site};
 use crate::flow::RepairError;

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crashproof_finding::{DurableBy, DurableByKind, Finding, Frame, Kind, Related, Severity};
+use crashproof_llvm::Context;
 use crashproof_program::Program;
-use inkwell::context::Context;
-use inkwell::module::Module;
 
 /// A compiled snippet. Lines are named by comments in it: `//@ name`.
 pub struct Snippet<'context> {
@@ -41,7 +40,7 @@ impl<'context> Snippet<'context> {
             .status()
             .expect("clang-19");
         assert!(status.success());
-        let module = Module::parse_bitcode_from_path(&bitcode, context).expect("bitcode");
+        let module = context.read_bitcode(&bitcode).expect("bitcode");
         let program = Program::of(module);
         Snippet { program, text, path }
     }

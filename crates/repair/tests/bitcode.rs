@@ -2,18 +2,19 @@
 //!
 //! Runs `crashproof` and `crashproof-cc`, which `cargo build --release` puts beside `crashproof-repair`.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crashproof_finding::{Finding, Kind};
+use crashproof_llvm::Context;
 use crashproof_program::Program;
 use crashproof_repair::bitcode;
 use crashproof_repair::observed::Observed;
 use crashproof_repair::plan::explain::explain;
 use crashproof_repair::plan::{PlanOptions, plan};
 use crashproof_trace::TraceReader;
-use inkwell::context::Context;
 
 fn binary(name: &str) -> PathBuf {
     crashproof_testing::programs();
@@ -73,13 +74,13 @@ fn repair(program: &str, options: &PlanOptions) -> Result<(), String> {
     let (findings, observed, output) = check(folder, &app);
 
     let context = Context::create();
-    let code = Program::load(&app, &context).unwrap();
-    let plan = plan(&code, &findings, &observed, options);
+    let mut code = Program::load(&app, &context).unwrap();
+    let plan = plan(&code, &OnceCell::new(), &findings, &observed, options);
     let words = explain(&plan, &findings);
     if plan.fixes.is_empty() || !plan.left.is_empty() {
         return Err(format!("not everything is repaired:\n{words}"));
     }
-    bitcode::apply(&code, &plan).map_err(|error| format!("{error}\n{words}"))?;
+    bitcode::apply(&mut code, &plan).map_err(|error| format!("{error}\n{words}"))?;
     let repaired = folder.join("repaired");
     bitcode::build(&code, &repaired).map_err(|error| format!("{error}\n{words}"))?;
     let (after, _, output_after) = check(folder, &repaired);

@@ -37,10 +37,8 @@ mod solver;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::marker::PhantomData;
 
-use inkwell::module::Module;
-use llvm_sys::prelude::LLVMValueRef;
+use crashproof_llvm::{Module, Value};
 use rustc_hash::FxHashMap;
 
 pub use constraints::ObjectId;
@@ -60,56 +58,50 @@ const FIELDS: usize = 24;
 
 /// What an abstract object is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ObjectKind {
+pub enum ObjectKind<'m> {
     /// Everything that code outside of the program's bitcode may reach.
     Unknown,
-    Global(LLVMValueRef),
-    Function(LLVMValueRef),
+    Global(Value<'m>),
+    Function(Value<'m>),
     /// All constants that hold no pointer, as strings.
     Constants,
     /// A local variable (its alloca), or a struct that is passed by value (the parameter).
-    Stack(LLVMValueRef),
+    Stack(Value<'m>),
     /// What a call allocates with a library's allocator; the function, if that is called through a pointer.
-    Heap(LLVMValueRef),
+    Heap(Value<'m>),
     /// What a call maps.
-    Mapping(LLVMValueRef),
+    Mapping(Value<'m>),
     /// What a call of a function of the program returns, which promises that it is new memory.
-    Fresh(LLVMValueRef),
+    Fresh(Value<'m>),
     /// Further arguments of a variadic function.
-    Arguments(LLVMValueRef),
+    Arguments(Value<'m>),
     /// Memory of a library.
     Library(String),
 }
 
 /// What a call may call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Callees {
+pub enum Callees<'m> {
     /// One of these functions and nothing else.
-    Closed(Vec<LLVMValueRef>),
+    Closed(Vec<Value<'m>>),
     /// Perhaps something unknown, besides these.
-    Open(Vec<LLVMValueRef>),
+    Open(Vec<Value<'m>>),
 }
 
 /// The points-to sets of a module's values.
 pub struct PointsTo<'m> {
-    values: FxHashMap<LLVMValueRef, Variable>,
-    objects: Vec<ObjectKind>,
+    values: FxHashMap<Value<'m>, Variable>,
+    objects: Vec<ObjectKind<'m>>,
     /// Where the function of a [`ObjectKind::Fresh`] has it from.
     fresh: FxHashMap<ObjectId, Variable>,
     solution: Solution,
-    calls: FxHashMap<LLVMValueRef, Vec<usize>>,
+    calls: FxHashMap<Value<'m>, Vec<usize>>,
     /// The variables of values in the clones of their functions, besides those of the functions themselves.
-    clones: FxHashMap<LLVMValueRef, Vec<Variable>>,
-    module: PhantomData<&'m ()>,
+    clones: FxHashMap<Value<'m>, Vec<Variable>>,
 }
 
 impl<'m> PointsTo<'m> {
     pub fn of(module: &'m Module) -> PointsTo<'m> {
-        PointsTo::as_long_as_the_module(module)
-    }
-
-    /// For who keeps it beside the module: nothing in it may be used when that is gone.
-    pub(crate) fn as_long_as_the_module(module: &Module) -> PointsTo<'m> {
         let generated = generate::constraints(module);
         let mut constraints = generated.constraints;
         // Offsets are told apart up to where each object ends, then less far, then not at all; if that is not enough, pointers may point anywhere.
@@ -122,7 +114,7 @@ impl<'m> PointsTo<'m> {
         });
         let solution = solution.unwrap_or_else(|| Solution::unknown(&constraints));
         // A call of qsort and the like is one of the function that it is given, too; the call itself is not what is asked for.
-        let mut calls: FxHashMap<LLVMValueRef, Vec<usize>> = FxHashMap::default();
+        let mut calls: FxHashMap<Value<'m>, Vec<usize>> = FxHashMap::default();
         for (index, call) in generated.calls.iter().enumerate() {
             calls.entry(*call).or_default().push(index);
         }
@@ -133,12 +125,11 @@ impl<'m> PointsTo<'m> {
             solution,
             calls,
             clones: generated.clones,
-            module: PhantomData,
         }
     }
 
     /// Where a pointer may point to. Empty for null and for what is no pointer.
-    pub fn locations(&self, value: LLVMValueRef) -> Vec<Location> {
+    pub fn locations(&self, value: Value<'m>) -> Vec<Location> {
         let own = self.values.get(&value);
         let variables = own.into_iter().chain(self.clones.get(&value).into_iter().flatten());
         let sets: Vec<&Set> = variables.map(|variable| self.solution.set(*variable)).collect();
@@ -148,14 +139,14 @@ impl<'m> PointsTo<'m> {
     }
 
     /// The objects of [`PointsTo::locations`], each once.
-    pub fn objects(&self, value: LLVMValueRef) -> Vec<ObjectId> {
+    pub fn objects(&self, value: Value<'m>) -> Vec<ObjectId> {
         let mut objects: Vec<ObjectId> = self.locations(value).iter().map(|location| location.object).collect();
         objects.sort();
         objects.dedup();
         objects
     }
 
-    pub fn kind(&self, object: ObjectId) -> &ObjectKind {
+    pub fn kind(&self, object: ObjectId) -> &ObjectKind<'m> {
         &self.objects[object.0 as usize]
     }
 
@@ -191,21 +182,21 @@ impl<'m> PointsTo<'m> {
     }
 
     /// Whether two pointers may be to the same byte.
-    pub fn may_alias(&self, a: LLVMValueRef, b: LLVMValueRef) -> bool {
+    pub fn may_alias(&self, a: Value<'m>, b: Value<'m>) -> bool {
         self.may_overlap(a, Some(1), b, Some(1))
     }
 
     /// Whether accesses of so many bytes through two pointers may share one; without a size, as many as there are.
-    pub fn may_overlap(&self, a: LLVMValueRef, a_size: Option<u32>, b: LLVMValueRef, b_size: Option<u32>) -> bool {
+    pub fn may_overlap(&self, a: Value<'m>, a_size: Option<u32>, b: Value<'m>, b_size: Option<u32>) -> bool {
         a == b || self.any_pair(a, b, |ours, theirs| ours.offsets.meets(a_size, &theirs.offsets, b_size))
     }
 
     /// Whether two pointers may point into the same object, anywhere in it.
-    pub fn may_share_object(&self, a: LLVMValueRef, b: LLVMValueRef) -> bool {
+    pub fn may_share_object(&self, a: Value<'m>, b: Value<'m>) -> bool {
         a == b || self.any_pair(a, b, |_, _| true)
     }
 
-    fn any_pair(&self, a: LLVMValueRef, b: LLVMValueRef, is_met: impl Fn(&Location, &Location) -> bool) -> bool {
+    fn any_pair(&self, a: Value<'m>, b: Value<'m>, is_met: impl Fn(&Location, &Location) -> bool) -> bool {
         let [ours, theirs] = [a, b].map(|value| self.locations(value));
         let reaches = |locations: &[Location], others: &[Location]| {
             locations.iter().any(|location| location.object == ObjectId::UNKNOWN)
@@ -222,7 +213,7 @@ impl<'m> PointsTo<'m> {
     }
 
     /// What a call through a pointer may call.
-    pub fn callees(&self, call: LLVMValueRef) -> Callees {
+    pub fn callees(&self, call: Value<'m>) -> Callees<'m> {
         let Some(indices) = self.calls.get(&call) else {
             return Callees::Open(Vec::new());
         };

@@ -4,18 +4,17 @@
 //! Only insertions, copies of functions and redirected calls; LLVM's verifier has the last word.
 
 mod binary;
-mod copies;
 mod edit;
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
 
+use crashproof_llvm::{Module, Value};
 use crashproof_program::Program;
-use inkwell::module::Module;
 use rustc_hash::FxHashMap;
 
-use crate::ir::{self, Value};
+use crate::ir;
 use crate::plan::{Edit, PersistentFunction, Place, Plan};
 pub use binary::build;
 use edit::Editor;
@@ -45,9 +44,11 @@ pub enum ApplyError {
 }
 
 /// Makes the plan's changes in the program's module. After an error the module is to be thrown away.
-pub fn apply(program: &Program, plan: &Plan) -> Result<(), ApplyError> {
+pub fn apply(program: &mut Program, plan: &Plan) -> Result<(), ApplyError> {
+    copy(&mut program.module, &plan.clones)?;
+    edit::link_flush(&mut program.module)?;
     let module = &program.module;
-    // Places count instructions as they are: all are looked up before anything changes.
+    // Places count instructions as they are: all are looked up before anything changes in a function.
     let mut places = Places::default();
     for fix in &plan.fixes {
         match &fix.edit {
@@ -58,7 +59,6 @@ pub fn apply(program: &Program, plan: &Plan) -> Result<(), ApplyError> {
             | Edit::RemoveFence { fence: place } => places.find(module, place)?,
         }
     }
-    copies::make(module, &plan.clones)?;
     for clone in &plan.clones {
         places.find_in_copy(module, clone)?;
     }
@@ -94,21 +94,34 @@ pub fn apply(program: &Program, plan: &Plan) -> Result<(), ApplyError> {
             Edit::RemoveFlush { flush: void } | Edit::RemoveFence { fence: void } => editor.remove(places.get(void)?),
         }
     }
-    drop(editor);
-    module.verify().map_err(|reason| ApplyError::Invalid {
-        reason: reason.to_string(),
-    })
+    module.verify().map_err(|reason| ApplyError::Invalid { reason })
 }
 
 /// `--out-bitcode`.
 pub fn write(program: &Program, path: &Path) -> Result<(), ApplyError> {
-    match program.module.write_bitcode_to_path(path) {
-        true => Ok(()),
-        false => Err(ApplyError::Write {
-            path: path.into(),
-            source: std::io::Error::last_os_error(),
-        }),
+    program.module.write_bitcode(path).map_err(|source| ApplyError::Write {
+        path: path.into(),
+        source,
+    })
+}
+
+fn copy(module: &mut Module, clones: &[PersistentFunction]) -> Result<(), ApplyError> {
+    if clones.is_empty() {
+        return Ok(());
     }
+    let lost = |clone: &&PersistentFunction| !module.function(&clone.original).is_some_and(Value::has_body);
+    if let Some(clone) = clones.iter().find(lost) {
+        return Err(ApplyError::NoSuchFunction {
+            name: clone.original.clone(),
+        });
+    }
+    let names: Vec<(&str, &str)> = clones
+        .iter()
+        .map(|clone| (clone.original.as_str(), clone.name.as_str()))
+        .collect();
+    module
+        .copy_functions(&names)
+        .map_err(|reason| ApplyError::Copy { reason })
 }
 
 fn original_of<'p>(plan: &'p Plan, copy: &str) -> Result<&'p str, ApplyError> {
@@ -138,10 +151,10 @@ impl<'m> Places<'m> {
     }
 
     fn find_in_copy(&mut self, module: &'m Module, clone: &PersistentFunction) -> Result<(), ApplyError> {
-        let copy = ir::function(module, &clone.name).ok_or_else(|| ApplyError::NoSuchFunction {
+        let copy = module.function(&clone.name).ok_or_else(|| ApplyError::NoSuchFunction {
             name: clone.name.clone(),
         })?;
-        for (index, instruction) in copy.instructions().enumerate() {
+        for (index, instruction) in copy.code().enumerate() {
             self.copied.insert((clone.name.clone(), index as u32), instruction);
         }
         Ok(())

@@ -1,20 +1,22 @@
 //! Plans on snippets, applied and run.
 
+use std::cell::OnceCell;
 use std::process::Command;
 
 use crashproof_finding::DurableByKind::{Exit, Fence};
 use crashproof_finding::Finding;
-use inkwell::context::Context;
-use inkwell::values::AnyValue;
+use crashproof_llvm::Context;
 
 use super::*;
+use crate::ir::Code;
 use crate::observed::Observed;
 use crate::plan::{PlanOptions, plan};
 use crate::testing::Snippet;
 
-fn repaired(snippet: &Snippet, findings: &[Finding]) -> (Plan, String) {
+fn repaired(snippet: &mut Snippet, findings: &[Finding]) -> (Plan, String) {
     let plan = plan(
         &snippet.program,
+        &OnceCell::new(),
         findings,
         &Observed::default(),
         &PlanOptions::default(),
@@ -23,8 +25,8 @@ fn repaired(snippet: &Snippet, findings: &[Finding]) -> (Plan, String) {
 }
 
 /// Applies the plan, and says what the program prints then.
-fn apply_and_print(snippet: &Snippet, plan: Plan) -> (Plan, String) {
-    apply(&snippet.program, &plan).unwrap();
+fn apply_and_print(snippet: &mut Snippet, plan: Plan) -> (Plan, String) {
+    apply(&mut snippet.program, &plan).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("repaired");
     build(&snippet.program, &binary).unwrap();
@@ -33,15 +35,18 @@ fn apply_and_print(snippet: &Snippet, plan: Plan) -> (Plan, String) {
     (plan, String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn text_of(snippet: &Snippet, function: &str) -> String {
-    let function = snippet.program.module.get_function(function).unwrap();
-    function.print_to_string().to_string()
+fn text_of(snippet: &mut Snippet, function: &str) -> String {
+    let text = snippet.program.module.print();
+    let functions = text.split("\ndefine ").skip(1);
+    let of = |text: &&str| text.split('(').next().unwrap().ends_with(&format!("@{function}"));
+    let found = functions.map(|text| text.split("\n}").next().unwrap()).find(of);
+    found.unwrap().to_owned()
 }
 
 #[test]
 fn flushes_and_fences_after_stores_of_all_kinds() {
     let context = Context::create();
-    let code = Snippet::c(
+    let mut code = Snippet::c(
         &context,
         "static char pool[4096] __attribute__((aligned(64)));
 void foo(char *pm, const char *text) {
@@ -57,16 +62,16 @@ int main(void) { foo(pool, \"hello\"); printf(\"%d %s %s %d\\n\", pool[0], pool 
         "store" => code.missing_flush(&format!("foo@{line}"), Fence, "foo@fence"),
         _ => code.missing_flush(&format!("foo@{line}"), Exit, "exit"),
     });
-    let (_, output) = repaired(&code, &findings);
+    let (_, output) = repaired(&mut code, &findings);
     assert_eq!(output, "1 hello hell 3\n");
-    let text = text_of(&code, "foo");
+    let text = text_of(&mut code, "foo");
     assert_eq!(text.matches("call void @crashproof.flush(").count(), 4, "{text}");
 }
 
 #[test]
 fn copies_keep_their_debug_information_and_share_statics() {
     let context = Context::create();
-    let code = Snippet::c(
+    let mut code = Snippet::c(
         &context,
         "static int calls;
 static int scale(int v) { static int factor = 2; return factor++ * v; }
@@ -84,13 +89,19 @@ int main(void) {
 }",
     );
     let finding = code.missing_flush("set@store main@direct", Exit, "exit");
-    let plain = plan(&code.program, &[finding], &Observed::default(), &PlanOptions::default());
+    let plain = plan(
+        &code.program,
+        &OnceCell::new(),
+        &[finding],
+        &Observed::default(),
+        &PlanOptions::default(),
+    );
     let Edit::Flush { stores, .. } = &plain.fixes[0].edit else {
         panic!("{plain:?}")
     };
-    let main = ir::function(&code.program.module, "main").unwrap();
+    let main = code.program.module.function("main").unwrap();
     let calls: Vec<Place> = main
-        .instructions()
+        .code()
         .filter(|call| call.is_indirect_call() || call.called_function().is_some_and(|callee| callee.name() == "set"))
         .filter_map(Value::place)
         .collect();
@@ -113,12 +124,12 @@ int main(void) {
         }],
         left: Vec::new(),
     };
-    let (_, output) = apply_and_print(&code, plan);
+    let (_, output) = apply_and_print(&mut code, plan);
     assert_eq!(output, "2 3 2\n");
-    let (original, copy) = (text_of(&code, "set"), text_of(&code, "set_persist"));
+    let (original, copy) = (text_of(&mut code, "set"), text_of(&mut code, "set_persist"));
     assert!(!original.contains("crashproof.flush"), "{original}");
     assert!(copy.contains("crashproof.flush") && copy.contains("!dbg"), "{copy}");
-    let main = text_of(&code, "main");
+    let main = text_of(&mut code, "main");
     assert_eq!(main.matches("llvm.x86.sse.sfence").count(), 2, "{main}");
     assert!(main.contains("select i1") && main.contains("@set_persist"), "{main}");
 }
@@ -126,7 +137,7 @@ int main(void) {
 #[test]
 fn a_plan_for_another_program_is_refused() {
     let context = Context::create();
-    let code = Snippet::c(&context, "int main(void) { return 0; }");
+    let mut code = Snippet::c(&context, "int main(void) { return 0; }");
     let after = Place {
         function: "main".into(),
         instruction: 1000,
@@ -143,7 +154,7 @@ fn a_plan_for_another_program_is_refused() {
         ..Plan::default()
     };
     assert!(matches!(
-        apply(&code.program, &plan),
+        apply(&mut code.program, &plan),
         Err(ApplyError::NoSuchPlace { .. })
     ));
 }

@@ -13,11 +13,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crashproof_finding::Frame;
-use inkwell::module::Module;
-use llvm_sys::LLVMOpcode;
+use crashproof_llvm::{File, Module, Opcode, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ir::{self, Persistence, Value};
+use crate::ir::{self, Code, Persistence};
 use names::Names;
 
 /// What the innermost frame is about.
@@ -87,25 +86,25 @@ impl<'m> Locator<'m> {
             by_name: FxHashMap::default(),
             names: Names::default(),
         };
-        let mut keys: FxHashMap<usize, u32> = FxHashMap::default();
+        let mut keys: FxHashMap<Option<File>, u32> = FxHashMap::default();
         let mut paths: FxHashMap<PathBuf, u32> = FxHashMap::default();
-        for instruction in ir::functions(module).flat_map(Value::instructions) {
+        for instruction in module.functions().flat_map(Value::code) {
             let relevant = instruction.is_call()
                 || instruction.store_pointer().is_some()
-                || instruction.opcode() == Some(LLVMOpcode::LLVMFence);
+                || instruction.opcode() == Some(Opcode::LLVMFence);
             if !relevant {
                 continue;
             }
-            let Some(location) = instruction.location().filter(|location| location.line > 0) else {
+            let Some(location) = instruction.location() else {
                 continue;
             };
-            let file = *keys.entry(location.file_key()).or_insert_with(|| {
-                let path = location.path().unwrap_or_default();
+            let file = *keys.entry(location.file()).or_insert_with(|| {
+                let path = location.file().map(ir::path).unwrap_or_default();
                 *paths.entry(path).or_insert_with_key(|path| locator.add_file(path))
             });
             locator
                 .by_line
-                .entry((file, location.line))
+                .entry((file, location.line()))
                 .or_default()
                 .push(instruction);
         }
@@ -264,7 +263,11 @@ fn at_column<'m>(instructions: Vec<Value<'m>>, frame: &Frame) -> Vec<Value<'m>> 
     let at_column: Vec<Value> = instructions
         .iter()
         .copied()
-        .filter(|instruction| instruction.location().is_some_and(|location| location.column == column))
+        .filter(|instruction| {
+            instruction
+                .location()
+                .is_some_and(|location| location.column() == column)
+        })
         .collect();
     if at_column.is_empty() { instructions } else { at_column }
 }
@@ -283,7 +286,7 @@ fn fits(instruction: Value, wanted: Wanted, in_library: bool) -> bool {
     {
         return instruction.written().is_some() && wanted == Wanted::Store
             || function
-                .instructions()
+                .code()
                 .any(|inner| !inner.called_function().is_some_and(Value::has_body) && fits(inner, wanted, false));
     }
     match wanted {
@@ -315,7 +318,7 @@ fn is_flush(instruction: Value) -> bool {
 fn is_fence(instruction: Value) -> bool {
     let is_locked = matches!(
         instruction.opcode(),
-        Some(LLVMOpcode::LLVMAtomicRMW | LLVMOpcode::LLVMAtomicCmpXchg)
+        Some(Opcode::LLVMAtomicRMW | Opcode::LLVMAtomicCmpXchg)
     );
     is_locked || instruction.persistence().contains(&Persistence::Fence)
 }

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 
 use addr2line::{demangle, gimli};
+use crashproof_llvm::Value;
 use rustc_hash::FxHashMap;
 
-use crate::ir::Value;
+use crate::ir::Code;
 
 /// Demangled names, each made once.
 #[derive(Default)]

@@ -1,5 +1,5 @@
 use crashproof_finding::Frame;
-use inkwell::context::Context;
+use crashproof_llvm::Context;
 
 use super::*;
 use crate::testing::Snippet;
@@ -27,7 +27,7 @@ fn columns_tell_stores_of_a_line_apart_and_locals_are_none() {
     stack[0].column = Some(43);
     let at = locator.stack(&stack, Wanted::Store).unwrap().at;
     assert_eq!(at.len(), 1);
-    assert_eq!(at[0].location().unwrap().column, 43);
+    assert_eq!(at[0].location().unwrap().column(), 43);
     // A column that nothing is at says nothing.
     stack[0].column = Some(99);
     assert_eq!(locator.stack(&stack, Wanted::Store).unwrap().at.len(), 2);

@@ -4,8 +4,9 @@ use crashproof_library::{self as table, Effect};
 
 use super::effects::{Access, Analysis, Effects};
 use super::library::{self, COMPUTING, OWN, REGISTERS, Role};
-use crate::ir::Value;
+use crate::ir::Code;
 use crate::plan::known::{self, Length};
+use crashproof_llvm::Value;
 
 impl<'m> Analysis<'m, '_> {
     pub(super) fn add_call(&self, call: Value<'m>, effects: &mut Effects<'m>, open: &mut Vec<Value<'m>>) {
@@ -91,7 +92,7 @@ impl<'m> Analysis<'m, '_> {
             return;
         }
         if let Some(copy) = library::copying(name) {
-            let size = arguments.get(copy.size).and_then(|size| size.constant_integer());
+            let size = arguments.get(copy.size).and_then(|size| size.unsigned());
             let destination = arguments.get(copy.destination);
             // They may tell it not to wait, or not to flush.
             let flags = copy.flags.and_then(|index| arguments.get(index));
@@ -107,7 +108,7 @@ impl<'m> Analysis<'m, '_> {
             effects
                 .flushes
                 .extend(destination.map(|to| self.access(*to, size, false)));
-            if flags.is_some_and(|flags| flags.constant_integer().is_none()) {
+            if flags.is_some_and(|flags| flags.unsigned().is_none()) {
                 effects.leaves_pending = true;
                 effects
                     .fixed
@@ -137,7 +138,7 @@ impl<'m> Analysis<'m, '_> {
         {
             let bytes = match written.length {
                 Length::Argument(index) | Length::Printed { size: index } => {
-                    arguments.get(index as usize).and_then(|size| size.constant_integer())
+                    arguments.get(index as usize).and_then(|size| size.unsigned())
                 }
                 Length::Constant(bytes) => Some(bytes),
                 Length::String | Length::Returned => None,
@@ -229,9 +230,7 @@ fn settles(name: &str, arguments: &[Value]) -> bool {
 
 /// Whether flags of PMDK's copying functions say that they wait for what they have flushed.
 fn waits_by(flags: Value) -> bool {
-    flags
-        .constant_integer()
-        .is_some_and(|flags| flags & library::NOT_WAITING == 0)
+    flags.unsigned().is_some_and(|flags| flags & library::NOT_WAITING == 0)
 }
 
 fn words(template: &str) -> impl Iterator<Item = &str> {

@@ -12,15 +12,12 @@
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
+use crashproof_llvm::{Layout, Module, Opcode, Type, Value};
 use crashproof_program::pointers::PointsTo;
-use inkwell::module::Module;
-use llvm_sys::LLVMOpcode;
-use llvm_sys::prelude::LLVMTypeRef;
-use llvm_sys::target::{LLVMGetModuleDataLayout, LLVMTargetDataRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fences::Asked;
-use crate::ir::{Persistence, Value};
+use crate::ir::{Code, Persistence};
 
 /// What some code does.
 #[derive(Clone, Debug, Default)]
@@ -59,13 +56,13 @@ pub struct Access<'m> {
     pub writes: bool,
     /// The function that writes it makes it persistent itself.
     pub(super) settled: bool,
-    pub(super) field: Option<Field>,
+    pub(super) field: Option<Field<'m>>,
 }
 
 /// A member of a struct, by the struct's type and the member's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Field {
-    pub(super) record: LLVMTypeRef,
+pub(super) struct Field<'m> {
+    pub(super) record: Type<'m>,
     pub(super) index: u32,
 }
 
@@ -130,7 +127,7 @@ pub struct Analysis<'m, 'c> {
     summaries: RefCell<FxHashMap<Value<'m>, Rc<Effects<'m>>>>,
     pub(super) private: RefCell<FxHashMap<Value<'m>, bool>>,
     pub(super) answers: RefCell<FxHashMap<Asked<'m>, bool>>,
-    pub(super) layout: LLVMTargetDataRef,
+    pub(super) layout: Layout<'m>,
 }
 
 impl<'m, 'c> Analysis<'m, 'c> {
@@ -141,8 +138,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
             summaries: RefCell::default(),
             private: RefCell::default(),
             answers: RefCell::default(),
-            // SAFETY: the module lives as long as the analysis borrows it.
-            layout: unsafe { LLVMGetModuleDataLayout(module.as_mut_ptr()) },
+            layout: module.layout(),
         }
     }
 
@@ -159,7 +155,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
             // What only this code uses, as copies of arguments, is of no concern to others.
             let is_temporary = |pointer: Value<'m>| {
                 let base = pointer.base();
-                self.is_own(base) && base.users().all(|user| code.contains(&user))
+                self.is_own(base) && base.users().iter().all(|user| code.contains(user))
             };
             effects.accesses.retain(|access| !is_temporary(access.pointer));
         }
@@ -168,7 +164,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
     }
 
     fn add(&self, instruction: Value<'m>, effects: &mut Effects<'m>, open: &mut Vec<Value<'m>>) {
-        use LLVMOpcode::*;
+        use Opcode::*;
         if !instruction.persistence().is_empty() {
             effects.persists = true;
             effects.barrier = true;
@@ -226,7 +222,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
         }
         open.push(function);
         let mut effects = Effects::default();
-        for instruction in function.instructions() {
+        for instruction in function.code() {
             let known = effects.accesses.len();
             self.add(instruction, &mut effects, open);
             let mut added = effects.accesses[known..].iter_mut();
@@ -258,7 +254,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
         let mut seen = FxHashSet::default();
         let mut open = vec![function];
         while let Some(next) = open.pop() {
-            for callee in next.instructions().filter_map(Value::called_function) {
+            for callee in next.code().filter_map(Value::called_function) {
                 if callee == function {
                     return true;
                 }

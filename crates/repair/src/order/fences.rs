@@ -2,13 +2,12 @@
 //!
 //! Functions that persist are often told how by a constant (`flush(p, size, true)`): a branch on a parameter that a call gives a constant goes one way in that call.
 
-use llvm_sys::core::{LLVMGetICmpPredicate, LLVMGetIntTypeWidth, LLVMTypeOf};
-use llvm_sys::{LLVMIntPredicate, LLVMOpcode};
+use crashproof_llvm::{Block, IntPredicate, Opcode, Value};
 use rustc_hash::FxHashSet;
 
 use super::calls::is_own;
 use super::effects::Analysis;
-use crate::ir::{Block, Persistence, Value};
+use crate::ir::{Code, Persistence};
 use crate::plan::known::{self, Length};
 
 /// Calls within calls that are looked into; of what is deeper, nothing is relied on.
@@ -90,7 +89,7 @@ impl<'m> Analysis<'m, '_> {
             let Length::Argument(index) = known::written(callee.name())?.length else {
                 return None;
             };
-            let size = store.arguments().get(index as usize)?.constant_integer()?;
+            let size = store.arguments().get(index as usize)?.unsigned()?;
             Some((store.destination()?, size))
         });
         let Some(((variable, from), size)) =
@@ -113,7 +112,7 @@ impl<'m> Analysis<'m, '_> {
         let (at, length) = crashproof_library::persisted_range(callee.name())?;
         let arguments = call.arguments();
         let (variable, start) = self.behind_variable(*arguments.get(at as usize)?)?;
-        Some((variable, start, arguments.get(length as usize)?.constant_integer()?))
+        Some((variable, start, arguments.get(length as usize)?.unsigned()?))
     }
 
     /// What `step` makes of the first state, instruction by instruction, on all ways to an end of the function.
@@ -131,8 +130,8 @@ impl<'m> Analysis<'m, '_> {
             if !seen.insert((block, state)) {
                 continue;
             }
-            let state = block.instructions().fold(state, &step);
-            if block.instructions().any(Value::is_return) {
+            let state = block.code().fold(state, &step);
+            if block.code().any(Value::is_return) {
                 ends.insert(state);
             }
             open.extend(self.successors(block, given).into_iter().map(|next| (next, state)));
@@ -144,9 +143,9 @@ impl<'m> Analysis<'m, '_> {
     fn successors(&self, block: Block<'m>, given: &Given) -> Vec<Block<'m>> {
         let successors = block.successors();
         let branch = block
-            .instructions()
+            .code()
             .last()
-            .filter(|last| last.opcode() == Some(LLVMOpcode::LLVMBr) && last.is_branch());
+            .filter(|last| last.opcode() == Some(Opcode::LLVMBr) && last.is_branch());
         let condition = branch.and_then(|branch| self.known(branch.operand(0)?, given));
         match (condition, &successors[..]) {
             (Some(condition), [then, otherwise]) => vec![if condition != 0 { *then } else { *otherwise }],
@@ -162,7 +161,7 @@ impl<'m> Analysis<'m, '_> {
 
     /// A number that is the same in every execution of the call.
     fn known(&self, value: Value<'m>, given: &Given) -> Option<u64> {
-        if let Some(constant) = value.constant_integer() {
+        if let Some(constant) = value.unsigned() {
             return Some(constant);
         }
         if let Some((_, index)) = value.as_parameter() {
@@ -170,33 +169,31 @@ impl<'m> Analysis<'m, '_> {
         }
         let operand = |index: u32| value.operand(index).and_then(|operand| self.known(operand, given));
         match value.opcode()? {
-            LLVMOpcode::LLVMZExt => operand(0),
-            LLVMOpcode::LLVMTrunc => {
-                // SAFETY: what a truncation gives is an integer.
-                let width = unsafe { LLVMGetIntTypeWidth(LLVMTypeOf(value.raw())) };
+            Opcode::LLVMZExt => operand(0),
+            Opcode::LLVMTrunc => {
+                let width = value.ty().bits()?;
                 operand(0)
                     .filter(|_| width < 64)
                     .map(|number| number & ((1 << width) - 1))
             }
-            LLVMOpcode::LLVMXor => Some(operand(0)? ^ operand(1)?),
-            LLVMOpcode::LLVMICmp => {
-                // SAFETY: it is a comparison of integers.
-                let equal = match unsafe { LLVMGetICmpPredicate(value.raw()) } {
-                    LLVMIntPredicate::LLVMIntEQ => true,
-                    LLVMIntPredicate::LLVMIntNE => false,
+            Opcode::LLVMXor => Some(operand(0)? ^ operand(1)?),
+            Opcode::LLVMICmp => {
+                let equal = match value.predicate()? {
+                    IntPredicate::LLVMIntEQ => true,
+                    IntPredicate::LLVMIntNE => false,
                     _ => return None,
                 };
                 Some(u64::from((operand(0)? == operand(1)?) == equal))
             }
-            LLVMOpcode::LLVMLoad => self.known(self.copied_parameter(value.operand(0)?)?, given),
+            Opcode::LLVMLoad => self.known(self.copied_parameter(value.operand(0)?)?, given),
             _ => None,
         }
     }
 
     /// What a variable holds that only the beginning of its function stores to, as unoptimised code does with parameters.
     fn copied_parameter(&self, variable: Value<'m>) -> Option<Value<'m>> {
-        let is_store = |user: &Value<'m>| user.opcode() == Some(LLVMOpcode::LLVMStore);
-        let mut stores = variable.users().filter(is_store);
+        let is_store = |user: &Value<'m>| user.opcode() == Some(Opcode::LLVMStore);
+        let mut stores = variable.users().into_iter().filter(is_store);
         let store = stores
             .next()
             .filter(|_| variable.is_alloca() && stores.next().is_none())?;
@@ -206,7 +203,8 @@ impl<'m> Analysis<'m, '_> {
         };
         let is_only_read = variable
             .users()
-            .all(|user| user == store || user.opcode() == Some(LLVMOpcode::LLVMLoad) || is_mark(user));
+            .into_iter()
+            .all(|user| user == store || user.opcode() == Some(Opcode::LLVMLoad) || is_mark(user));
         let is_at_entry = store.block() == variable.function()?.blocks().next();
         (is_only_read && is_at_entry && store.operand(1) == Some(variable)).then(|| store.operand(0))?
     }

@@ -1,12 +1,10 @@
 //! Whether two pieces of code may touch the same memory ([`Effects`]).
 
+use crashproof_llvm::{Opcode, TypeKind, Value};
 use crashproof_program::pointers::PointsTo;
-use llvm_sys::core::*;
-use llvm_sys::target::{LLVMABISizeOfType, LLVMOffsetOfElement};
-use llvm_sys::{LLVMOpcode, LLVMTypeKind};
 
 use super::effects::{Access, Analysis, Effects, Field};
-use crate::ir::{Persistence, Value};
+use crate::ir::{Code, Persistence};
 use crate::plan::known;
 
 impl<'m> Analysis<'m, '_> {
@@ -21,43 +19,35 @@ impl<'m> Analysis<'m, '_> {
     }
 
     pub(super) fn size_of(&self, value: Value<'m>) -> Option<u64> {
-        // SAFETY: what is loaded has a size.
-        Some(unsafe { LLVMABISizeOfType(self.layout, LLVMTypeOf(value.raw())) })
+        Some(self.layout.size_of(value.ty()))
     }
 
     /// The member that an address is of, if so many bytes stay within it.
-    fn field(&self, pointer: Value<'m>, size: Option<u64>) -> Option<Field> {
+    fn field(&self, pointer: Value<'m>, size: Option<u64>) -> Option<Field<'m>> {
         let size = size?;
         let mut at = pointer;
-        while at.opcode() == Some(LLVMOpcode::LLVMGetElementPtr) {
-            // SAFETY: it is an address computation; types and indices are what LLVM checked.
-            unsafe {
-                let mut ty = LLVMGetGEPSourceElementType(at.raw());
-                let count = LLVMGetNumOperands(at.raw()) as u32;
-                let mut found = None;
-                let first_is_zero = at.operand(1)?.constant_integer() == Some(0);
-                let stays_in_array = LLVMGetTypeKind(ty) == LLVMTypeKind::LLVMArrayTypeKind && first_is_zero;
-                for index in 2..count {
-                    match LLVMGetTypeKind(ty) {
-                        LLVMTypeKind::LLVMStructTypeKind => {
-                            let number = u32::try_from(at.operand(index)?.constant_integer()?).ok()?;
-                            found = Some(Field {
-                                record: ty,
-                                index: number,
-                            });
-                            ty = LLVMStructGetTypeAtIndex(ty, number);
-                        }
-                        LLVMTypeKind::LLVMArrayTypeKind => ty = LLVMGetElementType(ty),
-                        _ => return None,
+        while at.is_element_pointer() {
+            let mut ty = at.source_element()?;
+            let mut found = None;
+            let first_is_zero = at.operand(1)?.unsigned() == Some(0);
+            let stays_in_array = ty.kind() == TypeKind::LLVMArrayTypeKind && first_is_zero;
+            for position in 2..at.operand_count() {
+                match ty.kind() {
+                    TypeKind::LLVMStructTypeKind => {
+                        let index = u32::try_from(at.operand(position)?.unsigned()?).ok()?;
+                        found = Some(Field { record: ty, index });
+                        ty = ty.element(index)?;
                     }
+                    TypeKind::LLVMArrayTypeKind => ty = ty.element(0)?,
+                    _ => return None,
                 }
-                if let Some(field) = found {
-                    let member = LLVMStructGetTypeAtIndex(field.record, field.index);
-                    return (size <= LLVMABISizeOfType(self.layout, member)).then_some(field);
-                }
-                if !stays_in_array {
-                    return None;
-                }
+            }
+            if let Some(field) = found {
+                let member = field.record.element(field.index)?;
+                return (size <= self.layout.size_of(member)).then_some(field);
+            }
+            if !stays_in_array {
+                return None;
             }
             at = at.operand(0)?;
         }
@@ -74,10 +64,10 @@ impl<'m> Analysis<'m, '_> {
         while let Some(pointer) = open.pop() {
             for user in pointer.users() {
                 match user.opcode() {
-                    Some(LLVMOpcode::LLVMLoad) => {}
-                    Some(LLVMOpcode::LLVMStore) if user.operand(0) != Some(pointer) => {}
-                    Some(LLVMOpcode::LLVMGetElementPtr) => open.push(user),
-                    Some(LLVMOpcode::LLVMCall) => {
+                    Some(Opcode::LLVMLoad) => {}
+                    Some(Opcode::LLVMStore) if user.operand(0) != Some(pointer) => {}
+                    Some(Opcode::LLVMGetElementPtr) => open.push(user),
+                    Some(Opcode::LLVMCall) => {
                         let callee = user.called_function().map_or("", |callee| callee.name());
                         let is_copy = known::written(callee).is_some() && callee.starts_with("llvm.");
                         is_private &=
@@ -110,7 +100,7 @@ impl<'m> Analysis<'m, '_> {
         }
         let points_to = self.points_to.get_or_init(|| PointsTo::of(self.module));
         let size = |access: &Access| access.size.and_then(|size| u32::try_from(size).ok());
-        points_to.may_overlap(a.pointer.raw(), size(a), b.pointer.raw(), size(b))
+        points_to.may_overlap(a.pointer, size(a), b.pointer, size(b))
     }
 
     /// Whether the code of one and the code of the other, both in `function`, touch the same memory, and one of them writes it.
@@ -141,36 +131,12 @@ impl<'m> Analysis<'m, '_> {
 
     /// A pointer as so many bytes behind where a variable points to, which stays in its function.
     pub(super) fn behind_variable(&self, pointer: Value<'m>) -> Option<(Value<'m>, u64)> {
-        let mut at = pointer;
-        let mut offset = 0u64;
-        while at.opcode() == Some(LLVMOpcode::LLVMGetElementPtr) {
-            // SAFETY: it is an address computation; types and indices are what LLVM checked.
-            unsafe {
-                let mut ty = LLVMGetGEPSourceElementType(at.raw());
-                for index in 1..LLVMGetNumOperands(at.raw()) as u32 {
-                    // A larger one may be a negative number.
-                    let number = at
-                        .operand(index)?
-                        .constant_integer()
-                        .filter(|number| *number < 1 << 31)?;
-                    offset += match LLVMGetTypeKind(ty) {
-                        _ if index == 1 => number * LLVMABISizeOfType(self.layout, ty),
-                        LLVMTypeKind::LLVMStructTypeKind => {
-                            let start = LLVMOffsetOfElement(self.layout, ty, number as u32);
-                            ty = LLVMStructGetTypeAtIndex(ty, number as u32);
-                            start
-                        }
-                        LLVMTypeKind::LLVMArrayTypeKind => {
-                            ty = LLVMGetElementType(ty);
-                            number * LLVMABISizeOfType(self.layout, ty)
-                        }
-                        _ => return None,
-                    };
-                }
-            }
-            at = at.operand(0)?;
-        }
-        let variable = at.operand(0).filter(|_| at.opcode() == Some(LLVMOpcode::LLVMLoad))?;
+        // A larger index may be a negative number.
+        let is_small = |index: Value| index.unsigned().is_some_and(|number| number < 1 << 31);
+        let is_plain = |gep: Value<'m>| (1..gep.operand_count()).all(|index| gep.operand(index).is_some_and(is_small));
+        let (at, offset) = pointer.base_and_offset(is_plain);
+        let offset = u64::try_from(offset?).ok()?;
+        let variable = at.operand(0).filter(|_| at.opcode() == Some(Opcode::LLVMLoad))?;
         (variable.is_alloca() && self.is_private(variable)).then_some((variable, offset))
     }
 
@@ -208,9 +174,7 @@ impl<'m> Analysis<'m, '_> {
                         || record(store).is_none()
                         || record(store) != record(flush)
                 };
-                !shows
-                    && !self.is_own(store.pointer)
-                    && points_to.may_share_object(flush.pointer.raw(), store.pointer.raw())
+                !shows && !self.is_own(store.pointer) && points_to.may_share_object(flush.pointer, store.pointer)
             })
         })
     }
@@ -231,20 +195,16 @@ fn are_apart(a: (u64, Option<u64>), b: (u64, Option<u64>)) -> bool {
 fn origin(pointer: Value) -> Value {
     let base = pointer.base();
     match base.opcode() {
-        Some(LLVMOpcode::LLVMLoad) => base.operand(0).unwrap_or(base),
+        Some(Opcode::LLVMLoad) => base.operand(0).unwrap_or(base),
         _ => base,
     }
 }
 
 fn has_constant_offset(pointer: Value) -> bool {
     let mut at = pointer;
-    while at.opcode() == Some(LLVMOpcode::LLVMGetElementPtr) {
-        // SAFETY: it is an address computation.
-        let count = unsafe { LLVMGetNumOperands(at.raw()) } as u32;
-        let is_constant = |index| {
-            at.operand(index)
-                .is_some_and(|index| index.constant_integer().is_some())
-        };
+    while at.is_element_pointer() {
+        let count = at.operand_count();
+        let is_constant = |index| at.operand(index).is_some_and(|index| index.unsigned().is_some());
         let Some(inner) = at.operand(0).filter(|_| (1..count).all(is_constant)) else {
             return false;
         };

@@ -30,10 +30,11 @@ use std::path::{Path, PathBuf};
 
 use clang::Index;
 use crashproof_finding::{CrashStore, Finding, Frame, Kind};
+use crashproof_llvm::Module;
 use crashproof_program::Program;
 use crashproof_trace::StackId;
-use inkwell::module::Module;
 
+use crate::ir::Code;
 use crate::locate::{self, Locator};
 use crate::observed::Observed;
 use crate::plan::{Place, Plan};

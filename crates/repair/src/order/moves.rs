@@ -7,14 +7,14 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use clang::{EntityKind, TypeKind};
-use inkwell::module::Module;
+use crashproof_llvm::{Block, File, Module, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::is_pointing;
 use super::effects::{Analysis, Effects};
 use super::instance::Instance;
 use super::list::List;
-use crate::ir::{self, Block, Value};
+use crate::ir::{self, Code};
 use crate::source::text::TokenKind;
 use crate::source::tree::NodeId;
 
@@ -83,17 +83,17 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
         let mut code = vec![Vec::new(); list.units.len()];
         let file = &list.tree.file;
         let function = list.tree.range(0);
-        let mut keys: Vec<(usize, bool)> = Vec::new();
-        for function_value in ir::functions(module) {
-            for instruction in function_value.instructions() {
-                let Some(location) = instruction.location().filter(|location| location.line > 0) else {
+        let mut keys: Vec<(Option<File>, bool)> = Vec::new();
+        for function_value in module.functions() {
+            for instruction in function_value.code() {
+                let Some(location) = instruction.location() else {
                     continue;
                 };
-                let key = location.file_key();
+                let key = location.file();
                 let is_here = match keys.iter().find(|(known, _)| *known == key) {
                     Some((_, is_here)) => *is_here,
                     None => {
-                        let path = location.path().unwrap_or_default();
+                        let path = key.map(ir::path).unwrap_or_default();
                         let is_here = crate::source::units::canonical(&path) == file.path;
                         keys.push((key, is_here));
                         is_here
@@ -102,7 +102,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
                 if !is_here {
                     continue;
                 }
-                let Some(offset) = file.offset(location.line, location.column.max(1)) else {
+                let Some(offset) = file.offset(location.line(), location.column().max(1)) else {
                     continue;
                 };
                 if function.contains(&offset)

@@ -1,6 +1,6 @@
 //! What planning asks of a pointer analysis.
 
-use crate::ir::Value;
+use crashproof_llvm::Value;
 
 pub(super) trait Aliases<'m> {
     /// The heuristic's score of each place, store or call; `None`: it is no candidate, because it (or a call further in) passes no pointer.

@@ -6,10 +6,11 @@
 
 use std::cell::RefCell;
 
+use crashproof_llvm::{Block, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::known;
-use crate::ir::{Block, Persistence, Value};
+use crate::ir::{Code, Persistence};
 
 /// What all paths from an instruction on come to first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +74,7 @@ impl<'m> Fences<'m> {
         let mut seen: FxHashSet<Value> = FxHashSet::from_iter([function]);
         let mut pending = vec![function];
         while let Some(next) = pending.pop() {
-            for instruction in next.instructions() {
+            for instruction in next.code() {
                 match may_fence(instruction) {
                     May::No => {}
                     May::Yes => {
@@ -127,7 +128,7 @@ impl<'m> Fences<'m> {
             if !seen.insert(block) {
                 continue;
             }
-            match over(block.instructions(), to, &allowed) {
+            match over(block.code(), to, &allowed) {
                 None => return false,
                 Some(true) => pending.extend(block.successors()),
                 Some(false) => {}
@@ -147,7 +148,7 @@ impl<'m> Fences<'m> {
             if !seen.insert(block) {
                 continue;
             }
-            match block.instructions().find_map(|next| self.step(next, until)) {
+            match block.code().find_map(|next| self.step(next, until)) {
                 Some(Paths::TooLate) => return Paths::TooLate,
                 Some(Paths::Returns) => worst = Paths::Returns,
                 Some(Paths::Fenced) => {}
@@ -178,7 +179,7 @@ enum May<'m> {
 }
 
 fn may_fence(instruction: Value) -> May {
-    use llvm_sys::LLVMOpcode::{LLVMAtomicCmpXchg, LLVMAtomicRMW, LLVMFence};
+    use crashproof_llvm::Opcode::{LLVMAtomicCmpXchg, LLVMAtomicRMW, LLVMFence};
     match instruction.opcode() {
         Some(LLVMAtomicCmpXchg | LLVMAtomicRMW | LLVMFence) => return May::Yes,
         _ if !instruction.is_call() => return May::No,

@@ -21,12 +21,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use crashproof_llvm::{Opcode, Value, ValueKind};
 use crashproof_program::pointers::{Callees, ObjectId, ObjectKind, PointsTo};
-use llvm_sys::{LLVMOpcode, LLVMValueKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::aliases::Aliases;
-use crate::ir::Value;
+use crate::ir::Code;
 
 /// A place that the trace, or a finding, shows to write PM.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +66,7 @@ impl<'m, 'a> Heuristic<'m, 'a> {
         mode: Mode,
     ) -> Heuristic<'m, 'a> {
         let mut callers: FxHashMap<Value, Vec<Value>> = FxHashMap::default();
-        for call in functions.flat_map(Value::instructions) {
+        for call in functions.flat_map(Value::code) {
             if let Some(callee) = call.called_function().filter(|callee| callee.has_body()) {
                 callers.entry(callee).or_default().push(call);
             }
@@ -78,7 +78,7 @@ impl<'m, 'a> Heuristic<'m, 'a> {
         let mut pm_objects = FxHashSet::default();
         let mut counted_as_pm = FxHashSet::default();
         for pointer in &pm_pointers {
-            let objects = points_to.objects(Value::raw(*pointer));
+            let objects = points_to.objects(*pointer);
             let mapped = objects
                 .iter()
                 .copied()
@@ -107,7 +107,7 @@ impl<'m, 'a> Heuristic<'m, 'a> {
         let count = |is_pm: bool| if is_pm { 1 } else { -1 };
         match mode {
             Mode::Program => {
-                let objects = self.points_to.objects(pointer.raw()).into_iter();
+                let objects = self.points_to.objects(pointer).into_iter();
                 let data = objects.filter(|object| !matches!(self.points_to.kind(*object), ObjectKind::Function(_)));
                 data.map(|object| count(self.counted_as_pm.contains(&object))).sum()
             }
@@ -147,7 +147,7 @@ impl<'m, 'a> Heuristic<'m, 'a> {
         let mut seen = FxHashSet::default();
         let mut pending = vec![pointer.base()];
         while let Some(pointer) = pending.pop() {
-            if !seen.insert(pointer) || pointer.kind() == LLVMValueKind::LLVMConstantPointerNullValueKind {
+            if !seen.insert(pointer) || pointer.kind() == ValueKind::LLVMConstantPointerNullValueKind {
                 continue;
             }
             let Some((function, index)) = parameter(pointer) else {
@@ -179,7 +179,7 @@ impl<'m> Aliases<'m> for Heuristic<'m, '_> {
         if pointer.base().is_alloca() {
             return false;
         }
-        let objects = self.points_to.objects(pointer.raw());
+        let objects = self.points_to.objects(pointer);
         // A pointer that points nowhere, as far as the analysis sees.
         objects.is_empty()
             || objects
@@ -188,17 +188,9 @@ impl<'m> Aliases<'m> for Heuristic<'m, '_> {
     }
 
     fn callees(&self, call: Value<'m>) -> Option<Vec<Value<'m>>> {
-        match self.points_to.callees(call.raw()) {
+        match self.points_to.callees(call) {
             Callees::Open(_) => None,
-            Callees::Closed(functions) => {
-                // SAFETY: functions of the module that the call is in.
-                Some(
-                    functions
-                        .into_iter()
-                        .filter_map(|function| unsafe { Value::new(function) })
-                        .collect(),
-                )
-            }
+            Callees::Closed(functions) => Some(functions),
         }
     }
 }
@@ -242,7 +234,7 @@ fn parameter<'m>(pointer: Value<'m>) -> Option<(Value<'m>, u32)> {
 fn identity(pointer: Value) -> Value {
     let variable = pointer.operand(0).filter(|variable| variable.is_alloca());
     variable
-        .filter(|_| pointer.opcode() == Some(LLVMOpcode::LLVMLoad))
+        .filter(|_| pointer.opcode() == Some(Opcode::LLVMLoad))
         .unwrap_or(pointer)
 }
 
@@ -251,7 +243,7 @@ fn origin<'m>(pointer: Value<'m>) -> Value<'m> {
     let mut origin = pointer.base();
     // As deep as copies of copies go; none is met twice.
     let mut seen: Vec<Value> = Vec::new();
-    while origin.opcode() == Some(LLVMOpcode::LLVMLoad) {
+    while origin.opcode() == Some(Opcode::LLVMLoad) {
         let Some(variable) = origin
             .operand(0)
             .filter(|variable| variable.is_alloca() && !seen.contains(variable))
@@ -259,9 +251,11 @@ fn origin<'m>(pointer: Value<'m>) -> Value<'m> {
             break;
         };
         seen.push(variable);
-        let assigned = variable.users().filter(|user| user.store_pointer() == Some(variable));
-        let is_itself =
-            |value: &Value| value.opcode() == Some(LLVMOpcode::LLVMLoad) && value.operand(0) == Some(variable);
+        let assigned = variable
+            .users()
+            .into_iter()
+            .filter(|user| user.store_pointer() == Some(variable));
+        let is_itself = |value: &Value| value.opcode() == Some(Opcode::LLVMLoad) && value.operand(0) == Some(variable);
         let mut sources = assigned
             .filter_map(|store| Some(store.operand(0)?.base()))
             .filter(|value| !is_itself(value));
@@ -275,11 +269,10 @@ fn origin<'m>(pointer: Value<'m>) -> Value<'m> {
 
 #[cfg(test)]
 mod tests {
+    use crashproof_llvm::Context;
     use crashproof_program::pointers::PointsTo;
-    use inkwell::context::Context;
 
     use super::*;
-    use crate::ir;
     use crate::locate::{Locator, Wanted};
     use crate::testing::Snippet;
 
@@ -296,7 +289,7 @@ mod tests {
         let places: Vec<Value> = [at].into_iter().chain(calls).collect();
         let points_to = PointsTo::of(&code.program.module);
         [Mode::Program, Mode::Trace]
-            .map(|mode| Heuristic::new(ir::functions(&code.program.module), &points_to, &writes, mode).scores(&places))
+            .map(|mode| Heuristic::new(code.program.module.functions(), &points_to, &writes, mode).scores(&places))
     }
 
     #[test]
@@ -439,7 +432,7 @@ int main(int c, char **v) {
         );
         let locator = Locator::new(&code.program.module);
         let points_to = PointsTo::of(&code.program.module);
-        let heuristic = Heuristic::new(ir::functions(&code.program.module), &points_to, &[], Mode::Program);
+        let heuristic = Heuristic::new(code.program.module.functions(), &points_to, &[], Mode::Program);
         let may_be_pm = |name: &str| {
             let store = locator
                 .stack(&code.stack(&format!("{name}@{name}")), Wanted::Store)

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crashproof_llvm::Value;
 use rustc_hash::FxHashSet;
 
 use super::aliases::Aliases;
@@ -14,7 +15,7 @@ use super::needs::{Need, What};
 use super::reduce::Intra;
 use super::subprogram::Subprograms;
 use super::{Candidate, Edit, Fix, Plan, Planner, SafeBy, StorePath};
-use crate::ir::Value;
+use crate::ir::Code;
 
 /// What was chosen for a need.
 struct Choice<'m> {

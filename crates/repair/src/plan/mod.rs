@@ -19,15 +19,17 @@ mod subprogram;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crashproof_finding::Finding;
+use crashproof_llvm::Value;
 use crashproof_program::Program;
+use crashproof_program::pointers::PointsTo;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::ir::{self, Value};
 use crate::locate::{Locator, Wanted};
 use crate::observed::{Observed, ObservedStore};
 use aliases::{Aliases, NoAliases};
@@ -56,7 +58,14 @@ pub struct PlanOptions {
 }
 
 /// Plans the repair of those findings that are missing flushes or fences, and of redundant ones if that is asked for; others are no business of it.
-pub fn plan(program: &Program, findings: &[Finding], observed: &Observed, options: &PlanOptions) -> Plan {
+/// `points_to` is of the program, worked out when it is first needed.
+pub fn plan<'m>(
+    program: &'m Program,
+    points_to: &OnceCell<PointsTo<'m>>,
+    findings: &[Finding],
+    observed: &Observed,
+    options: &PlanOptions,
+) -> Plan {
     let planner = Planner::new(program, observed, options);
     let mut plan = Plan::default();
     let needs = planner.needs(findings, &mut plan.left);
@@ -66,13 +75,13 @@ pub fn plan(program: &Program, findings: &[Finding], observed: &Observed, option
         planner.phases(needs, &NoAliases, &mut plan);
         return plan;
     }
-    let points_to = program.points_to();
+    let points_to = points_to.get_or_init(|| PointsTo::of(&program.module));
     let mode = if options.trace_aliases {
         Mode::Trace
     } else {
         Mode::Program
     };
-    let functions = ir::functions(&program.module);
+    let functions = program.module.functions();
     let heuristic = Heuristic::new(functions, points_to, &planner.writes(&needs), mode);
     planner.phases(needs, &heuristic, &mut plan);
     if may_remove {

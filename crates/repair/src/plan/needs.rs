@@ -9,10 +9,11 @@
 //! `flush_range` it would be executed for each line, and for everything that anyone flushes.
 
 use crashproof_finding::{DurableBy, DurableByKind, Finding, Frame, Kind};
+use crashproof_llvm::Value;
 
 use super::fences::Paths;
 use super::{Left, Planner};
-use crate::ir::Value;
+use crate::ir::Code;
 use crate::locate::{Stack, Wanted};
 
 /// What a finding needs.

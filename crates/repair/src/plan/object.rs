@@ -1,14 +1,8 @@
 //! Which part of which object a store writes, as far as it can be seen in the function: for flushing several parts at once.
 
-use std::ops::Range;
-
-use llvm_sys::LLVMOpcode;
-use llvm_sys::core::*;
-use llvm_sys::target::{LLVMABISizeOfType, LLVMGetModuleDataLayout, LLVMOffsetOfElement};
-use llvm_sys::{LLVMTypeKind, prelude::LLVMTypeRef};
-
 use super::known::Length;
-use crate::ir::Value;
+use crate::ir::Code;
+use crashproof_llvm::{Opcode, Value};
 
 /// What the addresses of several stores are counted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +48,7 @@ pub fn part(store: Value) -> Option<Part> {
     let (pointer, size) = written(store)?;
     let (base, start) = base(pointer)?;
     let object = match base.opcode() {
-        Some(LLVMOpcode::LLVMLoad) => match base.operand(0) {
+        Some(Opcode::LLVMLoad) => match base.operand(0) {
             Some(variable) if variable.is_alloca() || variable.is_global_variable() => Object::Variable(variable),
             _ => Object::Pointer(base),
         },
@@ -77,7 +71,7 @@ fn written(store: Value) -> Option<(Value, Option<u64>)> {
     }
     let written = store.written()?;
     let size = match written.length {
-        Length::Argument(length) => store.operand(length)?.constant_integer(),
+        Length::Argument(length) => store.operand(length)?.unsigned(),
         Length::Constant(size) => Some(size),
         Length::String | Length::Printed { .. } | Length::Returned => return None,
     };
@@ -110,18 +104,9 @@ pub fn is_private(variable: Value) -> bool {
     if !variable.is_alloca() {
         return false;
     }
-    let mut uses = Vec::new();
-    // SAFETY: uses of a live value; users of a local variable are instructions.
-    unsafe {
-        let mut used = LLVMGetFirstUse(variable.raw());
-        while !used.is_null() {
-            uses.extend(Value::new(LLVMGetUser(used)));
-            used = LLVMGetNextUse(used);
-        }
-    }
-    uses.into_iter().all(|user| match user.opcode() {
-        Some(LLVMOpcode::LLVMLoad) => true,
-        Some(LLVMOpcode::LLVMStore) => user.operand(0) != Some(variable),
+    variable.users().into_iter().all(|user| match user.opcode() {
+        Some(Opcode::LLVMLoad) => true,
+        Some(Opcode::LLVMStore) => user.operand(0) != Some(variable),
         _ => user.called_function().is_some_and(|function| {
             function.name().starts_with("llvm.dbg.") || function.name().starts_with("llvm.lifetime.")
         }),
@@ -130,43 +115,7 @@ pub fn is_private(variable: Value) -> bool {
 
 /// What the pointer is computed from, and the distance in bytes.
 fn base(pointer: Value) -> Option<(Value, i64)> {
-    let (mut base, mut distance) = (pointer, 0_i64);
-    while base.opcode() == Some(LLVMOpcode::LLVMGetElementPtr) {
-        distance = distance.checked_add(element_distance(base)?)?;
-        base = base.operand(0)?;
-    }
-    Some((base, distance))
-}
-
-/// Of a `getelementptr` with constant indices.
-fn element_distance(access: Value) -> Option<i64> {
-    // SAFETY: it is an element access of a module with a layout; types are sized, indices of structs constant and within them.
-    unsafe {
-        let module = match access.function() {
-            Some(function) => LLVMGetGlobalParent(function.raw()),
-            // A constant expression: it is an element of a global.
-            None => return None,
-        };
-        let layout = LLVMGetModuleDataLayout(module);
-        let mut ty = LLVMGetGEPSourceElementType(access.raw());
-        let size = |ty: LLVMTypeRef| i64::try_from(LLVMABISizeOfType(layout, ty)).ok();
-        let index = |number: u32| -> Option<i64> {
-            let value = access.operand(number)?;
-            (!LLVMIsAConstantInt(value.raw()).is_null()).then(|| LLVMConstIntGetSExtValue(value.raw()))
-        };
-        let mut distance = index(1)?.checked_mul(size(ty)?)?;
-        let indices: Range<u32> = 2..LLVMGetNumOperands(access.raw()) as u32;
-        for number in indices {
-            let index = index(number)?;
-            if LLVMGetTypeKind(ty) == LLVMTypeKind::LLVMStructTypeKind {
-                let index = u32::try_from(index).ok()?;
-                distance = distance.checked_add(LLVMOffsetOfElement(layout, ty, index) as i64)?;
-                ty = LLVMStructGetTypeAtIndex(ty, index);
-            } else {
-                ty = LLVMGetElementType(ty);
-                distance = distance.checked_add(index.checked_mul(size(ty)?)?)?;
-            }
-        }
-        Some(distance)
-    }
+    let (base, distance) = pointer.base_and_offset(Value::is_instruction);
+    // A constant expression: it is an element of a global.
+    (!base.is_element_pointer()).then_some((base, distance?))
 }

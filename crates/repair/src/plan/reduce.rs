@@ -9,13 +9,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crashproof_llvm::{Block, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fences::{Fences, is_compiler_barrier};
 use super::needs::{Need, What};
 use super::object::{self, Object, Part};
 use super::{Candidate, Edit, Fix, Plan, Planner, SafeBy, known};
-use crate::ir::{Block, Persistence, Value};
+use crate::ir::{Code, Persistence};
 
 /// A fix to be made right after an instruction.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ impl<'m> Planner<'m, '_> {
         let mut all: Vec<(Value, Insertion)> = Vec::new();
         for block in blocks {
             let mut insertions: Vec<(Value, Insertion)> = block
-                .instructions()
+                .code()
                 .filter_map(|anchor| Some((anchor, after.remove(&anchor)?)))
                 .collect();
             self.one_fence(&mut insertions);
@@ -228,7 +229,7 @@ impl<'m> Planner<'m, '_> {
                 }
                 Some(function) if function.has_body() => {
                     if seen.insert(function) {
-                        pending.extend(function.instructions());
+                        pending.extend(function.code());
                     }
                 }
                 Some(function) => {

@@ -19,13 +19,13 @@ use std::collections::BTreeMap;
 use crashproof_compiler::instrument::assembly::{self, Operation};
 use crashproof_finding::{Finding, Kind};
 use crashproof_library as library;
+use crashproof_llvm::{Opcode, Value};
 use crashproof_program::pointers::{ObjectKind, PointsTo};
 use crashproof_wire::record::{FENCE_SFENCE, FLUSH_CLFLUSH};
-use llvm_sys::LLVMOpcode;
 
 use super::fences::is_compiler_barrier;
 use super::{Edit, Fix, Left, Place, Plan, SafeBy};
-use crate::ir::{Persistence, Value};
+use crate::ir::{Code, Persistence};
 use crate::locate::{Locator, Wanted};
 
 pub(super) struct Redundant<'m, 'a> {
@@ -161,13 +161,13 @@ impl<'m> Redundant<'m, '_> {
         if stored.base().is_alloca() && !flushed.base().is_alloca() {
             return false;
         }
-        let [ours, theirs] = [stored, flushed].map(|pointer| self.points_to.objects(pointer.raw()));
+        let [ours, theirs] = [stored, flushed].map(|pointer| self.points_to.objects(pointer));
         let is_fresh = |object: &_| {
             matches!(self.points_to.kind(*object), ObjectKind::Fresh(_)) && self.points_to.may_be_persistent(*object)
         };
         ours.is_empty()
             || theirs.is_empty()
-            || self.points_to.may_share_object(stored.raw(), flushed.raw())
+            || self.points_to.may_share_object(stored, flushed)
             || ours.iter().any(is_fresh) && theirs.iter().any(|object| self.points_to.may_be_persistent(*object))
             || theirs.iter().any(is_fresh) && ours.iter().any(|object| self.points_to.may_be_persistent(*object))
     }
@@ -219,20 +219,20 @@ impl<'m> Redundant<'m, '_> {
             ours.len() == theirs.len() && ours.iter().zip(&theirs).all(|(a, b)| self.is_same(*a, *b, before))
         };
         match opcode {
-            LLVMOpcode::LLVMGetElementPtr => a.element_type() == b.element_type() && same_operands(),
-            LLVMOpcode::LLVMBitCast
-            | LLVMOpcode::LLVMPtrToInt
-            | LLVMOpcode::LLVMIntToPtr
-            | LLVMOpcode::LLVMSExt
-            | LLVMOpcode::LLVMZExt
-            | LLVMOpcode::LLVMTrunc
-            | LLVMOpcode::LLVMAdd
-            | LLVMOpcode::LLVMSub
-            | LLVMOpcode::LLVMMul
-            | LLVMOpcode::LLVMAnd
-            | LLVMOpcode::LLVMOr
-            | LLVMOpcode::LLVMShl => a.has_type_of(b) && same_operands(),
-            LLVMOpcode::LLVMLoad => {
+            Opcode::LLVMGetElementPtr => a.source_element() == b.source_element() && same_operands(),
+            Opcode::LLVMBitCast
+            | Opcode::LLVMPtrToInt
+            | Opcode::LLVMIntToPtr
+            | Opcode::LLVMSExt
+            | Opcode::LLVMZExt
+            | Opcode::LLVMTrunc
+            | Opcode::LLVMAdd
+            | Opcode::LLVMSub
+            | Opcode::LLVMMul
+            | Opcode::LLVMAnd
+            | Opcode::LLVMOr
+            | Opcode::LLVMShl => a.ty() == b.ty() && same_operands(),
+            Opcode::LLVMLoad => {
                 let (Some(from), true) = (a.operand(0), same_operands()) else {
                     return false;
                 };
@@ -241,7 +241,7 @@ impl<'m> Redundant<'m, '_> {
                     return false;
                 };
                 let between = &before[first.min(second)..first.max(second)];
-                a.has_type_of(b) && !a.is_volatile() && !between.iter().any(|other| self.may_change(*other, from))
+                a.ty() == b.ty() && !a.is_volatile() && !between.iter().any(|other| self.may_change(*other, from))
             }
             _ => false,
         }
@@ -253,13 +253,10 @@ impl<'m> Redundant<'m, '_> {
         match instruction.store_pointer() {
             Some(stored) if is_variable && stored.is_alloca() => stored == pointer,
             Some(stored) => {
-                let [ours, theirs] = [stored, pointer].map(|pointer| self.points_to.objects(pointer.raw()));
+                let [ours, theirs] = [stored, pointer].map(|pointer| self.points_to.objects(pointer));
                 // A variable that is only loaded and stored has no address that anything could go through.
                 let is_plain = is_variable && theirs.is_empty();
-                !is_plain
-                    && (ours.is_empty()
-                        || theirs.is_empty()
-                        || self.points_to.may_share_object(stored.raw(), pointer.raw()))
+                !is_plain && (ours.is_empty() || theirs.is_empty() || self.points_to.may_share_object(stored, pointer))
             }
             None => instruction.is_atomic() || is_obstructing_call(instruction).is_some(),
         }
@@ -269,7 +266,7 @@ impl<'m> Redundant<'m, '_> {
 /// The instructions before one in its block.
 fn before(at: Value) -> Result<Vec<Value>, String> {
     let block = at.block().ok_or("it is not in the bitcode")?;
-    Ok(block.instructions().take_while(|other| *other != at).collect())
+    Ok(block.code().take_while(|other| *other != at).collect())
 }
 
 /// A call that may store, flush, fence or never come back.
@@ -315,7 +312,7 @@ fn as_flush(instruction: Value) -> Option<Flush> {
             is_strong: callee.name() == "llvm.x86.sse2.clflush",
         });
     }
-    (instruction.opcode() == Some(LLVMOpcode::LLVMCall) && is_pure_flush(callee, 0)).then(|| Flush {
+    (instruction.opcode() == Some(Opcode::LLVMCall) && is_pure_flush(callee, 0)).then(|| Flush {
         callee: Some(callee),
         operands: instruction.arguments(),
         is_strong: false,
@@ -351,10 +348,10 @@ fn is_pure_flush(function: Value, depth: u32) -> bool {
             return false;
         }
         match instruction.opcode() {
-            Some(LLVMOpcode::LLVMStore) => is_local(instruction.store_pointer()),
-            Some(LLVMOpcode::LLVMLoad) => is_local(instruction.operand(0)),
-            Some(LLVMOpcode::LLVMRet) => instruction.operand(0).is_none(),
-            Some(LLVMOpcode::LLVMCall) => {
+            Some(Opcode::LLVMStore) => is_local(instruction.store_pointer()),
+            Some(Opcode::LLVMLoad) => is_local(instruction.operand(0)),
+            Some(Opcode::LLVMRet) => instruction.operand(0).is_none(),
+            Some(Opcode::LLVMCall) => {
                 let operations = instruction.persistence();
                 let is_flush = !operations.is_empty()
                     && operations
@@ -367,17 +364,17 @@ fn is_pure_flush(function: Value, depth: u32) -> bool {
                 is_flush || is_obstructing_marker(instruction).is_none()
             }
             Some(
-                LLVMOpcode::LLVMInvoke
-                | LLVMOpcode::LLVMCallBr
-                | LLVMOpcode::LLVMIndirectBr
-                | LLVMOpcode::LLVMUnreachable
-                | LLVMOpcode::LLVMResume,
+                Opcode::LLVMInvoke
+                | Opcode::LLVMCallBr
+                | Opcode::LLVMIndirectBr
+                | Opcode::LLVMUnreachable
+                | Opcode::LLVMResume,
             ) => false,
             _ => true,
         }
     };
     function
-        .instructions()
+        .code()
         .all(|instruction| is_harmless(instruction, &mut flushes))
         && flushes
 }
@@ -404,8 +401,8 @@ fn is_about(edit: &Edit, place: &Place) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crashproof_llvm::Context;
     use crashproof_program::pointers::PointsTo;
-    use inkwell::context::Context;
 
     use super::*;
     use crate::testing::Snippet;

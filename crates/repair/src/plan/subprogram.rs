@@ -7,14 +7,14 @@
 
 use std::collections::BTreeSet;
 
-use llvm_sys::LLVMOpcode;
+use crashproof_llvm::{Opcode, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::aliases::Aliases;
 use super::fences::is_compiler_barrier;
 use super::known::{self, Effect};
 use super::{PersistentFunction, Place};
-use crate::ir::Value;
+use crate::ir::Code;
 
 /// What a function does that its persistent copy would have to mind.
 #[derive(Clone, Debug, Default)]
@@ -124,12 +124,12 @@ impl<'m, 'a> Subprograms<'m, 'a> {
 
     fn body(&self, function: Value<'m>) -> Result<Body<'m>, String> {
         let mut body = Body::default();
-        for instruction in function.instructions() {
+        for instruction in function.code() {
             if let Some(pointer) = instruction.store_pointer() {
                 if !instruction.is_nontemporal() && self.may_be_pm(instruction, pointer) {
                     body.flushes.push(instruction);
                 }
-            } else if instruction.opcode() == Some(LLVMOpcode::LLVMIndirectBr) {
+            } else if instruction.opcode() == Some(Opcode::LLVMIndirectBr) {
                 return Err(format!("`{}` has computed gotos", function.name()));
             } else if instruction.is_call() {
                 self.call(instruction, &mut body)

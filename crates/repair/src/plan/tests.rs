@@ -2,7 +2,8 @@
 
 use crashproof_finding::DurableByKind::{Exit, Fence, Unmap};
 use crashproof_finding::{Finding, Kind};
-use inkwell::context::Context;
+use crashproof_llvm::Context;
+use std::cell::OnceCell;
 
 use super::*;
 use crate::testing::Snippet;
@@ -35,7 +36,13 @@ fn intra(snippet: &Snippet, findings: &[Finding]) -> Plan {
         coalesce: true,
         ..PlanOptions::default()
     };
-    plan(&snippet.program, findings, &Observed::default(), &options)
+    plan(
+        &snippet.program,
+        &OnceCell::new(),
+        findings,
+        &Observed::default(),
+        &options,
+    )
 }
 
 #[test]
@@ -408,7 +415,7 @@ fn injected_flushes_leave_the_fences_alone() {
         code.missing_flush("foo@second", Fence, "foo@fence2"),
         code.missing_flush("foo@third", Exit, "exit"),
     ];
-    let plan = plan(&code.program, &findings, &observed, &options);
+    let plan = plan(&code.program, &OnceCell::new(), &findings, &observed, &options);
     assert_eq!(edits(&plan), ["flush 2", "flush 4"]);
     assert_eq!(plan.left.len(), 1);
     assert!(

@@ -1,9 +1,8 @@
 //! What the bitcode knows of a place and the source position does not.
 
-use inkwell::module::Module;
-
 use crate::ir;
 use crate::plan::Place;
+use crashproof_llvm::Module;
 
 /// Tells writes and calls at one position apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -35,9 +35,9 @@ pub(crate) mod written;
 use std::path::{Path, PathBuf};
 
 use clang::Index;
+use crashproof_llvm::Module;
 use crashproof_program::Program;
 use crashproof_trace::ReadError;
-use inkwell::module::Module;
 
 use crate::observed::Observed;
 use crate::plan::Plan;

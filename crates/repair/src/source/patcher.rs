@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use inkwell::module::Module;
-
 use super::anchor::{Anchor, Context};
 use super::changes::Changes;
 use super::diff::{Changed, Patch};
@@ -23,6 +21,7 @@ use super::variants::{self, Variant, VariantKey};
 use super::written::{Flushed, Object, Write};
 use crate::observed::Observed;
 use crate::plan::{Edit, Place, Plan, Position};
+use crashproof_llvm::Module;
 
 pub struct Patcher<'a, 'c, 'u> {
     plan: &'a Plan,

@@ -15,7 +15,7 @@ use super::patcher::Patcher;
 use super::refusal::Refusal;
 use super::text::{SourceFile, TokenKind};
 use super::tree::{FunctionTree, NodeId, is_function, range_in};
-use crate::ir;
+use crate::ir::{self, Code};
 use crate::plan::{PersistentFunction, Place, Position};
 
 /// The definition that a variant is made from: its file, and where in it.
@@ -195,7 +195,7 @@ impl Patcher<'_, '_, '_> {
     fn free_variant_name(&self, tree: &FunctionTree, original: &str) -> String {
         let is_taken = |name: &String| {
             tree.file.mentions(0..tree.file.text.len(), name)
-                || ir::functions(self.module())
+                || self.module().functions()
                     .any(|function| function.name() == name || function.source_name() == Some(name))
                 // Overloads, and functions of several files, may share a name.
                 || self

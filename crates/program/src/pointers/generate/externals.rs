@@ -4,29 +4,28 @@
 //! reached from there, and return any of it.
 
 use crashproof_library::{self as library, Argument, Effect, Extent, Given};
-use llvm_sys::prelude::LLVMValueRef;
+use crashproof_llvm::Value;
 
-use super::values::constant_number;
 use super::{Generator, UNKNOWN_SIZE};
 use crate::pointers::ObjectKind;
 use crate::pointers::constraints::{Call, Constraint, Variable};
 use crate::pointers::offsets::Shift;
 
 /// A call of a function without bitcode. `operands` are the values of the arguments, if they are known; `at` is the call, or the function.
-struct External<'a> {
+struct External<'a, 'm> {
     name: &'a str,
     arguments: &'a [Option<Variable>],
-    operands: &'a [LLVMValueRef],
+    operands: &'a [Value<'m>],
     result: Option<Variable>,
-    at: LLVMValueRef,
+    at: Value<'m>,
 }
 
-impl External<'_> {
+impl<'m> External<'_, 'm> {
     fn argument(&self, index: Argument) -> Option<Variable> {
         self.arguments.get(index as usize).copied().flatten()
     }
 
-    fn operand(&self, index: Argument) -> Option<LLVMValueRef> {
+    fn operand(&self, index: Argument) -> Option<Value<'m>> {
         self.operands.get(index as usize).copied()
     }
 }
@@ -46,15 +45,15 @@ pub(super) fn is_allocator(name: &str) -> bool {
     effects(name).is_some_and(|effects| effects.iter().any(is_new))
 }
 
-impl Generator {
+impl<'m> Generator<'m> {
     /// A call of a function without bitcode; see [`External`].
-    pub(super) unsafe fn external(
+    pub(super) fn external(
         &mut self,
         name: &str,
         arguments: &[Option<Variable>],
-        operands: &[LLVMValueRef],
+        operands: &[Value<'m>],
         result: Option<Variable>,
-        at: LLVMValueRef,
+        at: Value<'m>,
     ) {
         let Some(effects) = effects(name) else {
             for argument in arguments.iter().flatten() {
@@ -74,18 +73,16 @@ impl Generator {
             at,
         };
         for effect in effects {
-            // SAFETY: the operands are live values.
-            unsafe { self.effect(*effect, &call) };
+            self.effect(*effect, &call);
         }
     }
 
-    unsafe fn effect(&mut self, effect: Effect, call: &External) {
+    fn effect(&mut self, effect: Effect, call: &External<'_, 'm>) {
         match effect {
-            // SAFETY: the operands are live values, here and below.
-            Effect::ReturnsNew(extent) => unsafe { self.returns_new(extent, call) },
-            Effect::ReturnsCopy(_) => unsafe { self.returns_new(Extent::Unknown, call) },
+            Effect::ReturnsNew(extent) => self.returns_new(extent, call),
+            Effect::ReturnsCopy(_) => self.returns_new(Extent::Unknown, call),
             Effect::ReturnsMoved(from, _) => {
-                unsafe { self.returns_new(Extent::Unknown, call) };
+                self.returns_new(Extent::Unknown, call);
                 if let (Some(to), Some(from)) = (call.result, call.argument(from)) {
                     let length = None;
                     self.constraints.push(Constraint::CopyMemory { to, from, length });
@@ -125,10 +122,7 @@ impl Generator {
             Effect::Copies { to, from, extent } => {
                 if let (Some(to), Some(from)) = (call.argument(to), call.argument(from)) {
                     let length = match extent {
-                        // SAFETY: the operands are live values.
-                        Extent::Argument(index) => call
-                            .operand(index)
-                            .and_then(|length| unsafe { constant_number(length) }),
+                        Extent::Argument(index) => call.operand(index).and_then(Value::signed),
                         _ => None,
                     };
                     let length = length.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
@@ -202,7 +196,7 @@ impl Generator {
         }
     }
 
-    fn calls_back(&mut self, function: Argument, given: &[Given], result: Option<&str>, call: &External) {
+    fn calls_back(&mut self, function: Argument, given: &[Given], result: Option<&str>, call: &External<'_, 'm>) {
         let Some(callee) = call.argument(function) else { return };
         let given = given.iter().map(|given| match *given {
             Given::Argument(index) => call.argument(index),
@@ -220,10 +214,9 @@ impl Generator {
         }));
     }
 
-    unsafe fn returns_new(&mut self, extent: Extent, call: &External) {
+    fn returns_new(&mut self, extent: Extent, call: &External<'_, 'm>) {
         let mut number = |index| {
-            // SAFETY: the operands are live values.
-            let number = unsafe { self.number(call.operand(index)?, 0) }?;
+            let number = self.number(call.operand(index)?, 0)?;
             u32::try_from(number).ok()
         };
         let size = match extent {
@@ -240,7 +233,7 @@ impl Generator {
         }
     }
 
-    fn returns_shared(&mut self, name: &str, call: &External) {
+    fn returns_shared(&mut self, name: &str, call: &External<'_, 'm>) {
         if let Some(result) = call.result {
             let shared = self.shared(name);
             self.constraints.copy(result, shared);

@@ -8,14 +8,10 @@ use std::fmt::Write as _;
 use std::process::Command;
 use std::{fs, str};
 
-use inkwell::context::Context;
-use inkwell::module::Module;
-use inkwell::values::AsValueRef;
-use llvm_sys::core::*;
-use llvm_sys::prelude::LLVMValueRef;
+use crashproof_llvm::{Context, Module, Value};
 use proptest::prelude::*;
 
-use super::programs::{PRELUDE, module};
+use super::programs::{PRELUDE, module, stores};
 use super::random::{stepped, within};
 use crate::pointers::constraints::{Constraints, Variable};
 use crate::pointers::memory::Location;
@@ -170,27 +166,11 @@ fn source(statements: &[Statement]) -> String {
 }
 
 /// The values that are noted, by their numbers.
-fn noted(module: &Module) -> BTreeMap<u32, LLVMValueRef> {
-    let mut found = BTreeMap::new();
-    for block in module.get_functions().flat_map(|function| function.get_basic_blocks()) {
-        for instruction in block.get_instructions() {
-            let instruction = instruction.as_value_ref();
-            // SAFETY: an instruction of the module; names are LLVM's.
-            unsafe {
-                if LLVMIsAStoreInst(instruction).is_null() {
-                    continue;
-                }
-                let mut length = 0;
-                let start = LLVMGetValueName2(LLVMGetOperand(instruction, 1), &mut length);
-                let name = str::from_utf8(std::slice::from_raw_parts(start.cast::<u8>(), length)).unwrap();
-                let number = name.strip_prefix("noted_").and_then(|number| number.parse().ok());
-                if let Some(number) = number {
-                    found.insert(number, LLVMGetOperand(instruction, 0));
-                }
-            }
-        }
-    }
-    found
+fn noted<'m>(module: &'m Module) -> BTreeMap<u32, Value<'m>> {
+    let number = |variable: Value| variable.name().strip_prefix("noted_")?.parse().ok();
+    stores(module)
+        .filter_map(|(value, variable)| Some((number(variable)?, value)))
+        .collect()
 }
 
 /// The notes of a run that had each address.

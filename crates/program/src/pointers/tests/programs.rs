@@ -5,11 +5,7 @@
 use std::fs;
 use std::process::Command;
 
-use inkwell::context::Context;
-use inkwell::memory_buffer::MemoryBuffer;
-use inkwell::module::Module;
-use llvm_sys::core::*;
-use llvm_sys::prelude::LLVMValueRef;
+use crashproof_llvm::{Context, Module, Opcode, Value};
 
 use crate::pointers::{Callees, PointsTo};
 
@@ -35,8 +31,7 @@ pub(super) fn module<'context>(source: &str, extension: &str, context: &'context
         .arg("-o")
         .arg(&bitcode);
     assert!(clang.status().unwrap().success(), "clang-19 failed");
-    let buffer = MemoryBuffer::create_from_file(&bitcode).unwrap();
-    Module::parse_bitcode_from_buffer(&buffer, context).unwrap()
+    context.read_bitcode(&bitcode).unwrap()
 }
 
 /// Both pointers are stored to variables that are known by their names.
@@ -51,36 +46,26 @@ pub(super) const PRELUDE: &str = "
 ";
 
 /// The stores to the variables that `alias` and `apart` declare, in pairs.
-fn questions(module: &Module) -> Vec<(bool, LLVMValueRef, LLVMValueRef)> {
+fn questions<'m>(module: &'m Module) -> Vec<(bool, Value<'m>, Value<'m>)> {
     let mut found = Vec::new();
-    let mut pending: Option<LLVMValueRef> = None;
-    for function in module.get_functions() {
-        for block in function.get_basic_blocks() {
-            for instruction in block.get_instructions() {
-                let instruction = {
-                    use inkwell::values::AsValueRef;
-                    instruction.as_value_ref()
-                };
-                // SAFETY: an instruction of the module; names are LLVM's.
-                unsafe {
-                    if LLVMIsAStoreInst(instruction).is_null() {
-                        continue;
-                    }
-                    let (value, pointer) = (LLVMGetOperand(instruction, 0), LLVMGetOperand(instruction, 1));
-                    let mut length = 0;
-                    let start = LLVMGetValueName2(pointer, &mut length);
-                    let name =
-                        String::from_utf8_lossy(std::slice::from_raw_parts(start.cast::<u8>(), length)).into_owned();
-                    if name.starts_with("alias_a") || name.starts_with("apart_a") {
-                        pending = Some(value);
-                    } else if name.starts_with("alias_b") || name.starts_with("apart_b") {
-                        found.push((name.starts_with("alias"), pending.take().unwrap(), value));
-                    }
-                }
-            }
+    let mut pending: Option<Value> = None;
+    for (value, pointer) in stores(module) {
+        let name = pointer.name();
+        if name.starts_with("alias_a") || name.starts_with("apart_a") {
+            pending = Some(value);
+        } else if name.starts_with("alias_b") || name.starts_with("apart_b") {
+            found.push((name.starts_with("alias"), pending.take().unwrap(), value));
         }
     }
     found
+}
+
+/// What is stored, and where.
+pub(super) fn stores<'m>(module: &'m Module) -> impl Iterator<Item = (Value<'m>, Value<'m>)> {
+    let instructions = module.functions().flat_map(Value::instructions);
+    instructions
+        .filter(|instruction| instruction.opcode() == Some(Opcode::LLVMStore))
+        .map(|store| (store.operand_at(0), store.operand_at(1)))
 }
 
 fn facts(source: &str, extension: &str) {
@@ -268,32 +253,16 @@ fn callees() {
         int main(int c, char **v) { choice(); if (c) choice = two; table[c].f(); table[c].g(); take()(); }";
     let module = module(source, "c", &context);
     let points_to = PointsTo::of(&module);
-    let main = module.get_function("main").unwrap();
     let mut answers = Vec::new();
-    for block in main.get_basic_blocks() {
-        for instruction in block.get_instructions() {
-            use inkwell::values::AsValueRef;
-            let call = instruction.as_value_ref();
-            // SAFETY: an instruction of the module.
-            unsafe {
-                if !LLVMIsACallInst(call).is_null() && LLVMIsAFunction(LLVMGetCalledValue(call)).is_null() {
-                    let (mut names, open) = match points_to.callees(call) {
-                        Callees::Closed(functions) => (functions, ""),
-                        Callees::Open(functions) => (functions, "?"),
-                    };
-                    names.sort_by_key(|f| LLVMCountParams(*f));
-                    let mut names: Vec<String> = names
-                        .iter()
-                        .map(|f| {
-                            let mut length = 0;
-                            let start = LLVMGetValueName2(*f, &mut length);
-                            String::from_utf8_lossy(std::slice::from_raw_parts(start.cast::<u8>(), length)).into_owned()
-                        })
-                        .collect();
-                    names.sort();
-                    answers.push(names.join(" ") + open);
-                }
-            }
+    for call in module.function("main").unwrap().instructions() {
+        if call.is_indirect_call() {
+            let (functions, open) = match points_to.callees(call) {
+                Callees::Closed(functions) => (functions, ""),
+                Callees::Open(functions) => (functions, "?"),
+            };
+            let mut names: Vec<&str> = functions.into_iter().map(Value::name).collect();
+            names.sort();
+            answers.push(names.join(" ") + open);
         }
     }
     assert_eq!(answers, ["one two", "one two", "three", "?"]);

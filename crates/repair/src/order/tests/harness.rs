@@ -5,9 +5,7 @@ use std::process::Command;
 
 use crashproof_finding::{Address, Crash, CrashStore, Finding, Frame, Kind, Order, RecoveryOutcome, Severity};
 use crashproof_litmus::StoreKind;
-use inkwell::context::Context;
-use inkwell::memory_buffer::MemoryBuffer;
-use inkwell::module::Module;
+use crashproof_llvm::Context;
 
 use crate::observed::Observed;
 use crate::order::trace::{Event, Sites, Trace, What};
@@ -90,8 +88,7 @@ fn patched(text: &str, kind: Kind) -> (OrderPatch, String) {
         String::from_utf8_lossy(&compiled.stderr)
     );
     let context = Context::create();
-    let buffer = MemoryBuffer::create_from_file(&bitcode).expect("bitcode");
-    let module = Module::parse_bitcode_from_buffer(&buffer, &context).expect("a module");
+    let module = context.read_bitcode(&bitcode).expect("a module");
     std::fs::remove_file(bitcode).expect("removed");
 
     let mut sites = Sites::new(&tree);

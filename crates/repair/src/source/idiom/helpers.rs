@@ -2,13 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use inkwell::module::Module;
-use llvm_sys::LLVMTypeKind;
-use llvm_sys::core::{LLVMCountParams, LLVMGetParam, LLVMGetTypeKind, LLVMTypeOf};
-
 use super::interpret::{self, Action};
-use crate::ir::{self, Value};
+use crate::ir::Code;
 use crate::observed::{Observed, Seen};
+use crashproof_llvm::{Module, TypeKind, Value};
 
 /// A function that flushes or fences, and does nothing else that matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +40,8 @@ pub enum Role {
 pub fn helpers(module: &Module, observed: &Observed) -> Vec<Helper> {
     let calls = call_counts(module);
     let persistent = persistent_functions(module);
-    let mut helpers: Vec<Helper> = ir::functions(module)
+    let mut helpers: Vec<Helper> = module
+        .functions()
         .filter(|function| persistent.contains(function) && !function.is_variadic())
         .filter_map(|function| {
             let (role, has_leading) = role(module, function)?;
@@ -70,8 +68,8 @@ pub fn helpers(module: &Module, observed: &Observed) -> Vec<Helper> {
 fn persistent_functions<'m>(module: &'m Module<'_>) -> BTreeSet<Value<'m>> {
     let mut found: BTreeSet<Value> = BTreeSet::new();
     let mut callers: BTreeMap<Value, Vec<Value>> = BTreeMap::new();
-    for function in ir::functions(module).filter(|function| function.has_body()) {
-        for instruction in function.instructions() {
+    for function in module.functions().filter(|function| function.has_body()) {
+        for instruction in function.code() {
             if !instruction.persistence().is_empty() || instruction.is_indirect_call() {
                 found.insert(function);
             } else if let Some(callee) = instruction.called_function() {
@@ -102,7 +100,7 @@ fn is_on(seen: &Seen, name: &str, linkage_name: &str) -> bool {
 
 fn call_counts(module: &Module) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for instruction in ir::functions(module).flat_map(Value::instructions) {
+    for instruction in module.functions().flat_map(Value::code) {
         if let Some(callee) = instruction.called_function() {
             *counts.entry(callee.name().to_owned()).or_default() += 1;
         }
@@ -118,18 +116,12 @@ enum Parameter {
 }
 
 fn parameters(function: Value) -> Vec<Parameter> {
-    // SAFETY: it is a function with so many parameters.
-    unsafe {
-        (0..LLVMCountParams(function.raw()))
-            .map(
-                |index| match LLVMGetTypeKind(LLVMTypeOf(LLVMGetParam(function.raw(), index))) {
-                    LLVMTypeKind::LLVMPointerTypeKind => Parameter::Pointer,
-                    LLVMTypeKind::LLVMIntegerTypeKind => Parameter::Integer,
-                    _ => Parameter::Other,
-                },
-            )
-            .collect()
-    }
+    let kind = |parameter: Value| match parameter.ty().kind() {
+        TypeKind::LLVMPointerTypeKind => Parameter::Pointer,
+        TypeKind::LLVMIntegerTypeKind => Parameter::Integer,
+        _ => Parameter::Other,
+    };
+    function.parameters().map(kind).collect()
 }
 
 /// Where the machine's range is.
@@ -207,7 +199,8 @@ fn of_range(actions: &[Action], address: u64, size: u64) -> Option<Role> {
 
 #[cfg(test)]
 mod tests {
-    use inkwell::context::Context;
+
+    use crashproof_llvm::Context;
 
     use super::*;
     use crate::testing::Snippet;

@@ -7,15 +7,9 @@
 use std::collections::BTreeMap;
 
 use crashproof_library::{self as library, Effect};
-use inkwell::module::Module;
-use llvm_sys::core::*;
-use llvm_sys::prelude::*;
-use llvm_sys::target::{
-    LLVMABISizeOfType, LLVMGetModuleDataLayout, LLVMOffsetOfElement, LLVMStoreSizeOfType, LLVMTargetDataRef,
-};
-use llvm_sys::{LLVMIntPredicate, LLVMOpcode, LLVMTypeKind, LLVMValueKind};
+use crashproof_llvm::{Block, IntPredicate, Layout, Module, Opcode, TypeKind, Value, ValueKind};
 
-use crate::ir::{Block, Persistence, Value};
+use crate::ir::{Code, Persistence};
 
 /// What a function does for persistence, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +30,9 @@ const GLOBALS: u64 = 0x6000_0000_0000;
 const FUNCTIONS: u64 = 0x5000_0000_0000;
 
 /// What a call with these arguments does; `None`: not known.
-pub fn run(module: &Module, function: Value, arguments: &[u64]) -> Option<Vec<Action>> {
+pub fn run<'m>(module: &'m Module, function: Value<'m>, arguments: &[u64]) -> Option<Vec<Action>> {
     let mut machine = Machine {
-        // SAFETY: the module lives as long as the machine.
-        layout: unsafe { LLVMGetModuleDataLayout(module.as_mut_ptr()) },
+        layout: module.layout(),
         memory: BTreeMap::new(),
         addresses: BTreeMap::new(),
         functions: Vec::new(),
@@ -55,7 +48,7 @@ pub fn run(module: &Module, function: Value, arguments: &[u64]) -> Option<Vec<Ac
 }
 
 struct Machine<'m> {
-    layout: LLVMTargetDataRef,
+    layout: Layout<'m>,
     memory: BTreeMap<u64, u8>,
     /// Of globals and functions.
     addresses: BTreeMap<Value<'m>, u64>,
@@ -78,14 +71,9 @@ impl<'m> Machine<'m> {
             return self.library(function, arguments);
         }
         let mut registers = Registers::new();
-        for (index, argument) in arguments.iter().enumerate() {
-            // SAFETY: the function has so many parameters, or the argument is ignored.
-            let parameter = unsafe {
-                (index < LLVMCountParams(function.raw()) as usize)
-                    .then(|| Value::new(LLVMGetParam(function.raw(), index as u32)))
-                    .flatten()
-            };
-            registers.insert(parameter?, *argument);
+        let mut parameters = function.parameters();
+        for argument in arguments {
+            registers.insert(parameters.next()?, *argument);
         }
         let mut previous = None;
         let mut block = function.blocks().next()?;
@@ -130,12 +118,12 @@ impl<'m> Machine<'m> {
         registers: &mut Registers<'m>,
         depth: usize,
     ) -> Option<Next<'m>> {
-        for instruction in block.instructions() {
+        for instruction in block.code() {
             self.steps += 1;
             if self.steps > STEPS {
                 return None;
             }
-            use LLVMOpcode::*;
+            use Opcode::*;
             let value = |machine: &mut Self, index: u32| machine.operand(instruction.operand(index)?, registers);
             match instruction.opcode()? {
                 LLVMRet => {
@@ -193,19 +181,16 @@ impl<'m> Machine<'m> {
         let successors = block.successors();
         // Operands: the condition, the default, then pairs of a value and a block.
         let case = (1..successors.len()).find(|index| {
-            let constant = instruction.operand(2 * *index as u32).and_then(Value::constant_integer);
+            let constant = instruction.operand(2 * *index as u32).and_then(Value::unsigned);
             constant == Some(condition)
         });
         Some(Next::Block(*successors.get(case.unwrap_or(0))?))
     }
 
     fn phi(&mut self, instruction: Value<'m>, previous: Block<'m>, registers: &Registers<'m>) -> Option<u64> {
-        // SAFETY: it is a phi, with so many predecessors.
-        let incoming = unsafe {
-            let count = LLVMCountIncoming(instruction.raw());
-            (0..count).find(|index| LLVMGetIncomingBlock(instruction.raw(), *index) == previous.raw())?
-        };
-        self.operand(instruction.operand(incoming)?, registers)
+        let mut incoming = instruction.incoming().into_iter();
+        let (value, _) = incoming.find(|(_, block)| *block == previous)?;
+        self.operand(value, registers)
     }
 
     fn call_instruction(&mut self, instruction: Value<'m>, registers: &Registers<'m>, depth: usize) -> Option<u64> {
@@ -243,24 +228,13 @@ impl<'m> Machine<'m> {
     }
 
     fn compute(&mut self, instruction: Value<'m>, registers: &Registers<'m>) -> Option<u64> {
-        use LLVMOpcode::*;
+        use Opcode::*;
         let opcode = instruction.opcode()?;
         let operand = |machine: &mut Self, index: u32| machine.operand(instruction.operand(index)?, registers);
-        let bits = |value: Value| {
-            // SAFETY: the kind is checked.
-            unsafe {
-                let ty = LLVMTypeOf(value.raw());
-                match LLVMGetTypeKind(ty) {
-                    LLVMTypeKind::LLVMIntegerTypeKind => Some(LLVMGetIntTypeWidth(ty)),
-                    LLVMTypeKind::LLVMPointerTypeKind => Some(64),
-                    _ => None,
-                }
-            }
-        };
+        let bits = |value: Value| value.ty().bits().or(value.is_pointer().then_some(64));
         let result = match opcode {
             LLVMAlloca => {
-                // SAFETY: it is an alloca, of a sized type.
-                let size = unsafe { LLVMABISizeOfType(self.layout, LLVMGetAllocatedType(instruction.raw())) };
+                let size = self.layout.size_of(instruction.allocated_type()?);
                 let count = operand(self, 0)?;
                 let address = self.top;
                 self.top += size.checked_mul(count)?.max(1).div_ceil(16) * 16;
@@ -283,8 +257,7 @@ impl<'m> Machine<'m> {
             LLVMICmp => {
                 let width = bits(instruction.operand(0)?)?;
                 let (a, b) = (operand(self, 0)?, operand(self, 1)?);
-                // SAFETY: it is a comparison of integers.
-                u64::from(compare(unsafe { LLVMGetICmpPredicate(instruction.raw()) }, a, b, width))
+                u64::from(compare(instruction.predicate()?, a, b, width))
             }
             _ => {
                 let width = bits(instruction)?;
@@ -314,37 +287,30 @@ impl<'m> Machine<'m> {
     /// The address that a chain of field and element accesses gives.
     fn element(&mut self, instruction: Value<'m>, registers: &Registers<'m>) -> Option<u64> {
         let mut address = self.operand(instruction.operand(0)?, registers)?;
-        // SAFETY: it is such an instruction; types and indices are what LLVM checked.
-        unsafe {
-            let mut ty = LLVMGetGEPSourceElementType(instruction.raw());
-            let count = LLVMGetNumOperands(instruction.raw()) as u32;
-            for at in 1..count {
-                let index = instruction.operand(at)?;
-                let width = LLVMGetIntTypeWidth(LLVMTypeOf(index.raw()));
-                let number = sign_extended(self.operand(index, registers)?, width);
-                if at > 1 {
-                    match LLVMGetTypeKind(ty) {
-                        LLVMTypeKind::LLVMStructTypeKind => {
-                            let field = u32::try_from(number).ok()?;
-                            address = address.wrapping_add(LLVMOffsetOfElement(self.layout, ty, field));
-                            ty = LLVMStructGetTypeAtIndex(ty, field);
-                            continue;
-                        }
-                        LLVMTypeKind::LLVMArrayTypeKind => ty = LLVMGetElementType(ty),
-                        _ => return None,
+        let mut ty = instruction.source_element()?;
+        for at in 1..instruction.operand_count() {
+            let index = instruction.operand(at)?;
+            let number = sign_extended(self.operand(index, registers)?, index.ty().bits()?);
+            if at > 1 {
+                match ty.kind() {
+                    TypeKind::LLVMStructTypeKind => {
+                        let field = u32::try_from(number).ok()?;
+                        address = address.wrapping_add(self.layout.offset_of(ty, field));
+                        ty = ty.element(field)?;
+                        continue;
                     }
+                    TypeKind::LLVMArrayTypeKind => ty = ty.element(0)?,
+                    _ => return None,
                 }
-                let size = LLVMABISizeOfType(self.layout, ty) as i64;
-                address = address.wrapping_add(number.wrapping_mul(size) as u64);
             }
+            address = address.wrapping_add(number.wrapping_mul(self.layout.size_of(ty) as i64) as u64);
         }
         Some(address)
     }
 
     /// Bytes of a value.
     fn size(&self, value: Value) -> Option<u64> {
-        // SAFETY: values of a first class have a size.
-        let size = unsafe { LLVMStoreSizeOfType(self.layout, LLVMTypeOf(value.raw())) };
+        let size = self.layout.store_size_of(value.ty());
         (size <= 8).then_some(size)
     }
 
@@ -352,16 +318,16 @@ impl<'m> Machine<'m> {
         if let Some(known) = registers.get(&value) {
             return Some(*known);
         }
-        if let Some(constant) = value.constant_integer() {
+        if let Some(constant) = value.unsigned() {
             return Some(constant);
         }
         match value.kind() {
-            LLVMValueKind::LLVMConstantPointerNullValueKind => Some(0),
-            LLVMValueKind::LLVMFunctionValueKind => Some(self.function_address(value)),
-            LLVMValueKind::LLVMGlobalVariableValueKind => Some(self.global(value)),
-            LLVMValueKind::LLVMConstantExprValueKind => match value.opcode()? {
-                LLVMOpcode::LLVMGetElementPtr => self.element(value, registers),
-                LLVMOpcode::LLVMBitCast | LLVMOpcode::LLVMPtrToInt | LLVMOpcode::LLVMIntToPtr => {
+            ValueKind::LLVMConstantPointerNullValueKind => Some(0),
+            ValueKind::LLVMFunctionValueKind => Some(self.function_address(value)),
+            ValueKind::LLVMGlobalVariableValueKind => Some(self.global(value)),
+            ValueKind::LLVMConstantExprValueKind => match value.opcode()? {
+                Opcode::LLVMGetElementPtr => self.element(value, registers),
+                Opcode::LLVMBitCast | Opcode::LLVMPtrToInt | Opcode::LLVMIntToPtr => {
                     self.operand(value.operand(0)?, registers)
                 }
                 _ => None,
@@ -387,18 +353,11 @@ impl<'m> Machine<'m> {
         }
         let address = GLOBALS + 0x10_0000 * self.addresses.len() as u64;
         self.addresses.insert(global, address);
-        // SAFETY: it is a global variable, of a sized type.
-        let (initial, size) = unsafe {
-            let ty: LLVMTypeRef = LLVMGlobalGetValueType(global.raw());
-            (
-                Value::new(LLVMGetInitializer(global.raw())),
-                LLVMABISizeOfType(self.layout, ty),
-            )
-        };
+        let size = global.value_type().map_or(0, |ty| self.layout.size_of(ty));
         for offset in 0..size.min(0x1000) {
             self.memory.insert(address + offset, 0);
         }
-        if let Some(initial) = initial
+        if let Some(initial) = global.initializer()
             && let Some(size) = self.size(initial)
             && let Some(value) = self.operand(initial, &Registers::new())
         {
@@ -437,18 +396,18 @@ fn sign_extended(value: u64, bits: u32) -> i64 {
     }
 }
 
-fn compare(predicate: LLVMIntPredicate, a: u64, b: u64, bits: u32) -> bool {
+fn compare(predicate: IntPredicate, a: u64, b: u64, bits: u32) -> bool {
     let (signed_a, signed_b) = (sign_extended(a, bits), sign_extended(b, bits));
     match predicate {
-        LLVMIntPredicate::LLVMIntEQ => a == b,
-        LLVMIntPredicate::LLVMIntNE => a != b,
-        LLVMIntPredicate::LLVMIntUGT => a > b,
-        LLVMIntPredicate::LLVMIntUGE => a >= b,
-        LLVMIntPredicate::LLVMIntULT => a < b,
-        LLVMIntPredicate::LLVMIntULE => a <= b,
-        LLVMIntPredicate::LLVMIntSGT => signed_a > signed_b,
-        LLVMIntPredicate::LLVMIntSGE => signed_a >= signed_b,
-        LLVMIntPredicate::LLVMIntSLT => signed_a < signed_b,
-        LLVMIntPredicate::LLVMIntSLE => signed_a <= signed_b,
+        IntPredicate::LLVMIntEQ => a == b,
+        IntPredicate::LLVMIntNE => a != b,
+        IntPredicate::LLVMIntUGT => a > b,
+        IntPredicate::LLVMIntUGE => a >= b,
+        IntPredicate::LLVMIntULT => a < b,
+        IntPredicate::LLVMIntULE => a <= b,
+        IntPredicate::LLVMIntSGT => signed_a > signed_b,
+        IntPredicate::LLVMIntSGE => signed_a >= signed_b,
+        IntPredicate::LLVMIntSLT => signed_a < signed_b,
+        IntPredicate::LLVMIntSLE => signed_a <= signed_b,
     }
 }

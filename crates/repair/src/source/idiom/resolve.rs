@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clang::{Entity, EntityKind, Type, TypeKind};
-use inkwell::module::Module;
+use crashproof_llvm::Module;
 
 use super::helpers::{self, Helper, Role};
 use super::macros::{self, PersistenceMacro};
 use super::unused;
 use super::{AddressType, Fence, Idiom, Include, RangeFunction};
-use crate::ir;
+use crate::ir::Code;
 use crate::observed::Observed;
 use crate::source::anchor::{Anchor, Context};
 use crate::source::tree::{FunctionTree, NodeId, is_function, range_in};
@@ -39,7 +39,9 @@ pub struct Idioms<'a, 'u> {
 impl<'a, 'u> Idioms<'a, 'u> {
     pub fn new(module: &Module, observed: &Observed, units: &'a Units<'u>) -> Idioms<'a, 'u> {
         let calls = |prefix: &str| {
-            ir::functions(module).any(|function| !function.has_body() && function.name().starts_with(prefix))
+            module
+                .functions()
+                .any(|function| !function.has_body() && function.name().starts_with(prefix))
         };
         Idioms {
             units,
@@ -48,7 +50,8 @@ impl<'a, 'u> Idioms<'a, 'u> {
             has_libpmemobj: calls("pmemobj_"),
             macros: RefCell::default(),
             unused: RefCell::default(),
-            functions: ir::functions(module)
+            functions: module
+                .functions()
                 .filter(|function| function.has_body())
                 .map(|function| function.source_name().unwrap_or(function.name()).to_owned())
                 .collect(),

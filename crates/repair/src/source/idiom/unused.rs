@@ -9,12 +9,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use clang::{Entity, EntityKind, TypeKind};
-use inkwell::context::Context;
-use inkwell::module::Module;
+use crashproof_llvm::Context;
 
 use super::helpers::{Helper, role};
 use super::resolve::qualified;
-use crate::ir;
+use crate::ir::Code;
 use crate::source::units::{Unit, Units};
 use crate::source::variants::visit_declarations;
 
@@ -107,11 +106,11 @@ fn run(units: &Units, unit: &Unit, candidates: &BTreeSet<(String, String)>) -> O
         .status()
         .ok()?;
     let context = Context::create();
-    let module = Module::parse_bitcode_from_path(&bitcode, &context).ok()?;
+    let module = context.read_bitcode(&bitcode).ok()?;
     if !status.success() {
         return None;
     }
-    let helpers = ir::functions(&module).filter_map(|function| {
+    let helpers = module.functions().filter_map(|function| {
         let name = function.source_name().unwrap_or(function.name()).to_owned();
         let is_candidate = candidates.iter().any(|(candidate, _)| *candidate == name);
         let (role, has_leading) = is_candidate.then(|| role(&module, function)).flatten()?;

@@ -6,14 +6,11 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-use inkwell::context::Context;
-use inkwell::memory_buffer::MemoryBuffer;
-use inkwell::module::Module;
-
-use crate::ir::{self, Value};
+use crate::ir::Code;
 use crate::observed::Observed;
 use crate::plan::{Edit, Fix, PersistentFunction, Place, Plan, SafeBy, known};
 use crate::source::{CompileCommand, Patch, patch_sources};
+use crashproof_llvm::{Context, Module, Value};
 
 /// The changed files, and what was refused, for a snapshot.
 pub fn repaired(files: &[(&str, &str)]) -> String {
@@ -69,7 +66,7 @@ fn patched(tree: &Path, files: &[(&str, &str)]) -> (Patch, Plan) {
         std::fs::write(path, plain).expect("a file");
     }
     let context = Context::create();
-    let module = context.create_module("program");
+    let mut module = context.create_module("program");
     let mut commands = Vec::new();
     for (name, _) in files.iter().filter(|(name, _)| !name.ends_with(".h")) {
         let compiler = if name.ends_with(".c") { "clang-19" } else { "clang++-19" };
@@ -90,9 +87,8 @@ fn patched(tree: &Path, files: &[(&str, &str)]) -> (Patch, Plan) {
             .args(["-Xclang", "-disable-O0-optnone", "-emit-llvm", "-o"])
             .arg(&bitcode)
             .current_dir(tree));
-        let buffer = MemoryBuffer::create_from_file(&bitcode).expect("bitcode");
         module
-            .link_in_module(Module::parse_bitcode_from_buffer(&buffer, &context).expect("a module"))
+            .link_in(context.read_bitcode(&bitcode).expect("a module"))
             .expect("linked");
         std::fs::remove_file(bitcode).expect("removed");
         commands.push(CompileCommand {
@@ -274,7 +270,7 @@ impl Planner<'_, '_> {
 
     /// All instructions, with their places.
     fn places(&self) -> Vec<(Place, Value<'_>)> {
-        let instructions = ir::functions(self.module).flat_map(Value::instructions);
+        let instructions = self.module.functions().flat_map(Value::code);
         instructions
             .filter_map(|instruction| Some((instruction.place()?, instruction)))
             .collect()
