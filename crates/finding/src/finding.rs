@@ -614,10 +614,33 @@ pub enum LeftOutReason {
 pub struct Patch {
     /// A unified diff, with `a/` and `b/` before the paths.
     pub diff: String,
+    /// What the diff does to each file.
+    #[serde(default)]
+    pub files: Vec<FileChange>,
     /// The patched program was built, run and checked again.
     pub verified: bool,
     /// Indices of the findings that it repairs.
     pub findings: Vec<usize>,
+}
+
+/// What a patch does to one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileChange {
+    /// Relative to the source tree.
+    pub path: String,
+    /// In the order of the file; they do not overlap.
+    pub replacements: Vec<Replacement>,
+}
+
+/// Whole lines of a file that give way to others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replacement {
+    /// The first line that is deleted, from 1. If none is, the new lines come before this one.
+    pub line: u32,
+    /// How many lines are deleted.
+    pub deleted: u32,
+    /// The new lines, with their line ends.
+    pub inserted: String,
 }
 
 /// The program that was recorded, and how it ended.

@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod crash;
-mod diff;
 mod gnu;
 pub mod html;
 mod json;

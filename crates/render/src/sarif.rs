@@ -13,7 +13,6 @@ use crashproof_finding::{Crash, CrashStore, Finding, Frame, Kind, Patch, Report,
 use serde_json::{Map, Value, json};
 
 use crate::crash;
-use crate::diff::changes;
 use crate::source::Sources;
 
 const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
@@ -83,8 +82,8 @@ impl Sarif<'_> {
 
     /// `None` if the patch changes nothing.
     fn fix(&self, patch: &Patch) -> Option<Value> {
-        let files = changes(&patch.diff);
-        let changes: Vec<Value> = files
+        let changes: Vec<Value> = patch
+            .files
             .iter()
             .filter(|file| !file.replacements.is_empty())
             .map(|file| {
@@ -99,7 +98,7 @@ impl Sarif<'_> {
                     })
                 });
                 json!({
-                    "artifactLocation": self.artifact(file.path),
+                    "artifactLocation": self.artifact(&file.path),
                     "replacements": replacements.collect::<Vec<_>>(),
                 })
             })

@@ -21,7 +21,6 @@ pub struct Design {
     /// Its findings are those that the designer was given.
     pub plan: Plan,
     pub changes: Vec<Changed>,
-    pub diff: String,
     /// With which functions it flushes and fences.
     pub idiom: Option<String>,
     /// Fixes that the source does not have, by their index, and why.
@@ -99,7 +98,6 @@ impl Designer<'_> {
 
 fn design(plan: Plan, patch: Patch) -> Design {
     Design {
-        diff: patch.diff(),
         idiom: Some(patch.idiom).filter(|idiom| !idiom.is_empty()),
         impossible: patch
             .impossible

@@ -310,7 +310,7 @@ impl Repair<'_> {
         let first = designer.design(options, &BTreeSet::new()).map_err(TrialError::from)?;
         self.check_sources(&first.changes)?;
         drop(doing);
-        let Some(trials) = trials.filter(|_| !first.diff.is_empty()) else {
+        let Some(trials) = trials.filter(|_| !first.changes.is_empty()) else {
             return Ok(Verified::not_done(first));
         };
         let subject = Subject {
@@ -442,7 +442,7 @@ impl Repair<'_> {
         if let Some(path) = &self.arguments.sarif {
             let tree = self.site.workspace.tree();
             let findings = [self.findings.as_slice(), &self.crashes].concat();
-            let log = sarif::log(&outcome, &findings, &self.site.copy, tree).unwrap_or_default();
+            let log = sarif::log(&outcome, changes, &findings, &self.site.copy, tree).unwrap_or_default();
             write("the SARIF", path, &log)?;
         }
         Ok(outcome.result)

@@ -7,6 +7,7 @@ use crashproof_finding::Finding;
 use crate::design::{Design, Designer};
 use crate::outcome::{Attempt, Verification};
 use crate::plan::PlanOptions;
+use crate::source::Changed;
 use crate::trial::{Trial, TrialError, Trials};
 use crate::verify::{Comparison, CrashComparison};
 
@@ -58,7 +59,7 @@ struct Ladder<'a, 'b, 't> {
     findings: &'a [Finding],
     crashes: &'a [Finding],
     attempts: Vec<Attempt>,
-    tried: BTreeSet<String>,
+    tried: BTreeSet<Vec<Changed>>,
 }
 
 /// What trying a rung came to.
@@ -251,7 +252,7 @@ impl Ladder<'_, '_, '_> {
 
     /// `None` if there is nothing to try, or it was tried before.
     fn try_design(&mut self, design: Design, rung: &Rung) -> Result<Option<Tried>, TrialError> {
-        if design.diff.is_empty() || !self.tried.insert(design.diff.clone()) {
+        if design.changes.is_empty() || !self.tried.insert(design.changes.clone()) {
             return Ok(None);
         }
         let mut trial = self.trials.try_patch(&design.changes, self.findings, self.crashes)?;
@@ -323,7 +324,6 @@ impl Ladder<'_, '_, '_> {
             remaining: Vec::new(),
             seen_before: first.trial.comparison.seen_before,
             design: Design {
-                diff: String::new(),
                 changes: Vec::new(),
                 ..first.design
             },

@@ -259,7 +259,7 @@ impl<'a> Rounds<'a, '_> {
             ),
             None => (self.site, &self.crashed.trace, self.wanted),
         };
-        let lines = LineMap::of(&source::diff(&base.changes));
+        let lines = LineMap::of(&base.changes);
         let mut indices = Vec::new();
         let mut findings = Vec::new();
         for (at, finding) in found.iter().enumerate() {
@@ -407,7 +407,7 @@ impl<'a> Rounds<'a, '_> {
         let problem = match self.build(&format!("confirm-{number}"), &tried.patched.changes)? {
             Err(problem) => Some(problem),
             Ok(built) => {
-                let lines = LineMap::of(&source::diff(&tried.patched.changes));
+                let lines = LineMap::of(&tried.patched.changes);
                 let tree = self.site.workspace.tree();
                 let found = &built.crashed.in_tree.findings;
                 let before = &self.crashed.in_tree.findings;

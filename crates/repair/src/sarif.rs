@@ -2,14 +2,25 @@
 
 use std::path::Path;
 
-use crashproof_finding::{Finding, Patch, Program, Report, TraceSummary};
+use crashproof_finding::{FileChange, Finding, Patch, Program, Report, TraceSummary};
 use crashproof_render::{Run, to_json, to_sarif};
 
 use crate::outcome::{Outcome, State};
+use crate::source::Changed;
 use crate::workspace::Copy;
 
-/// `findings` are those of the outcome, with the paths of the copy; `tree` is what it is a copy of.
-pub fn log(outcome: &Outcome, findings: &[Finding], copy: &Copy, tree: &Path) -> Result<String, serde_json::Error> {
+/// `changes` and `findings` are those of the outcome; the findings have the paths of the copy. `tree` is what it is a copy of.
+pub fn log(
+    outcome: &Outcome,
+    changes: &[Changed],
+    findings: &[Finding],
+    copy: &Copy,
+    tree: &Path,
+) -> Result<String, serde_json::Error> {
+    let file = |change: &Changed| FileChange {
+        path: change.path.to_string_lossy().into_owned(),
+        replacements: change.replacements(),
+    };
     let of = |index: usize| outcome.findings.get(index);
     let repaired = |index: &usize| of(*index).is_some_and(|finding| finding.state == State::Repaired);
     let report = Report {
@@ -26,6 +37,7 @@ pub fn log(outcome: &Outcome, findings: &[Finding], copy: &Copy, tree: &Path) ->
         findings: findings.to_vec(),
         patch: Some(Patch {
             diff: outcome.diff.clone(),
+            files: changes.iter().map(file).collect(),
             verified: outcome
                 .verification
                 .as_ref()

@@ -8,7 +8,7 @@ use crate::commands::{CommandError, Compiler, Run, Site, UserCommands};
 use crate::lines::LineMap;
 use crate::outcome::{Compared, CrashTest};
 use crate::recovery::Recovery;
-use crate::source::{self, Changed, SourceError};
+use crate::source::{Changed, SourceError};
 use crate::terminal::step;
 use crate::verify::{self, Comparison, CrashComparison, Named};
 use crate::workspace::{Workspace, WorkspaceError};
@@ -152,7 +152,7 @@ impl<'a> Trials<'a> {
         };
         drop(doing);
         complete(&after)?;
-        let lines = LineMap::of(&source::diff(changes));
+        let lines = LineMap::of(changes);
         let tree = self.workspace.tree();
         let comparison = verify::compare(findings, &self.before()?.run.in_tree, &after.in_tree, &lines, tree);
         let (output, problem) = self.compare_output(&after)?;

@@ -1,6 +1,6 @@
 //! Whether the patched program is what it was, without the bugs: compares a run of it with one of the unpatched, both built by the user's command.
 //!
-//! A repair is one when each finding is gone, nothing new is found, and status and output are the same. Lines are compared through the diff. Flushes
+//! A repair is one when each finding is gone, nothing new is found, and status and output are the same. Lines are compared through the changes. Flushes
 //! that only a run shows to be superfluous (`redundant-flush` and its like) are told and are no failure: they cost time, not data.
 
 use std::collections::BTreeSet;
@@ -235,6 +235,7 @@ pub fn difference(before: &Output, after: &Output) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::Changed;
 
     fn finding(kind: Kind, severity: Severity, line: u32) -> Finding {
         let text = format!(
@@ -244,6 +245,22 @@ mod tests {
             severity,
             ..serde_json::from_str(&text).unwrap()
         }
+    }
+
+    /// Of a patch that adds a line behind each of these.
+    fn added_behind(lines: &[u32]) -> LineMap {
+        let text = |added: &[u32]| -> String {
+            let line = |number: u32| {
+                let added = if added.contains(&number) { "added\n" } else { "" };
+                format!("{number}\n{added}")
+            };
+            (1..=50).map(line).collect()
+        };
+        LineMap::of(&[Changed {
+            path: "a.c".into(),
+            old: Some(text(&[])),
+            new: text(lines),
+        }])
     }
 
     fn report(findings: &[Finding]) -> Report {
@@ -259,8 +276,7 @@ mod tests {
         let lost = |line| finding(Kind::MissingFlush, Severity::Error, line);
         let useless = |line| finding(Kind::RedundantFlush, Severity::Warning, line);
         let (given, before) = ([lost(5), lost(9)], report(&[lost(5), lost(20), useless(30)]));
-        // A line after line 5 and one after line 9.
-        let lines = LineMap::of("--- a/a.c\n+++ b/a.c\n@@ -5,1 +5,2 @@\n x\n+y\n@@ -9,1 +10,2 @@\n x\n+y\n");
+        let lines = added_behind(&[5, 9]);
         let compared = |after: &[Finding]| compare(&given, &before, &report(after), &lines, Path::new("/t"));
         let good = compared(&[lost(22), useless(32)]);
         assert_eq!((good.still.len(), good.new.len(), good.new_warnings.len()), (0, 0, 0));
@@ -306,8 +322,7 @@ mod tests {
         };
         let given = [crash("crash-order", 5, &[5, 6]), crash("crash-order", 9, &[9])];
         let before = [crash("crash-order", 6, &[6]), crash("crash-atomicity", 20, &[20, 21])];
-        // A line after line 5.
-        let lines = LineMap::of("--- a/a.c\n+++ b/a.c\n@@ -5,1 +5,2 @@\n x\n+y\n");
+        let lines = added_behind(&[5]);
         let compared = |after: &[Finding]| compare_crashes(&given, &before, after, &lines, Path::new("/t"));
         let good = compared(&[crash("crash-atomicity", 22, &[22])]);
         assert_eq!((good.still.len(), good.new.len(), good.remaining.len()), (0, 0, 1));

@@ -123,6 +123,14 @@ fn repaired() -> Report {
         patch: Some(Patch {
             diff: "--- a/log.c\n+++ b/log.c\n@@ -14,2 +14,3 @@\n \tlog->count = log->count + 1;\n+\t_mm_clwb(&log->count);\n \t_mm_sfence();\n"
                 .into(),
+            files: vec![FileChange {
+                path: "log.c".into(),
+                replacements: vec![Replacement {
+                    line: 15,
+                    deleted: 0,
+                    inserted: "\t_mm_clwb(&log->count);\n".into(),
+                }],
+            }],
             verified: true,
             findings: vec![0],
         }),

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use similar::TextDiff;
+use crashproof_finding::Replacement;
+use similar::{DiffOp, DiffTag, TextDiff};
 
 use super::refusal::Refusal;
 
@@ -17,19 +18,14 @@ pub struct Patch {
     pub impossible: Vec<(usize, Refusal)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A changed source. Its diff is made from it and never read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Changed {
     /// Relative to the tree.
     pub path: PathBuf,
     /// `None`: a new file.
     pub old: Option<String>,
     pub new: String,
-}
-
-impl Patch {
-    pub fn diff(&self) -> String {
-        diff(&self.files)
-    }
 }
 
 pub fn diff(files: &[Changed]) -> String {
@@ -51,6 +47,22 @@ pub fn combine(first: &[Changed], then: &[Changed]) -> Vec<Changed> {
 }
 
 impl Changed {
+    fn compared(&self) -> TextDiff<'_, '_, '_, str> {
+        TextDiff::from_lines(self.old.as_deref().unwrap_or_default(), &self.new)
+    }
+
+    /// The lines that the change replaces.
+    pub fn replacements(&self) -> Vec<Replacement> {
+        let text = self.compared();
+        let changed = text.ops().iter().filter(|op| op.tag() != DiffTag::Equal);
+        let replacement = |op: &DiffOp| Replacement {
+            line: op.old_range().start as u32 + 1,
+            deleted: op.old_range().len() as u32,
+            inserted: text.new_slices()[op.new_range()].concat(),
+        };
+        changed.map(replacement).collect()
+    }
+
     fn diff(&self) -> String {
         let (old, new) = (name("a", &self.path), name("b", &self.path));
         let mut diff = String::new();
@@ -62,8 +74,7 @@ impl Changed {
                 "/dev/null".into()
             }
         };
-        let text = TextDiff::from_lines(self.old.as_deref().unwrap_or_default(), &self.new);
-        let _ = write!(diff, "{}", text.unified_diff().header(&old_name, &new));
+        let _ = write!(diff, "{}", self.compared().unified_diff().header(&old_name, &new));
         diff
     }
 }

@@ -299,6 +299,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
                 new: HEADER.into(),
             });
         }
+        files.retain(|file| file.old.as_ref() != Some(&file.new));
         files
     }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::ir::Code;
 use crate::observed::Observed;
 use crate::plan::{Edit, Fix, PersistentFunction, Place, Plan, SafeBy, known};
-use crate::source::{CompileCommand, Patch, patch_sources};
+use crate::source::{CompileCommand, Patch, diff, patch_sources};
 use crashproof_llvm::{Context, Module, Value};
 
 /// The changed files, and what was refused, for a snapshot.
@@ -126,7 +126,7 @@ fn check_applies(tree: &Path, patch: &Patch) {
         return;
     }
     run(Command::new("git").args(["init", "-q"]).current_dir(tree));
-    std::fs::write(tree.join("x.diff"), patch.diff()).expect("a file");
+    std::fs::write(tree.join("x.diff"), diff(&patch.files)).expect("a file");
     run(Command::new("git")
         .args(["apply", "--whitespace=error-all", "x.diff"])
         .current_dir(tree));
