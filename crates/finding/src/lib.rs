@@ -13,6 +13,7 @@ pub mod group;
 mod kind;
 pub mod picture;
 pub mod stack;
+mod texts;
 pub mod words;
 
 pub use baseline::{Baseline, BaselineError};

@@ -10,7 +10,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use crashproof_finding::Report;
 
 use crate::interrupt;
-use crate::workspace::{Copy, InTree, Workspace};
+use crate::paths::{InTree, WorkingCopy};
+use crate::workspace::Workspace;
 
 /// Of a failed command's output the last lines are shown.
 const SHOWN_LINES: usize = 60;
@@ -121,7 +122,7 @@ pub struct Output {
 pub struct Site<'a> {
     pub workspace: &'a Workspace,
     pub commands: UserCommands,
-    pub copy: Copy,
+    pub copy: WorkingCopy,
     pub compiler: Compiler,
     /// Of the copy: logs and traces are named after it.
     pub name: String,
@@ -209,15 +210,14 @@ impl Site<'_> {
             Ok(text) => self.copy.to_tree(&text).into_bytes(),
             Err(error) => error.into_bytes(),
         };
-        let (report, in_tree_report) = report;
         Ok(Run {
             output: Output {
                 status: report.program.status,
                 stdout: in_tree(read(&stdout)),
                 stderr: in_tree(read(&stderr)),
             },
+            in_tree: self.copy.report_to_tree(&report),
             report,
-            in_tree: in_tree_report,
             trace,
         })
     }
@@ -255,8 +255,8 @@ impl Site<'_> {
         }
     }
 
-    /// What `crashproof check` says of a trace: as it says it, and with the names of the user's tree.
-    pub fn check(&self, trace: &Path) -> Result<(Report, Report), CommandError> {
+    /// What `crashproof check` says of a trace.
+    pub fn check(&self, trace: &Path) -> Result<Report, CommandError> {
         let json = self.file("findings.json");
         let log = self.file("check.log");
         let mut check = Command::new(self.workspace.programs.join("crashproof"));
@@ -272,10 +272,6 @@ impl Site<'_> {
         }
         check.arg(trace);
         let status = self.run(check, &log, &log)?;
-        let unreadable = |reason: String| CommandError::Report {
-            path: json.clone(),
-            reason,
-        };
         let text = match std::fs::read_to_string(&json) {
             Ok(text) => text,
             Err(_) => {
@@ -288,8 +284,10 @@ impl Site<'_> {
                 });
             }
         };
-        let parse = |text: &str| serde_json::from_str(text).map_err(|error| unreadable(error.to_string()));
-        Ok((parse(&text)?, parse(&self.copy.json_to_tree(&text))?))
+        serde_json::from_str(&text).map_err(|error| CommandError::Report {
+            path: json,
+            reason: error.to_string(),
+        })
     }
 
     pub fn run(&self, mut command: Command, stdout: &Path, stderr: &Path) -> Result<ExitStatus, CommandError> {

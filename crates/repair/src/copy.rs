@@ -12,6 +12,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::paths::SourcePath;
+
 /// More than this is hardly one project's source.
 const LIMIT: u64 = 4 << 30;
 
@@ -105,9 +107,10 @@ impl Survey {
             } else if metadata.is_symlink() {
                 let points_to = on("read the link", &from, fs::read_link(&from))?;
                 // A link to elsewhere in the tree must not lead out of the copy.
-                let points_to = points_to
-                    .strip_prefix(&self.root)
-                    .map_or(points_to.clone(), |inside| target.join(inside));
+                let points_to = match SourcePath::of(&self.root, &points_to) {
+                    Some(inside) => target.join(inside),
+                    None => points_to,
+                };
                 on("make the link", &to, std::os::unix::fs::symlink(points_to, &to))?;
             } else {
                 on("copy", &from, copy_file(&from, &to, &metadata))?;

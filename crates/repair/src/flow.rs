@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crashproof_finding::{Finding, Frame, Report};
+use crashproof_finding::{Finding, Report};
 use crashproof_llvm::Context;
 use crashproof_program::Program;
 use crashproof_trace::{ReadError, TraceReader};
@@ -107,7 +107,7 @@ pub fn run(arguments: &RepairArguments) -> Result<Verdict, RepairError> {
     complete(&run.in_tree)?;
     // In the copy's names, by which the bitcode knows the source.
     let given: Option<Vec<Finding>> = given.map(|findings| {
-        let in_copy = findings.into_iter().map(|finding| from_tree(finding, &site));
+        let in_copy = findings.into_iter().map(|finding| site.copy.finding_from_tree(finding));
         in_copy.collect()
     });
     let asks_for_orders = match (&input.given, &given) {
@@ -175,7 +175,7 @@ fn given_findings(input: &mut Input, site: &Site) -> Result<Option<Vec<Finding>>
     };
     let _doing = step("checking the trace");
     let path = trace.canonicalize().unwrap_or_else(|_| trace.clone());
-    let (report, _) = site.check(&path)?;
+    let report = site.check(&path)?;
     if input.program.is_empty() {
         input.program = report.program.command.iter().map(OsString::from).collect();
     }
@@ -192,44 +192,6 @@ fn complete(report: &Report) -> Result<(), RepairError> {
             reasons: report.trace.incomplete.clone(),
         }),
     }
-}
-
-/// With the paths of the copy.
-fn from_tree(mut finding: Finding, site: &Site) -> Finding {
-    let map = |file: &mut Option<String>| {
-        if let Some(path) = file {
-            *path = site.copy.path_from_tree(Path::new(path)).to_string_lossy().into_owned();
-        }
-    };
-    map(&mut finding.file);
-    for frame in frames(&mut finding) {
-        map(&mut frame.file);
-    }
-    finding
-}
-
-/// All frames of a finding.
-fn frames(finding: &mut Finding) -> impl Iterator<Item = &mut Frame> {
-    let by = finding.durable_by.iter_mut().flat_map(|by| &mut by.stack);
-    let related = finding.related.iter_mut().flat_map(|related| &mut related.stack);
-    let order = finding
-        .order
-        .iter_mut()
-        .flat_map(|order| [&mut order.before, &mut order.after]);
-    let crash = finding.crash.iter_mut().flat_map(|crash| {
-        let stores = crash.persisted.iter_mut().chain(&mut crash.missing);
-        let of_stores = stores.flat_map(|store| std::iter::once(&mut store.frame).chain(&mut store.stack));
-        std::iter::once(&mut crash.after)
-            .chain(&mut crash.after_stack)
-            .chain(of_stores)
-    });
-    finding
-        .stack
-        .iter_mut()
-        .chain(by)
-        .chain(related)
-        .chain(order)
-        .chain(crash)
 }
 
 /// What is known once the program was built for repair and recorded.
@@ -313,10 +275,11 @@ impl Repair<'_> {
         let Some(trials) = trials.filter(|_| !first.changes.is_empty()) else {
             return Ok(Verified::not_done(first));
         };
+        let copy = &self.site.copy;
         let subject = Subject {
             options,
-            findings: &self.in_tree(&self.findings),
-            crashes: &self.in_tree(&self.crashes),
+            findings: &copy.findings_to_tree(&self.findings),
+            crashes: &copy.findings_to_tree(&self.crashes),
             orders_follow,
         };
         Ok(ladder::climb(designer, first, &subject, trials)?)
@@ -334,7 +297,7 @@ impl Repair<'_> {
             recovery,
             crashed,
             wanted: &self.crashes,
-            durability: &self.in_tree(&self.findings),
+            durability: &self.site.copy.findings_to_tree(&self.findings),
             fixed: verified
                 .design
                 .fixed()
@@ -401,7 +364,7 @@ impl Repair<'_> {
         let repaired: BTreeSet<usize> = plan.fixes.iter().flat_map(|fix| fix.findings.iter().copied()).collect();
         let findings: Vec<Finding> = repaired
             .iter()
-            .map(|&index| self.to_tree(&self.findings[index]))
+            .map(|&index| self.site.copy.finding_to_tree(&self.findings[index]))
             .collect();
         let Site {
             workspace, commands, ..
@@ -442,7 +405,8 @@ impl Repair<'_> {
         if let Some(path) = &self.arguments.sarif {
             let tree = self.site.workspace.tree();
             let findings = [self.findings.as_slice(), &self.crashes].concat();
-            let log = sarif::log(&outcome, changes, &findings, &self.site.copy, tree).unwrap_or_default();
+            let findings = self.site.copy.findings_to_tree(&findings);
+            let log = sarif::log(&outcome, changes, findings, tree).unwrap_or_default();
             write("the SARIF", path, &log)?;
         }
         Ok(outcome.result)

@@ -15,20 +15,6 @@ const ONLY_THERE: &str =
 const STAYS: &str = "the fix did not make it go away in the program as your command builds it";
 
 impl Repair<'_> {
-    pub fn to_tree(&self, finding: &Finding) -> Finding {
-        let mut finding = finding.clone();
-        let stores = finding.crash.iter_mut().flat_map(|crash| &mut crash.missing);
-        let files = stores.map(|store| &mut store.frame.file).chain([&mut finding.file]);
-        for file in files.flatten() {
-            *file = self.site.copy.to_tree(file);
-        }
-        finding
-    }
-
-    pub fn in_tree(&self, findings: &[Finding]) -> Vec<Finding> {
-        findings.iter().map(|finding| self.to_tree(finding)).collect()
-    }
-
     pub fn empty_outcome(&self) -> Outcome {
         let findings = self.findings.iter().map(|finding| {
             let (state, reason) = match not_handled(finding, self.arguments.performance) {
@@ -38,7 +24,7 @@ impl Repair<'_> {
             FindingOutcome {
                 state,
                 reason,
-                ..FindingOutcome::of(&self.to_tree(finding))
+                ..FindingOutcome::of(&self.site.copy.finding_to_tree(finding))
             }
         });
         let words = self.site.copy.words(&self.site.commands.program);

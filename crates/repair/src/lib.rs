@@ -7,7 +7,7 @@
 //! - *apply*, twice: to the bitcode ([`bitcode`]), and to the source ([`source`]) as a unified diff;
 //! - *verify* (`trial`, [`verify`], `ladder`): rebuild in a copy, test, record and check again.
 //!
-//! [`flow`] is the whole, in copies of the user's tree (`workspace`).
+//! [`flow`] is the whole, in copies of the user's tree (`workspace`; `paths` translates between them).
 //!
 //! The paper stops at bitcode; the plan here is data that names places, so that both can be made from it.
 
@@ -32,6 +32,7 @@ pub mod locate;
 pub mod observed;
 pub mod order;
 pub mod outcome;
+mod paths;
 pub mod plan;
 mod recovery;
 mod rounds;

@@ -5,29 +5,30 @@ use std::path::{Path, PathBuf};
 
 use crashproof_finding::Replacement;
 
+use crate::paths::plain;
 use crate::source::Changed;
 
 /// Made from the changes of a patch.
 #[derive(Debug, Default)]
 pub struct LineMap {
-    /// By the path in the tree.
+    /// By the path in the user's tree.
     files: BTreeMap<PathBuf, Vec<Replacement>>,
 }
 
 impl LineMap {
-    pub fn of(changes: &[Changed]) -> LineMap {
-        let file = |change: &Changed| (change.path.clone(), change.replacements());
+    pub fn of(changes: &[Changed], tree: &Path) -> LineMap {
+        let file = |change: &Changed| (tree.join(&change.path), change.replacements());
         LineMap {
             files: changes.iter().map(file).collect(),
         }
     }
 
-    /// The old line, or `None` if the patch added it. `file` is relative to the tree, `line` one of the patched text.
+    /// The old line, or `None` if the patch added it. `file` is one of the user's tree, `line` one of its patched text.
     pub fn old_line(&self, file: &Path, line: u32) -> Option<u32> {
         let line = i64::from(line);
         // How many lines the replacements above the line have added.
         let mut added = 0;
-        for replacement in self.files.get(file).into_iter().flatten() {
+        for replacement in self.files.get(&plain(file)).into_iter().flatten() {
             let start = i64::from(replacement.line) + added;
             let inserted = replacement.inserted.lines().count() as i64;
             if line < start {
@@ -57,7 +58,7 @@ mod tests {
 
     #[test]
     fn lines_are_followed_through_a_patch() {
-        let map = LineMap::of(&[
+        let changes = [
             // A name that git quotes.
             change(
                 "src/\"log\".c",
@@ -65,13 +66,14 @@ mod tests {
                 "a\nb\nx\ny\nd\ne\nj\nz\nk\n",
             ),
             change("new.h", None, "a\nb\n"),
-        ]);
-        let old = |line| map.old_line(Path::new("src/\"log\".c"), line);
+        ];
+        let map = LineMap::of(&changes, Path::new("/t"));
+        let old = |line| map.old_line(Path::new("/t/./src/\"log\".c"), line);
         assert_eq!((old(1), old(2), old(3), old(4)), (Some(1), Some(2), None, None));
         assert_eq!((old(5), old(6), old(7)), (Some(4), Some(5), Some(6)));
         assert_eq!((old(8), old(9), old(20)), (None, Some(7), Some(18)));
-        assert_eq!(map.old_line(Path::new("new.h"), 1), None);
-        assert_eq!(map.old_line(Path::new("other.c"), 7), Some(7));
+        assert_eq!(map.old_line(Path::new("/t/new.h"), 1), None);
+        assert_eq!(map.old_line(Path::new("/t/other.c"), 7), Some(7));
     }
 
     proptest! {
@@ -94,11 +96,11 @@ mod tests {
                 if ends { text } else { text.trim_end().to_owned() }
             };
             let changed = change("f", Some(&old.concat()), &new.concat());
-            let map = LineMap::of(std::slice::from_ref(&changed));
+            let map = LineMap::of(std::slice::from_ref(&changed), Path::new("/t"));
             for (index, expected) in expected.into_iter().enumerate() {
-                prop_assert_eq!(map.old_line(Path::new("f"), index as u32 + 1), expected);
+                prop_assert_eq!(map.old_line(Path::new("/t/f"), index as u32 + 1), expected);
             }
-            prop_assert_eq!(map.old_line(Path::new("f"), new.len() as u32 + 1), Some(old.len() as u32 + 1));
+            prop_assert_eq!(map.old_line(Path::new("/t/f"), new.len() as u32 + 1), Some(old.len() as u32 + 1));
 
             let changed = change("f", Some(&kept(&old)), &kept(&new));
             let text = changed.old.clone().unwrap_or_default();

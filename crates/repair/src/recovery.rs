@@ -10,7 +10,7 @@ use crashproof_trace::{EventKind, Item, TraceReader};
 
 use crate::arguments::RepairArguments;
 use crate::commands::{CommandError, Run, Site};
-use crate::workspace::Copy;
+use crate::paths::WorkingCopy;
 
 /// A crash test that is given no budget ends after this time: there are several in one repair.
 const TIME: &str = "2m";
@@ -112,7 +112,7 @@ impl Recovery {
         })
     }
 
-    fn arguments(&self, copy: &Copy) -> Vec<String> {
+    fn arguments(&self, copy: &WorkingCopy) -> Vec<String> {
         let word = |(name, value): &(String, Option<String>)| match value {
             Some(value) => format!("--{name}={}", copy.text_from_tree(value)),
             None => format!("--{name}"),
@@ -147,19 +147,16 @@ impl Site<'_> {
         let Ok(text) = std::fs::read_to_string(&json) else {
             return Err(self.not_crashed(status, &log));
         };
-        let parse = |text: &str| {
-            serde_json::from_str(text).map_err(|error| CommandError::Report {
-                path: json.clone(),
-                reason: error.to_string(),
-            })
-        };
-        let report: Report = parse(&text)?;
+        let report: Report = serde_json::from_str(&text).map_err(|error| CommandError::Report {
+            path: json,
+            reason: error.to_string(),
+        })?;
         if !report.inconclusive.is_empty() {
             return Err(self.not_crashed(status, &log));
         }
         Ok(Crashed {
+            in_tree: self.copy.report_to_tree(&report),
             report,
-            in_tree: parse(&self.copy.json_to_tree(&text))?,
             trace,
             decided: status.code() != Some(2),
         })

@@ -127,11 +127,7 @@ impl<'a> Rounds<'a, '_> {
     /// What came of it if nothing is left to put in order.
     pub fn nothing(&self, start: &[Changed]) -> Ordered {
         Ordered {
-            findings: self
-                .wanted
-                .iter()
-                .map(|finding| self.in_tree(finding, self.site))
-                .collect(),
+            findings: self.site.copy.findings_to_tree(self.wanted),
             changes: start.to_vec(),
             ..Ordered::default()
         }
@@ -259,12 +255,13 @@ impl<'a> Rounds<'a, '_> {
             ),
             None => (self.site, &self.crashed.trace, self.wanted),
         };
-        let lines = LineMap::of(&base.changes);
+        let tree = self.site.workspace.tree();
+        let lines = LineMap::of(&base.changes, tree);
         let mut indices = Vec::new();
         let mut findings = Vec::new();
         for (at, finding) in found.iter().enumerate() {
             let index = match built {
-                Some(_) => self.identify(finding, site, &lines, ordered),
+                Some(_) => identify(finding, site, &lines, ordered),
                 None => at,
             };
             if !without.contains(&index) {
@@ -324,27 +321,6 @@ impl<'a> Rounds<'a, '_> {
             changes: source::combine(&base.changes, &files),
             orders,
         }))
-    }
-
-    /// The index of a finding of the patched program; it is added if it is none of those known.
-    fn identify(&self, finding: &Finding, site: &Site, lines: &LineMap, ordered: &mut Ordered) -> usize {
-        let tree = site.workspace.tree();
-        let finding = verify::in_unpatched(&self.in_tree(finding, site), lines, tree);
-        let exactly =
-            |known: &Finding| (known.kind, &known.file, known.line) == (finding.kind, &finding.file, finding.line);
-        let known = ordered.findings.iter().position(exactly).or_else(|| {
-            let mut findings = ordered.findings.iter();
-            findings.position(|known| verify::same_crash(known, &finding))
-        });
-        known.unwrap_or_else(|| {
-            ordered.findings.push(finding);
-            ordered.findings.len() - 1
-        })
-    }
-
-    fn in_tree(&self, finding: &Finding, site: &Site) -> Finding {
-        let text = serde_json::to_string(finding).unwrap_or_default();
-        serde_json::from_str(&site.copy.json_to_tree(&text)).unwrap_or_else(|_| finding.clone())
     }
 
     /// Builds for repair, records and crashes the program with these changes. The inner error is the patch's fault.
@@ -407,11 +383,11 @@ impl<'a> Rounds<'a, '_> {
         let problem = match self.build(&format!("confirm-{number}"), &tried.patched.changes)? {
             Err(problem) => Some(problem),
             Ok(built) => {
-                let lines = LineMap::of(&tried.patched.changes);
                 let tree = self.site.workspace.tree();
+                let lines = LineMap::of(&tried.patched.changes, tree);
                 let found = &built.crashed.in_tree.findings;
                 let before = &self.crashed.in_tree.findings;
-                let compared = verify::compare_crashes(&ordered.findings, before, found, &lines, tree);
+                let compared = verify::compare_crashes(&ordered.findings, before, found, &lines);
                 let still = compared.still.intersection(&unseen).next();
                 still.and_then(|&index| ordered.findings.get(index)).map(|finding| {
                     let place = verify::Named::of(finding).at(&tree.to_string_lossy());
@@ -427,4 +403,19 @@ impl<'a> Rounds<'a, '_> {
         }
         Ok(passed)
     }
+}
+
+/// The index of a finding of the patched program; it is added if it is none of those known.
+fn identify(finding: &Finding, site: &Site, lines: &LineMap, ordered: &mut Ordered) -> usize {
+    let finding = verify::in_unpatched(site.copy.finding_to_tree(finding), lines);
+    let exactly =
+        |known: &Finding| (known.kind, &known.file, known.line) == (finding.kind, &finding.file, finding.line);
+    let known = ordered.findings.iter().position(exactly).or_else(|| {
+        let mut findings = ordered.findings.iter();
+        findings.position(|known| verify::same_crash(known, &finding))
+    });
+    known.unwrap_or_else(|| {
+        ordered.findings.push(finding);
+        ordered.findings.len() - 1
+    })
 }

@@ -3,18 +3,16 @@
 use std::path::Path;
 
 use crashproof_finding::{FileChange, Finding, Patch, Program, Report, TraceSummary};
-use crashproof_render::{Run, to_json, to_sarif};
+use crashproof_render::{Run, to_sarif};
 
 use crate::outcome::{Outcome, State};
 use crate::source::Changed;
-use crate::workspace::Copy;
 
-/// `changes` and `findings` are those of the outcome; the findings have the paths of the copy. `tree` is what it is a copy of.
+/// `changes` and `findings` are those of the outcome, in the user's tree.
 pub fn log(
     outcome: &Outcome,
     changes: &[Changed],
-    findings: &[Finding],
-    copy: &Copy,
+    findings: Vec<Finding>,
     tree: &Path,
 ) -> Result<String, serde_json::Error> {
     let file = |change: &Changed| FileChange {
@@ -34,7 +32,6 @@ pub fn log(
             complete: true,
             ..TraceSummary::default()
         },
-        findings: findings.to_vec(),
         patch: Some(Patch {
             diff: outcome.diff.clone(),
             files: changes.iter().map(file).collect(),
@@ -44,9 +41,9 @@ pub fn log(
                 .is_some_and(|verification| verification.verified),
             findings: (0..findings.len()).filter(repaired).collect(),
         }),
+        findings,
         ..Report::default()
     };
-    let report: Report = serde_json::from_str(&copy.json_to_tree(&to_json(&report)?))?;
     let run = Run {
         id: "repair",
         report: &report,

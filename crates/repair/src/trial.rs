@@ -152,9 +152,8 @@ impl<'a> Trials<'a> {
         };
         drop(doing);
         complete(&after)?;
-        let lines = LineMap::of(changes);
-        let tree = self.workspace.tree();
-        let comparison = verify::compare(findings, &self.before()?.run.in_tree, &after.in_tree, &lines, tree);
+        let lines = LineMap::of(changes, self.workspace.tree());
+        let comparison = verify::compare(findings, &self.before()?.run.in_tree, &after.in_tree, &lines);
         let (output, problem) = self.compare_output(&after)?;
         let mut trial = Trial {
             comparison,
@@ -231,10 +230,9 @@ impl<'a> Trials<'a> {
             before: before.as_ref().map(Vec::len),
             after: found.len(),
         });
-        let tree = self.workspace.tree();
-        let compared = verify::compare_crashes(crashes, &before.unwrap_or_default(), found, lines, tree);
+        let compared = verify::compare_crashes(crashes, &before.unwrap_or_default(), found, lines);
         if let Some(new) = compared.new.first() {
-            let words = new.in_words(&tree.to_string_lossy());
+            let words = new.in_words(&self.workspace.tree().to_string_lossy());
             trial.crash_problem = Some(format!("a crash test finds something new: {words}"));
         }
         trial.crashes = compared;
@@ -281,13 +279,7 @@ pub fn try_binary(
     written.map_err(|source| TrialError::Write { path: place, source })?;
     let _doing = step("recording the repaired binary");
     let after = site.record().map_err(TrialError::Command)?;
-    let compared = verify::compare(
-        findings,
-        &before.in_tree,
-        &after.in_tree,
-        &LineMap::default(),
-        workspace.tree(),
-    );
+    let compared = verify::compare(findings, &before.in_tree, &after.in_tree, &LineMap::default());
     let root = workspace.tree().to_string_lossy();
     Ok(if let Some(&index) = compared.still.first() {
         Some(format!("it still has {}", Named::of(&findings[index]).in_words(&root)))

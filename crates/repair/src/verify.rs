@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::commands::Output;
 use crate::lines::LineMap;
-use crate::workspace::plain;
+use crate::paths::plain;
 
 /// A finding, by what a patch does not change. The line is one of the unpatched source; `None` if the patch added it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +61,7 @@ pub fn is_durability(kind: Kind) -> bool {
 }
 
 /// `findings`: those to be repaired. All reports name the files of the tree.
-pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &LineMap, tree: &Path) -> Comparison {
+pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &LineMap) -> Comparison {
     let old: BTreeSet<Key> = before.findings.iter().map(key).collect();
     // Flushed, but not fenced, is not repaired.
     let same_kind = |a: Kind, b: Kind| a == b || (is_durability(a) && is_durability(b));
@@ -76,8 +76,7 @@ pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &Li
     for finding in &after.findings {
         let mut key = key(finding);
         if let (Some(file), Some(line)) = (&finding.file, finding.line) {
-            let file = plain(Path::new(file));
-            key.line = lines.old_line(file.strip_prefix(tree).unwrap_or(&file), line);
+            key.line = lines.old_line(Path::new(file), line);
         }
         let mut wanted = false;
         for (index, given) in findings.iter().enumerate() {
@@ -125,7 +124,6 @@ pub fn compare_crashes(
     before: &[Finding],
     after: &[Finding],
     lines: &LineMap,
-    tree: &Path,
 ) -> CrashComparison {
     let mut comparison = CrashComparison::default();
     for (index, finding) in findings.iter().enumerate() {
@@ -134,7 +132,7 @@ pub fn compare_crashes(
         }
     }
     for finding in after {
-        let finding = in_unpatched(finding, lines, tree);
+        let finding = in_unpatched(finding.clone(), lines);
         let mut wanted = false;
         for (index, given) in findings.iter().enumerate() {
             if given.line.is_some() && place(&key(given)) == place(&key(&finding)) {
@@ -167,14 +165,12 @@ pub fn same_crash(a: &Finding, b: &Finding) -> bool {
 }
 
 /// A finding of the patched program with the lines of the unpatched one; what the patch added has none.
-pub fn in_unpatched(finding: &Finding, lines: &LineMap, tree: &Path) -> Finding {
+pub fn in_unpatched(mut finding: Finding, lines: &LineMap) -> Finding {
     let old = |file: &Option<String>, line: &mut Option<u32>| {
         if let (Some(file), Some(new)) = (file, *line) {
-            let file = plain(Path::new(file));
-            *line = lines.old_line(file.strip_prefix(tree).unwrap_or(&file), new);
+            *line = lines.old_line(Path::new(file), new);
         }
     };
-    let mut finding = finding.clone();
     old(&finding.file, &mut finding.line);
     for store in finding.crash.iter_mut().flat_map(|crash| &mut crash.missing) {
         old(&store.frame.file, &mut store.frame.line);
@@ -256,11 +252,12 @@ mod tests {
             };
             (1..=50).map(line).collect()
         };
-        LineMap::of(&[Changed {
+        let change = Changed {
             path: "a.c".into(),
             old: Some(text(&[])),
             new: text(lines),
-        }])
+        };
+        LineMap::of(&[change], Path::new("/t"))
     }
 
     fn report(findings: &[Finding]) -> Report {
@@ -277,7 +274,7 @@ mod tests {
         let useless = |line| finding(Kind::RedundantFlush, Severity::Warning, line);
         let (given, before) = ([lost(5), lost(9)], report(&[lost(5), lost(20), useless(30)]));
         let lines = added_behind(&[5, 9]);
-        let compared = |after: &[Finding]| compare(&given, &before, &report(after), &lines, Path::new("/t"));
+        let compared = |after: &[Finding]| compare(&given, &before, &report(after), &lines);
         let good = compared(&[lost(22), useless(32)]);
         assert_eq!((good.still.len(), good.new.len(), good.new_warnings.len()), (0, 0, 0));
         assert_eq!(good.remaining[0].line, Some(20));
@@ -323,7 +320,7 @@ mod tests {
         let given = [crash("crash-order", 5, &[5, 6]), crash("crash-order", 9, &[9])];
         let before = [crash("crash-order", 6, &[6]), crash("crash-atomicity", 20, &[20, 21])];
         let lines = added_behind(&[5]);
-        let compared = |after: &[Finding]| compare_crashes(&given, &before, after, &lines, Path::new("/t"));
+        let compared = |after: &[Finding]| compare_crashes(&given, &before, after, &lines);
         let good = compared(&[crash("crash-atomicity", 22, &[22])]);
         assert_eq!((good.still.len(), good.new.len(), good.remaining.len()), (0, 0, 1));
         assert_eq!(good.seen_before, BTreeSet::from([0]));

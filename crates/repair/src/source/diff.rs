@@ -1,12 +1,13 @@
 //! The patch as a unified diff that `git apply` takes.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crashproof_finding::Replacement;
 use similar::{DiffOp, DiffTag, TextDiff};
 
 use super::refusal::Refusal;
+use crate::paths::SourcePath;
 
 /// The changed sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,8 +22,7 @@ pub struct Patch {
 /// A changed source. Its diff is made from it and never read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Changed {
-    /// Relative to the tree.
-    pub path: PathBuf,
+    pub path: SourcePath,
     /// `None`: a new file.
     pub old: Option<String>,
     pub new: String,

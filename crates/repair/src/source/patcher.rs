@@ -20,6 +20,7 @@ use super::units::Units;
 use super::variants::{self, Variant, VariantKey};
 use super::written::{Flushed, Object, Write};
 use crate::observed::Observed;
+use crate::paths::SourcePath;
 use crate::plan::{Edit, Place, Plan, Position};
 use crashproof_llvm::Module;
 
@@ -278,23 +279,24 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
 
     pub fn render(&self) -> Vec<Changed> {
         let mut files = Vec::new();
+        let source = |path: &Path| SourcePath::of(self.units.tree(), path);
         let uses_header = |path: &&PathBuf| self.changes.includes(path).contains(&Include::Header);
         let paths = self.changes.paths();
         let folder = common_folder(paths.iter().copied().filter(uses_header));
         let header = folder.map(|folder| folder.join(HEADER_NAME));
         for path in paths {
-            if let Ok(file) = self.units.file(path) {
+            if let (Ok(file), Some(source)) = (self.units.file(path), source(path)) {
                 let includes = self.includes(path, header.as_deref());
                 files.push(Changed {
-                    path: path.strip_prefix(self.units.tree()).unwrap_or(path).to_path_buf(),
+                    path: source,
                     old: Some(file.text.clone()),
                     new: self.rendered(&file, &includes),
                 });
             }
         }
-        if let Some(header) = header.filter(|header| !header.exists()) {
+        if let Some(path) = header.filter(|header| !header.exists()).as_deref().and_then(source) {
             files.push(Changed {
-                path: header.strip_prefix(self.units.tree()).unwrap_or(&header).to_path_buf(),
+                path,
                 old: None,
                 new: HEADER.into(),
             });
