@@ -14,30 +14,23 @@ pub fn advice(finding: &Finding, names: &[(String, u32)]) -> Option<String> {
     let mut stores: Vec<&CrashStore> = crash.persisted.iter().chain(&crash.missing).collect();
     stores.sort_by_key(|store| (&store.pm.file, store.pm.offset, store.frame.line));
     stores.dedup_by_key(|store| (&store.pm.file, store.pm.offset, store.frame.line));
-    let lines: Vec<String> = stores
-        .iter()
-        .filter_map(|store| place(store))
-        .fold(Vec::new(), |mut lines, line| {
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-            lines
-        });
+    let mut places: Vec<(&str, u32)> = Vec::new();
+    for place in stores.iter().filter_map(|store| place(store)) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
     let first = stores.iter().map(|store| store.pm.offset).min()?;
     let end = stores.iter().map(|store| store.pm.offset + store.pm.length).max()?;
     let is_one_file = stores.iter().all(|store| store.pm.file == stores[0].pm.file);
-    let named: Vec<String> = lines
+    let named: Vec<String> = places
         .iter()
-        .map(|line| {
-            let number = line.rsplit(':').next().and_then(|number| number.parse().ok());
-            let here = names
-                .iter()
-                .filter(|(_, at)| Some(*at) == number)
-                .map(|(name, _)| format!("`{name}`"));
-            let here: Vec<String> = here.collect();
+        .map(|(file, line)| {
+            let here = names.iter().filter(|(_, at)| at == line);
+            let here: Vec<String> = here.map(|(name, _)| format!("`{name}`")).collect();
             match here.is_empty() {
-                true => line.clone(),
-                false => format!("{} ({line})", here.join(" and ")),
+                true => format!("{file}:{line}"),
+                false => format!("{} ({file}:{line})", here.join(" and ")),
             }
         })
         .collect();
@@ -60,8 +53,8 @@ pub fn advice(finding: &Finding, names: &[(String, u32)]) -> Option<String> {
     ))
 }
 
-fn place(store: &CrashStore) -> Option<String> {
+/// The file's name, and the line.
+fn place(store: &CrashStore) -> Option<(&str, u32)> {
     let file = store.frame.file.as_deref()?;
-    let name = file.rsplit('/').next().unwrap_or(file);
-    Some(format!("{name}:{}", store.frame.line?))
+    Some((file.rsplit('/').next().unwrap_or(file), store.frame.line?))
 }

@@ -407,12 +407,9 @@ impl<'a> Orderer<'a, '_, '_> {
         })
     }
 
-    /// `s12`, after the stack, as `line7`.
-    fn store_name(&self, name: &str) -> Option<String> {
-        let stack = name.strip_prefix('s')?.parse().ok()?;
-        let site = list::in_tree(self.trace.stack_by_id(StackId(stack)))
-            .into_iter()
-            .next()?;
+    /// The store of a stack, as `line7`.
+    fn store_name(&self, stack: StackId) -> Option<String> {
+        let site = list::in_tree(self.trace.stack_by_id(stack)).into_iter().next()?;
         Some(format!("line{}", site.line))
     }
 

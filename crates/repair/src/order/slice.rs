@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crashproof_litmus::{Action, Flush, Line, Litmus, Op, Property, Range, Store, StoreKind, violations};
+use crashproof_trace::StackId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::instance::{Part, Roles};
@@ -23,6 +24,8 @@ pub struct Slice {
     /// Added and moved, of each operation.
     marks: Vec<(bool, bool)>,
     pub roles: Vec<Roles>,
+    /// Of the events that the stores are.
+    stacks: Vec<StackId>,
     /// Stores of the instance itself.
     pub own: usize,
     names: FxHashMap<String, usize>,
@@ -77,9 +80,10 @@ impl Slice {
     }
 
     fn store(&mut self, event: &Event, at: Range, kind: StoreKind, roles: Roles, moved: bool) {
-        let name = slice_name(&mut self.names, format!("s{}", event.stack.0));
+        let name = slice_name(&mut self.names, stack_name(event.stack));
         self.litmus.stores.push(Store { name, at, kind });
         self.roles.push(roles);
+        self.stacks.push(event.stack);
         self.push(Action::Store(self.litmus.stores.len() - 1), false, moved);
     }
 
@@ -173,8 +177,8 @@ impl Slice {
         self.litmus.properties.extend(properties);
     }
 
-    /// The operations that concern the lines of the orders. Stores of one statement next to each other are one; `name` names them.
-    fn reduced(mut self, name: impl Fn(&str) -> Option<String>) -> Slice {
+    /// The operations that concern the lines of the orders. Stores of one statement next to each other are one; `name` names them by their stack.
+    fn reduced(mut self, name: impl Fn(StackId) -> Option<String>) -> Slice {
         self.require_orders();
         let lines: FxHashSet<u64> = (0..self.litmus.stores.len())
             .filter(|id| self.roles[*id] != Roles::default())
@@ -204,8 +208,7 @@ impl Slice {
                     if !concerns(store.at) {
                         continue;
                     }
-                    let stack = store.name.split('.').next().unwrap_or_default();
-                    let stem = name(stack).unwrap_or_else(|| stack.to_owned());
+                    let stem = name(self.stacks[id]).unwrap_or_else(|| stack_name(self.stacks[id]));
                     if last.as_deref() == Some(&stem)
                         && let Some(previous) = slice.litmus.stores.last_mut()
                         && let Some(at) = joined(previous.at, store.at)
@@ -253,7 +256,7 @@ impl Slice {
     }
 
     /// As a litmus file, marked where operations were added or moved.
-    pub fn shown(self, name: impl Fn(&str) -> Option<String>) -> String {
+    pub fn shown(self, name: impl Fn(StackId) -> Option<String>) -> String {
         let slice = self.reduced(name);
         let mut text = String::new();
         for (op, (added, moved)) in slice.litmus.ops.iter().zip(&slice.marks) {
@@ -303,6 +306,11 @@ fn counted(count: usize, what: &str) -> String {
         (count, "flush") => format!("{count} flushes"),
         (count, what) => format!("{count} {what}s"),
     }
+}
+
+/// Of stores whose place has no name.
+fn stack_name(stack: StackId) -> String {
+    format!("s{}", stack.0)
 }
 
 /// A name that none has yet.
