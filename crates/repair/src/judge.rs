@@ -4,10 +4,10 @@ use crashproof_finding::Finding;
 
 use crate::flow::Repair;
 use crate::ladder::Verified;
-use crate::outcome::{FindingOutcome, FixOutcome, Outcome, State, Verdict, Verification, not_handled};
+use crate::outcome::{FindingOutcome, FixOutcome, Outcome, State, Verification, not_handled};
 use crate::rounds::Ordered;
 use crate::source::{self, Changed};
-use crate::verify::{CrashComparison, Named};
+use crate::verify::{Comparison, Named};
 
 /// A finding that the user's build has and the build for repair has not.
 const ONLY_THERE: &str =
@@ -28,23 +28,10 @@ impl Repair<'_> {
             }
         });
         let words = self.site.copy.words(&self.site.commands.program);
+        let program = words.iter().map(|word| self.site.copy.to_tree(&word.to_string_lossy()));
         Outcome {
-            version: 1,
-            result: Verdict::Left,
-            program: words
-                .iter()
-                .map(|word| self.site.copy.to_tree(&word.to_string_lossy()))
-                .collect(),
-            findings: findings.collect(),
-            fixes: Vec::new(),
-            orders: Vec::new(),
-            clones: Vec::new(),
-            idiom: None,
-            diff: String::new(),
-            verification: None,
-            applied: false,
-            binary: None,
             notes: self.how_it_ended().into_iter().collect(),
+            ..Outcome::new(program.collect(), findings.collect())
         }
     }
 
@@ -203,7 +190,7 @@ impl FindingOutcome {
 }
 
 /// As the patch that is delivered left them.
-fn final_crashes<'a>(verified: &'a Verified, ordered: &'a Ordered) -> &'a CrashComparison {
+fn final_crashes<'a>(verified: &'a Verified, ordered: &'a Ordered) -> &'a Comparison {
     match &ordered.trial {
         Some(trial) => &trial.crashes,
         None => &verified.crashes,

@@ -9,7 +9,7 @@ use crate::outcome::{Attempt, Verification};
 use crate::plan::PlanOptions;
 use crate::source::Changed;
 use crate::trial::{Trial, TrialError, Trials};
-use crate::verify::{Comparison, CrashComparison};
+use crate::verify::Comparison;
 
 /// With more fixes than this, leaving out one at a time takes too long.
 const SINGLY: usize = 8;
@@ -25,7 +25,7 @@ pub struct Verified {
     pub remaining: Vec<Finding>,
     pub seen_before: BTreeSet<usize>,
     /// Of the crash findings.
-    pub crashes: CrashComparison,
+    pub crashes: Comparison,
     /// All is well but a crash test, which what comes after may mend.
     pub crash_problem: Option<String>,
     pub verification: Option<Verification>,
@@ -39,7 +39,7 @@ impl Verified {
             still: BTreeSet::new(),
             remaining: Vec::new(),
             seen_before: BTreeSet::new(),
-            crashes: CrashComparison::default(),
+            crashes: Comparison::default(),
             crash_problem: None,
             verification: None,
         }
@@ -318,7 +318,7 @@ impl Ladder<'_, '_, '_> {
         Verified {
             verification: Some(self.verification(false, &first.trial)),
             failed,
-            crashes: CrashComparison::default(),
+            crashes: Comparison::default(),
             crash_problem: None,
             still: first.trial.comparison.still,
             remaining: Vec::new(),

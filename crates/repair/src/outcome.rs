@@ -171,6 +171,25 @@ pub fn not_handled(finding: &Finding, performance: bool) -> Option<(State, &'sta
 }
 
 impl Outcome {
+    /// Nothing is repaired so far.
+    pub fn new(program: Vec<String>, findings: Vec<FindingOutcome>) -> Outcome {
+        Outcome {
+            version: 1,
+            result: Verdict::Left,
+            program,
+            findings,
+            fixes: Vec::new(),
+            orders: Vec::new(),
+            clones: Vec::new(),
+            idiom: None,
+            diff: String::new(),
+            verification: None,
+            applied: false,
+            binary: None,
+            notes: Vec::new(),
+        }
+    }
+
     pub fn judge(&mut self) {
         let left = self.findings.iter().any(|finding| finding.state == State::Left);
         self.result = if left { Verdict::Left } else { Verdict::Repaired };
@@ -424,24 +443,6 @@ mod tests {
         }
     }
 
-    fn outcome(findings: Vec<FindingOutcome>) -> Outcome {
-        Outcome {
-            version: 1,
-            result: Verdict::Left,
-            program: Vec::new(),
-            findings,
-            fixes: Vec::new(),
-            orders: Vec::new(),
-            clones: Vec::new(),
-            idiom: None,
-            diff: String::new(),
-            verification: None,
-            applied: false,
-            binary: None,
-            notes: Vec::new(),
-        }
-    }
-
     #[test]
     fn volatile_data_is_not_called_a_matter_of_performance() {
         let not_asked = |kind| {
@@ -450,11 +451,14 @@ mod tests {
             finding.finding.kind = kind;
             finding
         };
-        let outcome = outcome(vec![
-            not_asked(Kind::TransientData),
-            not_asked(Kind::RedundantFlush),
-            not_asked(Kind::RedundantFence),
-        ]);
+        let outcome = Outcome::new(
+            Vec::new(),
+            vec![
+                not_asked(Kind::TransientData),
+                not_asked(Kind::RedundantFlush),
+                not_asked(Kind::RedundantFence),
+            ],
+        );
         assert_eq!(
             outcome.summary(),
             "nothing to repair (2 of performance not looked at, 1 of volatile data, which needs no flush)"
@@ -463,12 +467,10 @@ mod tests {
 
     #[test]
     fn what_is_said_alike_is_said_once() {
-        let outcome = outcome(vec![
-            left(31, "so"),
-            left(31, "so"),
-            left(31, "otherwise"),
-            left(32, "so"),
-        ]);
+        let outcome = Outcome::new(
+            Vec::new(),
+            vec![left(31, "so"), left(31, "so"), left(31, "otherwise"), left(32, "so")],
+        );
         let words = outcome
             .in_words("/src")
             .replace("\x1b[1;31m", "")

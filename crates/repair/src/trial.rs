@@ -10,7 +10,7 @@ use crate::outcome::{Compared, CrashTest};
 use crate::recovery::Recovery;
 use crate::source::{Changed, SourceError};
 use crate::terminal::step;
-use crate::verify::{self, Comparison, CrashComparison, Named};
+use crate::verify::{self, Comparison, Named};
 use crate::workspace::{Workspace, WorkspaceError};
 
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ pub struct Trial {
     pub test: Option<bool>,
     pub output: Compared,
     pub crash: Option<CrashTest>,
-    pub crashes: CrashComparison,
+    pub crashes: Comparison,
     /// What is wrong with the patch as a whole.
     pub problem: Option<String>,
     /// What a crash test of the patched program says against it.
@@ -70,7 +70,7 @@ impl Trial {
             test,
             output: Compared::NotCompared,
             crash: None,
-            crashes: CrashComparison::default(),
+            crashes: Comparison::default(),
             problem: Some(problem),
             crash_problem: None,
         }
@@ -160,7 +160,7 @@ impl<'a> Trials<'a> {
             test,
             output,
             crash: None,
-            crashes: CrashComparison::default(),
+            crashes: Comparison::default(),
             problem,
             crash_problem: None,
         };

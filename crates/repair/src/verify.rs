@@ -41,18 +41,18 @@ impl Named {
     }
 }
 
-/// What a comparison showed.
+/// What a comparison of two checks or of two crash tests showed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Findings to be repaired that are still there: their indices.
+    /// Findings to be repaired that are still there: their indices. Of a crash test, those at whose place the recovery still fails, for whatever reason.
     pub still: BTreeSet<usize>,
     /// Findings to be repaired that the unpatched program had, built by the user's command: their indices.
     pub seen_before: BTreeSet<usize>,
-    /// Errors that were not there before.
+    /// Errors that were neither there before nor are to be repaired.
     pub new: Vec<Named>,
     /// New, but of performance only.
     pub new_warnings: Vec<Named>,
-    /// Missing flushes and fences that were there before, and are no finding to be repaired.
+    /// Missing flushes and fences, or failures of the recovery, that were there before and are not to be repaired.
     pub remaining: Vec<Finding>,
 }
 
@@ -104,28 +104,10 @@ pub fn is_crash(kind: Kind) -> bool {
     matches!(kind, Kind::CrashOrder | Kind::CrashAtomicity | Kind::CrashDurability)
 }
 
-/// What a comparison of two crash tests showed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CrashComparison {
-    /// Findings to be repaired at whose place the recovery still fails, for whatever reason: their indices.
-    pub still: BTreeSet<usize>,
-    /// Those that the unpatched program had, built by the user's command: their indices.
-    pub seen_before: BTreeSet<usize>,
-    /// Neither there before nor to be repaired.
-    pub new: Vec<Named>,
-    /// There before, and none of those to be repaired.
-    pub remaining: Vec<Finding>,
-}
-
 /// `findings`: those to be repaired. All reports name the files of the tree. Which of several missing stores a finding is at depends on which
 /// failing state was met first, so two findings are one if they are of one kind and lack a store in common.
-pub fn compare_crashes(
-    findings: &[Finding],
-    before: &[Finding],
-    after: &[Finding],
-    lines: &LineMap,
-) -> CrashComparison {
-    let mut comparison = CrashComparison::default();
+pub fn compare_crashes(findings: &[Finding], before: &[Finding], after: &[Finding], lines: &LineMap) -> Comparison {
+    let mut comparison = Comparison::default();
     for (index, finding) in findings.iter().enumerate() {
         if before.iter().any(|old| same_crash(finding, old)) {
             comparison.seen_before.insert(index);

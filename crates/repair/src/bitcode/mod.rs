@@ -51,13 +51,7 @@ pub fn apply(program: &mut Program, plan: &Plan) -> Result<(), ApplyError> {
     // Places count instructions as they are: all are looked up before anything changes in a function.
     let mut places = Places::default();
     for fix in &plan.fixes {
-        match &fix.edit {
-            Edit::Flush { stores, .. } => places.find_all(module, stores)?,
-            Edit::Fence { after: place }
-            | Edit::Subprogram { call: place, .. }
-            | Edit::RemoveFlush { flush: place }
-            | Edit::RemoveFence { fence: place } => places.find(module, place)?,
-        }
+        places.find_all(module, fix.edit.places())?;
     }
     for clone in &plan.clones {
         places.find_in_copy(module, clone)?;

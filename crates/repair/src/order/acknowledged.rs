@@ -11,7 +11,6 @@ use super::list::{self, List};
 use super::moves::Movable;
 use super::search::Arrangement;
 use super::trace::What;
-use super::write::Writer;
 use super::{Fix, Orderer, Side};
 
 /// `broken`: each store with the output that came before it was durable.
@@ -56,20 +55,13 @@ pub fn persist_earlier(orderer: &Orderer, before: &Side, broken: &[&Pair]) -> Op
         passed.clone().try_for_each(|passed| movable.check(unit, passed)).ok()?;
     }
     let arrangement = Arrangement::moved_behind(list.units.len(), first..=fence, last);
-    let writer = Writer {
-        patcher: &orderer.patcher,
-        units: orderer.units,
-        list: &list,
-        stores: &[],
-        later: &[],
-    };
+    let writer = orderer.writer(&list, &[]);
     let changes = writer.write(&arrangement).ok()?;
     let file = &list.tree.file.path;
-    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let moves = (first..=fence).map(|unit| {
-        let function = list.tree.name(0);
         format!(
-            "{name}: in {function}, {} moves to right behind {}, in front of the output",
+            "{}, {} moves to right behind {}, in front of the output",
+            list.place(),
             list.describe(unit),
             list.describe(last)
         )

@@ -10,7 +10,6 @@ use super::instance::Wanted;
 use super::list::{self, List};
 use super::search::Arrangement;
 use super::trace::{Event, What};
-use super::write::Writer;
 use super::{Fix, Orderer, Side};
 
 /// Pairs of stores that are looked at.
@@ -55,13 +54,7 @@ pub fn put_in_order(orderer: &Orderer, orders: &[(Side, Side)]) -> Result<Fix, S
     let places = orderer.places(std::iter::once(before));
     let site = before.path.first().ok_or("the store has no place in the source")?;
     let list = List::holding(orderer.units, site).map_err(|refusal| refusal.to_string())?;
-    let writer = Writer {
-        patcher: &orderer.patcher,
-        units: orderer.units,
-        list: &list,
-        stores: &places,
-        later: &[],
-    };
+    let writer = orderer.writer(&list, &places);
     let changes = writer.flush_where_stored(true).map_err(|refusal| refusal.to_string())?;
     let unit = list.unit_of(site).ok_or("the store is in no statement")?;
     Ok(Fix {
@@ -89,13 +82,7 @@ fn fence_behind(orderer: &Orderer, before: &Side, flush: usize) -> Result<Fix, S
     let list = List::around(orderer.units, ours, theirs).map_err(|_| "no list")?;
     let unit = list.unit_of(theirs).ok_or("the flush is in no statement")?;
     let arrangement = Arrangement::fence_behind(list.units.len(), unit);
-    let writer = Writer {
-        patcher: &orderer.patcher,
-        units: orderer.units,
-        list: &list,
-        stores: &[],
-        later: &[],
-    };
+    let writer = orderer.writer(&list, &[]);
     let changes = writer.write(&arrangement).map_err(|refusal| refusal.to_string())?;
     Ok(Fix {
         key: format!(
@@ -112,16 +99,8 @@ fn fence_behind(orderer: &Orderer, before: &Side, flush: usize) -> Result<Fix, S
 }
 
 fn words(list: &List, unit: usize, what: &str, pairs: usize) -> Vec<String> {
-    let file = list
-        .tree
-        .file
-        .path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
     vec![
-        format!("{file}: in {}, {}: {what}", list.tree.name(0), list.describe(unit)),
+        format!("{}, {}: {what}", list.place(), list.describe(unit)),
         format!(
             "safe: flushes and fences change no value; the order holds then in {}",
             match pairs {
@@ -253,23 +232,16 @@ pub fn unseen<'a>(
         return Err("what has to persist first is stored second".into());
     }
     let stores = orderer.places(orders.iter().map(|(before, _)| before));
-    let writer = Writer {
-        patcher: &orderer.patcher,
-        units: orderer.units,
-        list,
-        stores: &stores,
-        later: &[],
-    };
+    let writer = orderer.writer(list, &stores);
     let changes = writer.flush_where_stored(true).map_err(|refusal| refusal.to_string())?;
     let file = &list.tree.file.path;
     let touched: Vec<usize> = wanted.iter().filter_map(|wanted| unit(&wanted.before)).collect();
-    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut words: Vec<String> = touched
         .iter()
         .map(|unit| {
-            let function = list.tree.name(0);
             format!(
-                "{name}: in {function}, what {} stores is flushed and fenced behind it",
+                "{}, what {} stores is flushed and fenced behind it",
+                list.place(),
                 list.describe(*unit)
             )
         })

@@ -12,7 +12,6 @@ use crashproof_stacks::file_name;
 
 use super::list::List;
 use super::moves::Movable;
-use super::write::Writer;
 use super::{Fix, Orderer, Side};
 use crate::plan::Place;
 use crate::source::changes::Changes;
@@ -153,7 +152,7 @@ fn assigned<'a>(list: &List<'a>, write: &Write) -> Option<Assigned<'a>> {
 /// Two members of one word, assigned at once.
 fn merged<'a>(orderer: &Orderer<'a, '_, '_>, list: &List<'a>, places: &[Place]) -> Option<Fix> {
     let tree = &list.tree;
-    let writer = writer(orderer, list, places);
+    let writer = orderer.writer(list, places);
     let mut found: Vec<Assigned> = Vec::new();
     for write in writer.writes(places).ok()? {
         let assigned = assigned(list, &write)?;
@@ -251,7 +250,7 @@ fn snapshotted<'a>(orderer: &Orderer<'a, '_, '_>, list: &List<'a>, places: &[Pla
     const NAME: &str = "pmemobj_tx_add_range_direct";
     let tree = &list.tree;
     let file = &tree.file;
-    let writer = writer(orderer, list, places);
+    let writer = orderer.writer(list, places);
     let mut edits = Edits::default();
     let mut words = Vec::new();
     let mut touched = Vec::new();
@@ -303,20 +302,6 @@ fn snapshotted<'a>(orderer: &Orderer<'a, '_, '_>, list: &List<'a>, places: &[Pla
         words,
         litmus: String::new(),
     })
-}
-
-fn writer<'w, 'a, 'c, 'u>(
-    orderer: &'w Orderer<'a, 'c, 'u>,
-    list: &'w List<'a>,
-    places: &'w [Place],
-) -> Writer<'w, 'a, 'c, 'u> {
-    Writer {
-        patcher: &orderer.patcher,
-        units: orderer.units,
-        list,
-        stores: places,
-        later: &[],
-    }
 }
 
 fn changes(tree: &FunctionTree, edits: Edits) -> Result<Changes, Refusal> {

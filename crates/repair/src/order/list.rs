@@ -137,6 +137,11 @@ impl<'a> List<'a> {
         self.tree.file.line(self.units[unit].range.start)
     }
 
+    /// `log.c: in append`: where the list is, for people to read.
+    pub fn place(&self) -> String {
+        format!("{}: in {}", self.tree.file.name(), self.tree.name(0))
+    }
+
     /// A unit in a few words: its line and the beginning of its text.
     pub fn describe(&self, unit: usize) -> String {
         let text = &self.tree.file.text[self.units[unit].range.clone()];

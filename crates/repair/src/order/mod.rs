@@ -203,7 +203,7 @@ struct Side {
     path: list::Path,
 }
 
-impl<'a> Orderer<'a, '_, '_> {
+impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
     /// The changes that a finding needs, or why there are none.
     fn repair(&mut self, finding: &Finding) -> Result<Vec<Fix>, String> {
         let orders = match finding.kind {
@@ -375,11 +375,8 @@ impl<'a> Orderer<'a, '_, '_> {
         let stores = self.places(orders.iter().map(|(before, _)| before));
         let later = self.places(orders.iter().map(|(_, after)| after));
         let writer = Writer {
-            patcher: &self.patcher,
-            units: self.units,
-            list: &list,
-            stores: &stores,
             later: &later,
+            ..self.writer(&list, &stores)
         };
         let possible = Possible {
             flush_behind: writer.can_flush_behind(),
@@ -405,6 +402,17 @@ impl<'a> Orderer<'a, '_, '_> {
             words,
             litmus,
         })
+    }
+
+    /// `stores` have to persist first.
+    fn writer<'w>(&'w self, list: &'w List<'a>, stores: &'w [Place]) -> Writer<'w, 'a, 'c, 'u> {
+        Writer {
+            patcher: &self.patcher,
+            units: self.units,
+            list,
+            stores,
+            later: &[],
+        }
     }
 
     /// The store of a stack, as `line7`.

@@ -325,41 +325,24 @@ fn bases(movable: &Movable, typical: &Instance, orders: usize) -> Vec<Base> {
         all
     };
     let mut bases = Vec::new();
-    let mut to_behind = |moved: &[usize], target: usize| {
+    // Moves the units in front of another, or behind it.
+    let mut add = |moved: &[usize], target: usize, behind: usize| {
         if moved.contains(&target) {
             return;
         }
-        let mut order: Vec<(usize, bool)> = as_it_was
-            .iter()
-            .filter(|(unit, _)| !moved.contains(unit))
-            .copied()
-            .collect();
-        let at = order
-            .iter()
-            .position(|(unit, _)| *unit == target)
-            .map_or(order.len(), |at| at + 1);
+        let stays = as_it_was.iter().filter(|(unit, _)| !moved.contains(unit));
+        let mut order: Vec<(usize, bool)> = stays.copied().collect();
+        // It is there, as it is not moved itself.
+        let at = order.iter().take_while(|(unit, _)| *unit != target).count() + behind;
         order.splice(at..at, moved.iter().map(|unit| (*unit, true)));
         bases.push(base(movable, typical, order));
     };
     for target in group(last).into_iter().rev() {
-        to_behind(&grouped(&late), target);
-        to_behind(&late, target);
+        add(&grouped(&late), target, 1);
+        add(&late, target, 1);
     }
-    let mut to_front = |moved: &[usize], target: usize| {
-        if moved.contains(&target) {
-            return;
-        }
-        let mut order: Vec<(usize, bool)> = as_it_was
-            .iter()
-            .filter(|(unit, _)| !moved.contains(unit))
-            .copied()
-            .collect();
-        let at = order.iter().position(|(unit, _)| *unit == target).unwrap_or(0);
-        order.splice(at..at, moved.iter().map(|unit| (*unit, true)));
-        bases.push(base(movable, typical, order));
-    };
-    to_front(&grouped(&early), first);
-    to_front(&early, first);
+    add(&grouped(&early), first, 0);
+    add(&early, first, 0);
     // The two in each other's place, with what lies between them where it was.
     if let ([late], [early]) = (&late[..], &early[..]) {
         let order = (0..units).map(|unit| match unit {

@@ -6,15 +6,7 @@ use super::search::Arrangement;
 
 pub fn words(list: &List, arrangement: &Arrangement, instances: &[Instance]) -> Vec<String> {
     let mut words = Vec::new();
-    let file = list
-        .tree
-        .file
-        .path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    let function = list.tree.name(0);
+    let here = list.place();
     let pieces = &arrangement.pieces;
     let unit_of = |piece: &Piece| match piece {
         Piece::Unit { unit, .. } => Some(*unit),
@@ -36,13 +28,13 @@ pub fn words(list: &List, arrangement: &Arrangement, instances: &[Instance]) -> 
                     Some(split) => format!("`{}` of {}", split.step.trim_end_matches(';'), list.describe(*unit)),
                     None => list.describe(*unit),
                 };
-                words.push(format!("{file}: in {function}, {what} moves {place}"));
+                words.push(format!("{here}, {what} moves {place}"));
             }
             Piece::Flush(_) => {
                 let behind = pieces[..index].iter().rev().find_map(unit_of);
                 if let Some(behind) = behind {
                     words.push(format!(
-                        "{file}: in {function}, what {} stores is flushed right behind it",
+                        "{here}, what {} stores is flushed right behind it",
                         list.describe(behind)
                     ));
                 }
@@ -55,16 +47,15 @@ pub fn words(list: &List, arrangement: &Arrangement, instances: &[Instance]) -> 
                     (None, Some(behind)) => format!("behind {}", list.describe(behind)),
                     (None, None) => continue,
                 };
-                words.push(format!(
-                    "{file}: in {function}, a fence {place} waits for what was flushed before"
-                ));
+                words.push(format!("{here}, a fence {place} waits for what was flushed before"));
             }
             Piece::Unit { .. } => {}
         }
     }
     if arrangement.inside {
         words.push(format!(
-            "{file}: what has to persist first is flushed where it is stored"
+            "{}: what has to persist first is flushed where it is stored",
+            list.tree.file.name()
         ));
     }
     words.push(match arrangement.has_moves() {

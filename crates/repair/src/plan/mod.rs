@@ -256,6 +256,19 @@ pub enum Edit {
     },
 }
 
+impl Edit {
+    /// The instructions that it is about.
+    pub fn places(&self) -> &[Place] {
+        match self {
+            Edit::Flush { stores, .. } => stores,
+            Edit::Fence { after: place }
+            | Edit::Subprogram { call: place, .. }
+            | Edit::RemoveFlush { flush: place }
+            | Edit::RemoveFence { fence: place } => std::slice::from_ref(place),
+        }
+    }
+}
+
 /// A copy of a function that flushes what it stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PersistentFunction {

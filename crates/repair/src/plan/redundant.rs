@@ -61,7 +61,7 @@ impl<'m> Redundant<'m, '_> {
             };
             let place = found.and_then(|(void, is_flush)| {
                 let place = void.place().ok_or("it is not in the bitcode")?;
-                match plan.fixes.iter().any(|fix| is_about(&fix.edit, &place)) {
+                match plan.fixes.iter().any(|fix| fix.edit.places().contains(&place)) {
                     true => Err("another fix needs it".to_owned()),
                     false => Ok((place, is_flush)),
                 }
@@ -387,16 +387,6 @@ fn is_obstructing_marker(call: Value) -> Option<()> {
                 && (callee.name().starts_with("llvm.lifetime.") || callee.name().starts_with("llvm.dbg."))
         });
     (!is_marker).then_some(())
-}
-
-fn is_about(edit: &Edit, place: &Place) -> bool {
-    match edit {
-        Edit::Flush { stores, .. } => stores.contains(place),
-        Edit::Fence { after } => after == place,
-        Edit::Subprogram { call, .. } => call == place,
-        Edit::RemoveFlush { flush } => flush == place,
-        Edit::RemoveFence { fence } => fence == place,
-    }
 }
 
 #[cfg(test)]

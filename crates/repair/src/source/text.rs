@@ -2,6 +2,7 @@
 //!
 //! The lexer knows just enough of C and C++ to tell code from comments, strings and directives; what the code means is libclang's to say.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -41,6 +42,11 @@ impl SourceFile {
             text,
             line_starts,
         }
+    }
+
+    /// Without its folder.
+    pub fn name(&self) -> Cow<'_, str> {
+        self.path.file_name().unwrap_or_default().to_string_lossy()
     }
 
     /// Of a line and column as the debug information counts them, from 1; columns are bytes.
