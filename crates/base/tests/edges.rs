@@ -218,7 +218,11 @@ const FOR_TESTS: &[(&str, &[&str])] = &[
 
 /// Dependencies outside the workspace that only these crates may have, and why.
 const FOREIGN: &[(&str, &[&str], &str)] = &[
-    ("llvm-sys", &["llvm"], "every unsafe call of LLVM is behind one crate's safe handles"),
+    (
+        "llvm-sys",
+        &["llvm"],
+        "every unsafe call of LLVM is behind one crate's safe handles",
+    ),
     (
         "clang",
         &["repair"],

@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
-use crashproof_program::{Overview, Program};
 use crashproof_llvm::Context;
+use crashproof_program::{Overview, Program};
 
 fn main() {
     let words: Vec<OsString> = std::env::args_os().collect();

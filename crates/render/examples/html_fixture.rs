@@ -253,6 +253,14 @@ fn check() -> Report {
     report.patch = Some(Patch {
         diff: "--- a/src/list.c\n+++ b/src/list.c\n@@ -16,6 +16,7 @@\n \tnode->key = key;\n \tnode->value = key * 7;\n \tnode->next = list->head;\n+\tpm_flush(&node->value);\n \tpm_flush(node);\n \tlist->head = node;\n"
             .into(),
+        files: vec![FileChange {
+            path: "src/list.c".into(),
+            replacements: vec![Replacement {
+                line: 19,
+                deleted: 0,
+                inserted: "\tpm_flush(&node->value);\n".into(),
+            }],
+        }],
         verified: true,
         findings: vec![0],
     });

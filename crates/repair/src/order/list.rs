@@ -152,7 +152,7 @@ impl<'a> List<'a> {
     }
 
     /// Where the events with each stack belong.
-    pub fn place(&self, trace: &Trace) -> FxHashMap<StackId, Place> {
+    pub fn places(&self, trace: &Trace) -> FxHashMap<StackId, Place> {
         let mut places = FxHashMap::default();
         for (stack, sites) in trace.stacks() {
             let inner = sites.iter().enumerate().find_map(|(depth, site)| {
