@@ -114,7 +114,7 @@ impl<'m> Builder<'m> {
             let (instruction, block) = (self.checked(instruction), self.checked_block(block));
             LLVMInstructionRemoveFromParent(instruction);
             LLVMPositionBuilderAtEnd(self.mover, block);
-            LLVMInsertIntoBuilder(self.mover, instruction);
+            insert(self.mover, instruction);
         }
     }
 
@@ -126,7 +126,7 @@ impl<'m> Builder<'m> {
             let (instruction, other) = (self.checked(instruction), self.checked(other));
             LLVMInstructionRemoveFromParent(instruction);
             LLVMPositionBuilderBefore(self.mover, other);
-            LLVMInsertIntoBuilder(self.mover, instruction);
+            insert(self.mover, instruction);
         }
     }
 
@@ -143,7 +143,7 @@ impl<'m> Builder<'m> {
             LLVMInstructionRemoveFromParent(terminator.raw());
             LLVMReplaceAllUsesWith(LLVMBasicBlockAsValue(tail.0), LLVMBasicBlockAsValue(head.0));
             LLVMPositionBuilderAtEnd(self.mover, tail.0);
-            LLVMInsertIntoBuilder(self.mover, terminator.raw());
+            insert(self.mover, terminator.raw());
         }
         while let Some(first) = tail.instructions().next().filter(|first| *first != at) {
             self.move_to_end(first, head);
@@ -442,6 +442,18 @@ impl<'m> Builder<'m> {
         self.assert_has_place();
         // SAFETY: see above.
         unsafe { LLVMBuildRetVoid(self.raw) };
+    }
+}
+
+/// Inserts an instruction that was taken out of its block, under the name that it has: another one would free what [`Value::name`] gave out.
+///
+/// # Safety
+/// A builder with a place, and an instruction that is in no block.
+unsafe fn insert(builder: LLVMBuilderRef, instruction: LLVMValueRef) {
+    // SAFETY: the caller's promise; names end with a zero.
+    unsafe {
+        let name = LLVMGetValueName2(instruction, &mut 0);
+        LLVMInsertIntoBuilderWithName(builder, instruction, name);
     }
 }
 
