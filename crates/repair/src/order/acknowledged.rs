@@ -20,7 +20,7 @@ pub fn persist_earlier(orderer: &Orderer, before: &Side, broken: &[&Pair]) -> Op
     let flushed = list::in_tree(orderer.trace.stack(&events[flush]));
     let parting = list::parting(&before.path, &flushed).ok()?;
     let list = List::around(orderer.units, parting.before.last()?, parting.after.last()?).ok()?;
-    let places = list.places(orderer.trace);
+    let places = list.place(orderer.trace);
     let unit = |index: usize| places.get(&events[index].stack).map(|place| place.unit);
     let mut moved = None;
     let mut last = 0;
@@ -61,7 +61,7 @@ pub fn persist_earlier(orderer: &Orderer, before: &Side, broken: &[&Pair]) -> Op
     let moves = (first..=fence).map(|unit| {
         format!(
             "{}, {} moves to right behind {}, in front of the output",
-            list.place(),
+            list.heading(),
             list.describe(unit),
             list.describe(last)
         )

@@ -100,7 +100,7 @@ fn fence_behind(orderer: &Orderer, before: &Side, flush: usize) -> Result<Fix, S
 
 fn words(list: &List, unit: usize, what: &str, pairs: usize) -> Vec<String> {
     vec![
-        format!("{}, {}: {what}", list.place(), list.describe(unit)),
+        format!("{}, {}: {what}", list.heading(), list.describe(unit)),
         format!(
             "safe: flushes and fences change no value; the order holds then in {}",
             match pairs {
@@ -241,7 +241,7 @@ pub fn unseen<'a>(
         .map(|unit| {
             format!(
                 "{}, what {} stores is flushed and fenced behind it",
-                list.place(),
+                list.heading(),
                 list.describe(*unit)
             )
         })

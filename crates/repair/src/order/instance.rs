@@ -82,7 +82,7 @@ pub enum Strictness {
 
 /// All instances in which both sides of an order have a part.
 pub fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance> {
-    let places = list.places(trace);
+    let places = list.place(trace);
     let roles: FxHashMap<StackId, Roles> = places
         .iter()
         .map(|(stack, place)| (*stack, roles(place, wanted)))

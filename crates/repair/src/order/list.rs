@@ -138,7 +138,7 @@ impl<'a> List<'a> {
     }
 
     /// `log.c: in append`: where the list is, for people to read.
-    pub fn place(&self) -> String {
+    pub fn heading(&self) -> String {
         format!("{}: in {}", self.tree.file.name(), self.tree.name(0))
     }
 
@@ -152,7 +152,7 @@ impl<'a> List<'a> {
     }
 
     /// Where the events with each stack belong.
-    pub fn places(&self, trace: &Trace) -> FxHashMap<StackId, Place> {
+    pub fn place(&self, trace: &Trace) -> FxHashMap<StackId, Place> {
         let mut places = FxHashMap::default();
         for (stack, sites) in trace.stacks() {
             let inner = sites.iter().enumerate().find_map(|(depth, site)| {

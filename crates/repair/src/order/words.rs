@@ -6,7 +6,7 @@ use super::search::Arrangement;
 
 pub fn words(list: &List, arrangement: &Arrangement, instances: &[Instance]) -> Vec<String> {
     let mut words = Vec::new();
-    let here = list.place();
+    let here = list.heading();
     let pieces = &arrangement.pieces;
     let unit_of = |piece: &Piece| match piece {
         Piece::Unit { unit, .. } => Some(*unit),
