@@ -46,8 +46,8 @@ pub(super) struct Instance {
 pub(super) struct Parameter {
     /// While the code is in this range; `None`: in all of it.
     pub range: Option<Range<u64>>,
-    /// Computed from these registers, by the numbers of DWARF.
-    pub registers: Vec<u16>,
+    /// What these registers hold plus so much, or computed from that. By the numbers of DWARF.
+    pub registers: Vec<(u16, i64)>,
     /// The same, as they were when the function around it was entered.
     pub entry: Vec<u16>,
     /// In memory, so far from what the register holds.
@@ -310,7 +310,7 @@ fn parameter(
     while let Some(operation) = operations.next().ok()? {
         count += 1;
         match operation {
-            Operation::Register { register } => found.registers.push(register.0),
+            Operation::Register { register } => found.registers.push((register.0, 0)),
             Operation::RegisterOffset { register, offset, .. } => offsets.push((register.0, offset)),
             Operation::FrameOffset { offset } if frame_is_cfa => found.frame.push(offset),
             Operation::FrameOffset { offset } => offsets.push((6, offset)),
@@ -343,7 +343,7 @@ fn parameter(
     }
     match is_value {
         true => {
-            found.registers.extend(offsets.iter().map(|(register, _)| *register));
+            found.registers.extend(offsets);
             if let ([constant], 2) = (&constants[..], count) {
                 found.constant = Some(*constant);
             }

@@ -226,8 +226,8 @@ impl ModuleCode {
             Value::Frame(Some(at)) => state.slot(at, 1).unwrap_or(Value::Unknown),
             address => address.read().unwrap_or(Value::Unknown),
         };
-        for number in &parameter.registers {
-            values.push(register(*number));
+        for (number, offset) in &parameter.registers {
+            values.push(register(*number).add(&Value::constant(*offset)));
         }
         for (number, offset) in &parameter.memory {
             values.push(word(register(*number).add(&Value::constant(*offset))));

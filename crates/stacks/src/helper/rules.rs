@@ -69,9 +69,14 @@ impl Subject<'_> {
             return (self.is_given_constant)(constant, size.unwrap_or(1));
         }
         let roots = value.roots();
-        // Nothing that was computed from it: that is the function's own.
-        let is_whole = roots.len() == 1 && value.offset() == Some(0) || size.is_none_or(|size| size > 8);
-        let is_argument = || roots.iter().all(|root| self.is_direct(root)) && (is_whole || self.values.contains(value));
+        // Nothing that was computed from it: that is the function's own. An argument of an inlined function may itself be computed
+        // from what is in a register.
+        let is_whole = match self.values {
+            [] => roots.len() == 1 && value.offset() == Some(0),
+            values => values.contains(value),
+        };
+        let is_argument =
+            || roots.iter().all(|root| self.is_direct(root)) && (is_whole || size.is_none_or(|size| size > 8));
         !roots.is_empty() && roots.iter().all(|root| self.is_given(root)) && (self.is_copy(value) || is_argument())
     }
 
