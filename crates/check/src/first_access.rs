@@ -4,7 +4,7 @@
 use crashproof_trace::{PmAddress, ProcessId};
 use rustc_hash::FxHashMap;
 
-use crate::ranges::{WORD, WordSet, masks};
+use crate::words::{WORD, WordSet, masks};
 
 /// A longer access ends the search for evidence: it would take longer than all others.
 const LONGEST: u64 = 16 << 20;

@@ -12,17 +12,15 @@ pub mod files;
 mod findings;
 mod first_access;
 mod locks;
-mod mappings;
 mod oracle;
 mod pass;
-mod ranges;
 mod render;
 
 mod tag;
 #[cfg(test)]
 mod tests;
 mod traffic;
-mod transactions;
+mod words;
 
 pub use config::{Analysis, Config, ConfigError, Helper, Ignore, RepairCommands, Rule, Selector};
 pub use crashproof_model::Model;

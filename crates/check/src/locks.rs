@@ -15,11 +15,10 @@
 //! evidence for itself; a word that was used once is a lock if the instruction that put it back does so with other words, and always puts the same value there.
 
 use crashproof_model::{Bytes, LINE, LineAddress, pieces};
+use crashproof_replay::RangeSet;
 use crashproof_stacks::{Stacks, file_name, is_language_runtime};
 use crashproof_trace::{Frame, PmAddress, StackId, StoreFlags, Tables};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-use crate::ranges::RangeSet;
 
 /// More words are not followed; then the instruction that put a word back decides alone.
 const MAX_WORDS: usize = 1 << 16;

@@ -6,7 +6,7 @@
 
 use crashproof_finding::DurableByKind;
 use crashproof_model::{Flush, Keep, LINE, Memory, Model, Store, Unpersisted};
-use crashproof_replay as replay;
+use crashproof_replay::{self as replay, Mappings, RangeSet, TransactionChange, Transactions};
 use crashproof_trace::{
     Event, EventKind, FileId, MemoryRange, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables, ThreadId,
 };
@@ -17,17 +17,14 @@ use crate::config::Rule;
 use crate::findings::Findings;
 use crate::first_access::FirstAccesses;
 use crate::locks::{Locks, Use, is_lock_function};
-use crate::mappings::Mappings;
 use crate::oracle::annotation::{Annotation, Annotations, PmRange};
 use crate::oracle::missing::Missing;
 use crate::oracle::redundant_fence::RedundantFence;
 use crate::oracle::redundant_flush::RedundantFlush;
 use crate::oracle::transaction::TransactionOracle;
 use crate::oracle::{Gone, Oracle, Step, StoreAccess, World, rules};
-use crate::ranges::RangeSet;
 use crate::tag::{Earlier, OptionalStack, StoreTag};
 use crate::traffic::ByStack;
-use crate::transactions::{Change, TransactionId, Transactions};
 use crashproof_stacks::{DeclaredHelpers, Origin, Stacks};
 
 const STDOUT: u32 = 1;
@@ -188,11 +185,7 @@ impl Pass {
                     self.replay(step, &part);
                 }
             }
-            EventKind::Request {
-                request,
-                transaction,
-                range,
-            } => {
+            EventKind::Request { request, range, .. } => {
                 if let Some((at, len)) = range {
                     let (file, end) = (at.file.0, at.offset.saturating_add(len));
                     match request {
@@ -205,9 +198,7 @@ impl Pass {
                         _ => {}
                     }
                 }
-                let id = TransactionId::of_request(step.thread, process, transaction);
-                let change = self.transactions.request(id, step.thread, step.stack, request, range);
-                self.transaction(step, change, tables);
+                self.follow_transactions(event, step, tables);
             }
             EventKind::Annotation(annotation) => {
                 if let Some(annotation) = self.resolved(process, annotation) {
@@ -220,21 +211,7 @@ impl Pass {
                     self.locks.object(at, len);
                 }
             }
-            EventKind::Call { name, ref arguments } => {
-                // libpmemobj calls itself by the same names.
-                if self.stacks.origin(step.stack, tables) == Origin::Program {
-                    let change =
-                        self.transactions
-                            .call(step.thread, process, step.stack, name, arguments, &self.mappings);
-                    self.transaction(step, change, tables);
-                }
-            }
-            EventKind::Return(returned) => {
-                if self.stacks.origin(step.stack, tables) == Origin::Program {
-                    self.transactions
-                        .returned(step.thread, process, &returned, &self.mappings);
-                }
-            }
+            EventKind::Call { .. } | EventKind::Return(_) => self.follow_transactions(event, step, tables),
             EventKind::ThreadStart { process, .. } => {
                 self.threads |= self.processes.contains(&process);
                 self.processes.push(process);
@@ -282,6 +259,15 @@ impl Pass {
             EventKind::Access { store, at, len, .. } => self.first_accesses.access(process, store, at, u64::from(len)),
             EventKind::Rename { .. } | EventKind::Path { .. } => {}
         }
+    }
+
+    fn follow_transactions(&mut self, event: &Event<'_>, step: Step, tables: &Tables) {
+        let stacks = &mut self.stacks;
+        let is_by_program = || stacks.origin(step.stack, tables) == Origin::Program;
+        let change = self
+            .transactions
+            .event(event, step.process, &self.mappings, is_by_program);
+        self.transaction(step, change, tables);
     }
 
     /// An annotation in terms of PM files. What is not PM is neither durable nor in order, and nobody expects it to be.
@@ -393,12 +379,12 @@ impl Pass {
                 process,
                 stack: begin.unwrap_or(StackId(0)),
             };
-            self.transaction(step, Change::Unfinished { id, begin, killed }, tables);
+            self.transaction(step, TransactionChange::Unfinished { id, begin, killed }, tables);
         }
     }
 
-    fn transaction(&mut self, step: Step, change: Change, tables: &Tables) {
-        if change != Change::None {
+    fn transaction(&mut self, step: Step, change: TransactionChange, tables: &Tables) {
+        if change != TransactionChange::None {
             for oracle in &mut self.oracles {
                 oracle.transaction(step, change, world!(self, tables));
             }

@@ -8,20 +8,29 @@
 //! msync and fsync persist the bytes of their range; a truncation drops what lies beyond; sizes and names are durable at once.
 //! Unmapping a file and the end of a process persist nothing and drop nothing.
 //!
+//! Analyses that read events in order follow two more things here: which file is mapped where ([`Mappings`]), and the
+//! transactions of libpmemobj ([`Transactions`]).
+//!
 //! Architecture invariant: every analysis that asks whether a store is persistent takes events apart here.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod exact;
+mod mappings;
 mod memory;
+mod ranges;
 mod step;
+mod transactions;
 
 #[cfg(test)]
 mod tests;
 
 pub use exact::{Change, LineState, Observer, Replay};
+pub use mappings::Mappings;
 pub use memory::step_memory;
+pub use ranges::RangeSet;
 pub use step::{Step, Steps, StorePiece};
+pub use transactions::{Transaction, TransactionChange, TransactionId, Transactions};
 
 #[cfg(doc)]
 use crashproof_model::Memory;

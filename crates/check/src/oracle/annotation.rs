@@ -7,6 +7,7 @@
 
 use crashproof_finding::Kind;
 use crashproof_model::{Bytes, LINE, LineAddress, Store, pieces};
+use crashproof_replay::Transaction;
 use crashproof_trace::{PmAddress, StackId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -14,7 +15,6 @@ use super::{Oracle, Step, StoreAccess, World};
 use crate::findings::{Detail, RawFinding, Relation};
 use crate::locks::{LockFunctions, Use};
 use crate::tag::StoreTag;
-use crate::transactions::Transaction;
 
 /// A range of a PM file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 
 use crashproof_finding::{DurableByKind, Kind};
 use crashproof_model::{LINE, Unpersisted};
+use crashproof_replay::TransactionChange;
 use crashproof_trace::{FileId, PmAddress, StackId};
 use rustc_hash::FxHashMap;
 
@@ -15,7 +16,6 @@ use super::{Gone, Oracle, Step, World};
 use crate::findings::{Detail, Findings, RawFinding, Relation};
 use crate::locks::{LockFunctions, Use};
 use crate::tag::StoreTag;
-use crate::transactions::Change;
 
 /// After so many rewrites across fences the advice names both possibilities: that it is volatile by design, or forgotten.
 const MANY_REWRITES: u16 = 3;
@@ -27,8 +27,8 @@ pub struct Missing {
 }
 
 impl Oracle for Missing {
-    fn transaction(&mut self, step: Step, change: Change, _: &mut World) {
-        if let Change::Ended { begin: Some(begin), .. } = change {
+    fn transaction(&mut self, step: Step, change: TransactionChange, _: &mut World) {
+        if let TransactionChange::Ended { begin: Some(begin), .. } = change {
             self.transaction_ends.insert(begin, step.stack);
         }
     }

@@ -8,13 +8,13 @@
 
 use crashproof_finding::DurableByKind;
 use crashproof_model::{Flush, Memory, Model, Unpersisted};
+use crashproof_replay::{TransactionChange, Transactions};
 use crashproof_trace::{FenceKind, PmAddress, ProcessId, StackId, StoreFlags, Tables};
 
 use crate::findings::Findings;
 use crate::first_access::FirstAccesses;
 use crate::locks::{Locks, Use};
 use crate::tag::StoreTag;
-use crate::transactions::{Change, Transactions};
 use annotation::Annotation;
 use crashproof_stacks::Stacks;
 
@@ -80,7 +80,7 @@ pub trait Oracle {
 
     fn fence(&mut self, _step: Step, _kind: FenceKind, _world: &mut World) {}
 
-    fn transaction(&mut self, _step: Step, _change: Change, _world: &mut World) {}
+    fn transaction(&mut self, _step: Step, _change: TransactionChange, _world: &mut World) {}
 
     /// The program says something of itself.
     fn annotation(&mut self, _step: Step, _annotation: Annotation, _world: &mut World) {}

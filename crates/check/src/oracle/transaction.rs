@@ -7,13 +7,13 @@
 
 use crashproof_finding::Kind;
 use crashproof_model::{Flush, LINE, LineAddress, pieces};
+use crashproof_replay::{Transaction, TransactionChange, TransactionId};
 use crashproof_trace::{FenceKind, PmAddress, ProcessId, StackId};
 use rustc_hash::FxHashMap;
 
 use super::{Oracle, Step, StoreAccess, World};
 use crate::findings::{RawFinding, Relation};
-use crate::ranges::WordSet;
-use crate::transactions::{Change, Transaction, TransactionId};
+use crate::words::WordSet;
 use crashproof_stacks::Origin;
 
 /// A store that is a finding unless the program persists it by hand.
@@ -221,10 +221,10 @@ impl Oracle for TransactionOracle {
         }
     }
 
-    fn transaction(&mut self, step: Step, change: Change, world: &mut World) {
+    fn transaction(&mut self, step: Step, change: TransactionChange, world: &mut World) {
         let twice = |at, len| RawFinding::new(Kind::TxSnapshotTwice, step.stack).at(at, len);
         match change {
-            Change::Asked { at, len, already_asked } => {
+            TransactionChange::Asked { at, len, already_asked } => {
                 let first = *self.thread(step.thread).snapshots.entry(at).or_insert(step.stack);
                 if already_asked {
                     let related = (first != step.stack).then_some((Relation::SnapshottedFirst, first));
@@ -234,7 +234,7 @@ impl Oracle for TransactionOracle {
                     });
                 }
             }
-            Change::Added {
+            TransactionChange::Added {
                 at,
                 len,
                 already_covered,
@@ -252,7 +252,7 @@ impl Oracle for TransactionOracle {
                     });
                 }
             }
-            Change::Ended { id, .. } => {
+            TransactionChange::Ended { id, .. } => {
                 if let TransactionId::Thread(thread) = id {
                     self.thread(thread).snapshots.clear();
                 }
@@ -263,7 +263,7 @@ impl Oracle for TransactionOracle {
                 }
             }
             // Its snapshots are rolled back, these are not.
-            Change::Unfinished { id, begin, killed } => {
+            TransactionChange::Unfinished { id, begin, killed } => {
                 for candidate in self.take_not_snapshotted(id) {
                     let Candidate {
                         stack, store, fenced, ..
@@ -278,7 +278,7 @@ impl Oracle for TransactionOracle {
                     });
                 }
             }
-            Change::None => {}
+            TransactionChange::None => {}
         }
     }
 

@@ -8,7 +8,7 @@
 //! Every thread has a transaction of its own. Requests can also give a number: such a transaction is another one, and several threads
 //! can take part in it.
 
-use crashproof_trace::{CallReturn, PmAddress, ProcessId, Request, StackId};
+use crashproof_trace::{CallReturn, Event, EventKind, PmAddress, ProcessId, Request, StackId};
 
 use crate::mappings::Mappings;
 use crate::ranges::RangeSet;
@@ -27,7 +27,7 @@ pub enum TransactionId {
 
 impl TransactionId {
     /// As requests say it: without a number it is that of the thread that makes the request.
-    pub fn of_request(thread: u32, process: ProcessId, number: u64) -> Self {
+    fn of_request(thread: u32, process: ProcessId, number: u64) -> Self {
         match number {
             0 => TransactionId::Thread(thread),
             _ => TransactionId::Numbered(process, number),
@@ -69,6 +69,7 @@ pub struct Transaction {
 }
 
 impl Transaction {
+    /// Whether it has begun and not ended.
     pub fn is_active(&self) -> bool {
         !self.levels.is_empty()
     }
@@ -93,6 +94,7 @@ impl Transaction {
         (!self.files.is_empty()).then(|| self.files.contains(&file))
     }
 
+    /// Whether the program began it by a call, so that [`asked`](Transaction::asked) is what it wanted a snapshot of.
     pub fn is_by_call(&self) -> bool {
         self.by_call
     }
@@ -135,27 +137,41 @@ impl Transaction {
     }
 }
 
-/// What a request or call did, for the oracles.
+/// What an event did to a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum TransactionChange {
     /// The transaction ended with all that were nested in it; it began here.
-    Ended { id: TransactionId, begin: Option<StackId> },
+    Ended {
+        /// Which one it was.
+        id: TransactionId,
+        /// Where it began.
+        begin: Option<StackId>,
+    },
     /// The process ended, or the trace did, in the transaction.
     Unfinished {
+        /// Which one it is.
         id: TransactionId,
+        /// Where it began.
         begin: Option<StackId>,
+        /// A signal ended its process.
         killed: bool,
     },
     /// The program asked to snapshot a range.
     Asked {
+        /// Its first byte.
         at: PmAddress,
+        /// Its length.
         len: u64,
+        /// The program had asked for all of it before.
         already_asked: bool,
     },
     /// libpmemobj announced a snapshot or a new object.
     Added {
+        /// Its first byte.
         at: PmAddress,
+        /// Its length.
         len: u64,
+        /// The transaction covered all of it before.
         already_covered: bool,
         /// Another transaction that is at work covers some of it; it began here.
         other: Option<StackId>,
@@ -164,6 +180,7 @@ pub enum Change {
     None,
 }
 
+/// All transactions of a run.
 #[derive(Default)]
 pub struct Transactions {
     /// The threads' own.
@@ -185,6 +202,7 @@ impl Transactions {
         self.all_of(thread).next()
     }
 
+    /// The id of the thread's innermost transaction.
     pub fn id_of(&self, thread: u32) -> Option<TransactionId> {
         self.joined.get(thread as usize)?.last().copied()
     }
@@ -321,16 +339,16 @@ impl Transactions {
         self.join(id, thread);
     }
 
-    fn end(&mut self, id: TransactionId) -> Change {
+    fn end(&mut self, id: TransactionId) -> TransactionChange {
         let Some(t) = self.get_mut(id) else {
-            return Change::None;
+            return TransactionChange::None;
         };
         let begin = t.begin;
         if !t.end_level() {
-            return Change::None;
+            return TransactionChange::None;
         }
         self.forget(id);
-        Change::Ended { id, begin }
+        TransactionChange::Ended { id, begin }
     }
 
     /// The transaction is not active any more.
@@ -351,14 +369,44 @@ impl Transactions {
         }
     }
 
-    pub fn request(
+    /// Takes in the next event of the trace. `mappings` are those at the event; `is_by_program` is asked whether its call is the program's
+    /// own, since libpmemobj calls itself by the same names.
+    pub fn event(
+        &mut self,
+        event: &Event<'_>,
+        process: ProcessId,
+        mappings: &Mappings,
+        mut is_by_program: impl FnMut() -> bool,
+    ) -> TransactionChange {
+        let (thread, stack) = (event.thread.0, event.stack);
+        match event.kind {
+            EventKind::Request {
+                request,
+                transaction,
+                range,
+            } => {
+                let id = TransactionId::of_request(thread, process, transaction);
+                self.request(id, thread, stack, request, range)
+            }
+            EventKind::Call { name, ref arguments } if is_by_program() => {
+                self.call(thread, process, stack, name, arguments, mappings)
+            }
+            EventKind::Return(ref returned) if is_by_program() => {
+                self.returned(thread, process, returned, mappings);
+                TransactionChange::None
+            }
+            _ => TransactionChange::None,
+        }
+    }
+
+    fn request(
         &mut self,
         id: TransactionId,
         thread: u32,
         stack: StackId,
         request: Request,
         range: Option<(PmAddress, u64)>,
-    ) -> Change {
+    ) -> TransactionChange {
         match (request, range) {
             (Request::TxBegin, _) => {
                 if !self.requests {
@@ -393,7 +441,7 @@ impl Transactions {
                     if !t.files.contains(&file) {
                         t.files.push(file);
                     }
-                    return Change::Added {
+                    return TransactionChange::Added {
                         at,
                         len,
                         already_covered,
@@ -411,11 +459,11 @@ impl Transactions {
             }
             _ => {}
         }
-        Change::None
+        TransactionChange::None
     }
 
     /// A function of libpmemobj that the program called has returned.
-    pub fn returned(&mut self, thread: u32, process: ProcessId, returned: &CallReturn<'_>, mappings: &Mappings) {
+    fn returned(&mut self, thread: u32, process: ProcessId, returned: &CallReturn<'_>, mappings: &Mappings) {
         let [pool, _, size, ..] = returned.arguments;
         let Some(object) = returned.object else { return };
         let Some(at) = mappings.resolve(process, pool.wrapping_add(object.offset)) else {
@@ -433,7 +481,7 @@ impl Transactions {
     }
 
     /// A call of libpmemobj by the program.
-    pub fn call(
+    fn call(
         &mut self,
         thread: u32,
         process: ProcessId,
@@ -441,7 +489,7 @@ impl Transactions {
         name: &str,
         arguments: &[u64; 6],
         mappings: &Mappings,
-    ) -> Change {
+    ) -> TransactionChange {
         let requests = self.requests;
         let t = self.thread(thread);
         let [first, second, third, fourth, ..] = *arguments;
@@ -469,14 +517,14 @@ impl Transactions {
             "pmemobj_tx_publish" | "pmemobj_tx_xpublish" => t.publishes = true,
             _ => {}
         }
-        Change::None
+        TransactionChange::None
     }
 }
 
 impl Transaction {
-    fn ask(&mut self, object: Option<PmAddress>, offset: u64, len: u64) -> Change {
+    fn ask(&mut self, object: Option<PmAddress>, offset: u64, len: u64) -> TransactionChange {
         let Some(object) = object.filter(|_| self.is_active() && len > 0) else {
-            return Change::None;
+            return TransactionChange::None;
         };
         let file = object.file.0;
         let at = PmAddress {
@@ -487,6 +535,6 @@ impl Transaction {
         let already_asked = self.asked.covers(file, at.offset, end);
         self.asked.insert(file, at.offset, end);
         self.objects.insert(file, object.offset, end);
-        Change::Asked { at, len, already_asked }
+        TransactionChange::Asked { at, len, already_asked }
     }
 }

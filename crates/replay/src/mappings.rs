@@ -20,6 +20,7 @@ pub struct Mappings {
 }
 
 impl Mappings {
+    /// The process has mapped the range of the file at the address.
     pub fn map(&mut self, process: ProcessId, file: FileId, offset: u64, len: u64, address: u64) {
         self.list.push(Mapping {
             process,
