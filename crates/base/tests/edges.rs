@@ -37,19 +37,19 @@ const LAYERS: &[Layer] = &[
         &["base", "wire", "instruction", "code"],
         "is preloaded into the user's program: what it links is loaded there, and must be async-signal-safe",
     ),
+    layer("interrupt", &[], "Ctrl-C and its like; every program has it"),
     layer("trace", &["base"], "the file format; knows no persistency rules"),
-    layer(
-        "interrupt",
-        &[],
-        "signals that end a process; every program that starts others has it",
-    ),
     layer("model", &["base"], "the persistency rules; pure, knows no trace"),
     layer(
         "finding",
         &["base"],
         "findings as data; knows neither traces nor renderers",
     ),
-    layer("record", &["base", "wire", "trace"], "writes traces; knows no findings"),
+    layer(
+        "record",
+        &["base", "interrupt", "wire", "trace"],
+        "writes traces; knows no findings",
+    ),
     layer(
         "sandbox",
         &["base", "wire"],
@@ -139,16 +139,31 @@ const LAYERS: &[Layer] = &[
     ),
     layer(
         "compiler",
-        &["base", "wire", "library", "llvm", "sites", "program"],
+        &["base", "interrupt", "wire", "library", "llvm", "sites", "program"],
         "crashproof-cc; starts for every file compiled",
     ),
     layer(
         "repair",
         &[
-            "base", "wire", "trace", "model", "finding", "render", "replay", "library", "stacks", "sites", "check",
-            "litmus", "campaign", "llvm", "program", "compiler",
+            "base",
+            "interrupt",
+            "wire",
+            "trace",
+            "model",
+            "finding",
+            "render",
+            "replay",
+            "library",
+            "stacks",
+            "sites",
+            "check",
+            "litmus",
+            "campaign",
+            "llvm",
+            "program",
+            "compiler",
         ],
-        "crashproof-repair, a binary; does not link the recorder's or the sandbox's internals",
+        "crashproof-repair, a binary; what records and crashes is behind campaign",
     ),
     layer(
         "explore",
@@ -251,7 +266,7 @@ const NOT_LINKED: &[(&str, &[&str])] = &[
             "litmus-reference",
         ],
     ),
-    ("repair", &["record", "bench", "litmus-reference"]),
+    ("repair", &["bench", "litmus-reference"]),
 ];
 
 #[derive(Default)]

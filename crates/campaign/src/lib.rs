@@ -28,6 +28,7 @@ mod state;
 pub mod units;
 
 pub use campaign::{Campaign, Tested};
+pub use crashproof_crash::Progress;
 pub use driver::{Driver, KeptPool, read_operations};
 pub use executor::how_it_ended;
 pub use listener::Listener;

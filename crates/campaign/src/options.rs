@@ -8,10 +8,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Command, FromArgMatches, ValueEnum};
 use crashproof_crash::StrategyKind;
 use crashproof_crash::oracle::{Criterion, Suffix};
-use serde::Deserialize;
 
 use crate::project::DEFAULT_SAVE;
 use crate::units::{Size, Time};
@@ -49,8 +48,7 @@ pub struct RecordingOptions {
     pub locked_rmw: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
     On,
     Off,
@@ -82,8 +80,7 @@ impl From<RunAllowances> for crashproof_finding::Allowed {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Model {
     /// Caches are lost: a store is durable once flushed and fenced
     Px86,
@@ -270,6 +267,12 @@ pub struct CrashOptions {
 }
 
 impl CrashOptions {
+    /// From words of a command line; the first is the command's name.
+    pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<CrashOptions, clap::Error> {
+        let command = CrashOptions::augment_args(Command::new("crashproof crash"));
+        CrashOptions::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+
     pub fn strategy(&self) -> Strategy {
         self.strategy.unwrap_or(match self.oracle {
             Some(_) => Strategy::Auto,
@@ -278,8 +281,7 @@ impl CrashOptions {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Oracle {
     /// What a driver prints after the crash, compared with what it prints if the operation was done, or left out
     Output,
@@ -326,12 +328,11 @@ impl FromStr for Durability {
 }
 
 const COMMANDS: &str = "Commands";
-const OUTPUT: &str = "Judging by output";
+pub const OUTPUT: &str = "Judging by output";
 const STATES: &str = "Crash states";
 const LIMITS: &str = "Limits";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Strategy {
     /// One state at each distinct store: all before it has persisted, nothing after. Seconds
     Prefix,

@@ -3,19 +3,19 @@
 //! The keys of a `[[test]]` are the long options of `crashproof crash`, with the same meaning and the same defaults: a test is
 //! turned into the command lines that one would type, and those are run.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::marker::PhantomData;
-use std::num::{NonZeroU16, NonZeroU64};
+use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
-use clap::ValueEnum;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Args, Command};
 use crashproof_check::{Config, ConfigError};
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
 
-use crate::options::{Durability, Model, Oracle, Strategy, SuffixLength, Switch};
+use crate::options::{CrashOptions, OUTPUT, RecordingOptions, RunAllowances};
 use crate::shell;
-use crate::units::{Size, Time};
 
 pub const DEFAULT_FILE: &str = "crashproof.toml";
 /// Where crash tests save failing images.
@@ -23,104 +23,189 @@ pub const DEFAULT_SAVE: &str = "crashproof-crashes";
 
 /// The file that is named, or the one in the current folder if there is one.
 pub fn load(path: Option<&Path>) -> Result<Config<Test>, ConfigError> {
+    load_in(Path::new(""), path)
+}
+
+/// The same in another folder.
+pub fn load_in(folder: &Path, path: Option<&Path>) -> Result<Config<Test>, ConfigError> {
+    let default = folder.join(DEFAULT_FILE);
     match path {
-        Some(path) => Config::load(path),
-        None if Path::new(DEFAULT_FILE).exists() => Config::load(Path::new(DEFAULT_FILE)),
+        Some(path) => Config::load(&folder.join(path)),
+        None if default.exists() => Config::load(&default),
         None => Ok(Config::default()),
     }
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+/// Options of `crashproof crash` that are no keys: they are about one run of the command, or about this file.
+const NO_KEYS: [&str; 4] = ["fail-fast", "resume", "config", "keep-trace"];
+
+/// A `[[test]]`: the program, and options of `crashproof crash` as they are written on the command line.
+#[derive(Clone, Debug)]
 pub struct Test {
     pub name: Option<String>,
     pub program: Program,
-    #[serde(default)]
-    pub pm: Vec<String>,
-    pub setup: Option<String>,
-    pub recover: Option<String>,
-    pub check: Option<String>,
-    pub expect_output: Option<String>,
-    pub oracle: Option<Oracle>,
-    pub ops: Option<String>,
-    pub suffix: Option<Text<SuffixLength>>,
-    pub criterion: Option<Text<Durability>>,
-    #[serde(default)]
-    pub crash_creation: bool,
-    #[serde(default)]
-    pub performance: bool,
-    pub strategy: Option<Strategy>,
-    pub dependences: Option<String>,
-    #[serde(default)]
-    pub no_joint: bool,
-    pub seed: Option<u64>,
-    pub from: Option<String>,
-    pub until: Option<String>,
-    pub depth: Option<Depth>,
-    pub model: Option<Model>,
-    #[serde(default)]
-    pub no_tear: bool,
-    #[serde(default)]
-    pub reorder_in_line: bool,
-    pub time: Option<Time>,
-    pub max_states: Option<NonZeroU64>,
-    pub jobs: Option<NonZeroU16>,
-    pub timeout: Option<Time>,
-    pub memory: Option<Size>,
-    pub disk: Option<Size>,
-    #[serde(default)]
-    pub no_server: bool,
-    pub save: Option<String>,
-    /// For both; without it each command has its own default.
-    pub client_requests: Option<Switch>,
-    #[serde(default)]
-    pub locked_rmw: bool,
-    #[serde(default)]
-    pub allow_failure: bool,
-    #[serde(default)]
-    pub allow_no_stores: bool,
+    options: BTreeMap<String, Value>,
 }
 
-/// The value of an option that is a `T`, as the user wrote it.
+/// What a key is set to.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "RawText", bound = "T: FromStr<Err = String>")]
-pub struct Text<T> {
-    text: String,
-    is: PhantomData<T>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a string, or a number")]
-enum RawText {
+#[serde(untagged, expecting = "a string, a number, `true`, `false`, or a list of strings")]
+enum Value {
+    Switch(bool),
     Number(u64),
     Text(String),
+    List(Vec<String>),
 }
 
-impl<T: FromStr<Err = String>> TryFrom<RawText> for Text<T> {
-    type Error = String;
-
-    fn try_from(raw: RawText) -> Result<Self, String> {
-        let text = match raw {
-            RawText::Number(number) => number.to_string(),
-            RawText::Text(text) => text,
+impl Value {
+    /// The option in words of the command line; none for a switch that is off.
+    fn words(&self, name: &str) -> Vec<String> {
+        let option = |value: &dyn fmt::Display| match value.to_string() {
+            // A value that begins with a dash would pass for an option.
+            value if value.starts_with('-') => vec![format!("--{name}={value}")],
+            value => vec![format!("--{name}"), value],
         };
-        T::from_str(&text)?;
-        Ok(Text { text, is: PhantomData })
+        match self {
+            Value::Switch(on) => on.then(|| format!("--{name}")).into_iter().collect(),
+            Value::Number(number) => option(number),
+            Value::Text(text) => option(text),
+            Value::List(list) => list.iter().flat_map(|text| option(text)).collect(),
+        }
     }
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "u32")]
-pub struct Depth(u32);
+/// The options that these arguments declare, in their order, by their long names.
+fn declared<T: Args>() -> Vec<Arg> {
+    let command = T::augment_args(Command::new("crash"));
+    let options = command.get_arguments().filter(|option| option.get_long().is_some());
+    options.cloned().collect()
+}
 
-impl TryFrom<u32> for Depth {
-    type Error = &'static str;
+/// The keys beside `name` and `program`, in the order in which commands are shown.
+fn keys() -> Vec<Arg> {
+    let mut keys = declared::<CrashOptions>();
+    keys.retain(|key| key.get_long().is_none_or(|name| !NO_KEYS.contains(&name)));
+    let recording = [declared::<RecordingOptions>(), declared::<RunAllowances>()].concat();
+    let of_recording = |key: &Arg| recording.iter().position(|option| option.get_id() == key.get_id());
+    keys.sort_by_key(|key| (of_recording(key), key.get_help_heading() != Some(OUTPUT)));
+    keys
+}
 
-    fn try_from(depth: u32) -> Result<Self, &'static str> {
-        match depth {
-            1 | 2 => Ok(Depth(depth)),
-            _ => Err("`depth` is 1 (crash the program) or 2 (crash its recovery, too)"),
+fn long(option: &Arg) -> &str {
+    option.get_long().unwrap_or_default()
+}
+
+/// That the option takes this value, whatever else it needs.
+fn check_value(key: &Arg, value: &Value) -> Result<(), String> {
+    let name = long(key);
+    let takes = match key.get_action() {
+        ArgAction::SetTrue => "true or false",
+        ArgAction::Append => "a list of strings",
+        _ => "a string or a number",
+    };
+    let fits = match value {
+        Value::Switch(_) => matches!(key.get_action(), ArgAction::SetTrue),
+        Value::List(_) => matches!(key.get_action(), ArgAction::Append),
+        Value::Number(_) | Value::Text(_) => matches!(key.get_action(), ArgAction::Set),
+    };
+    if !fits {
+        return Err(format!("`{name}` is {takes}"));
+    }
+    let command = CrashOptions::augment_args(Command::new("crash")).no_binary_name(true);
+    match command.try_get_matches_from(value.words(name)) {
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) => {
+            Err(in_one_line(&error))
         }
+        _ => Ok(()),
+    }
+}
+
+/// What a command line that is wrong says, without usage and hints.
+pub fn in_one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let message = text.split("\n\n").next().unwrap_or_default();
+    let message = message.trim_start_matches("error: ");
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl<'de> Deserialize<'de> for Test {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TestVisitor)
+    }
+}
+
+struct TestVisitor;
+
+impl<'de> Visitor<'de> for TestVisitor {
+    type Value = Test;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a test")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Test, A::Error> {
+        let keys = keys();
+        let (mut name, mut program, mut options) = (None, None, BTreeMap::new());
+        while let Some(key) = map.next_key_seed(Key(&keys))? {
+            match key {
+                Known::Name => name = Some(map.next_value()?),
+                Known::Program => program = Some(map.next_value()?),
+                Known::Option(key) => {
+                    options.insert(long(key).to_owned(), map.next_value_seed(OptionValue(key))?);
+                }
+            }
+        }
+        Ok(Test {
+            name,
+            program: program.ok_or_else(|| A::Error::missing_field("program"))?,
+            options,
+        })
+    }
+}
+
+/// A key, which is known; a mistake is reported where it is in the file.
+struct Key<'a>(&'a [Arg]);
+
+enum Known<'a> {
+    Name,
+    Program,
+    Option(&'a Arg),
+}
+
+impl<'de, 'a> DeserializeSeed<'de> for Key<'a> {
+    type Value = Known<'a>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Known<'a>, D::Error> {
+        let key = String::deserialize(deserializer)?;
+        match (key.as_str(), self.0.iter().find(|option| long(option) == key)) {
+            ("name", _) => Ok(Known::Name),
+            ("program", _) => Ok(Known::Program),
+            (_, Some(option)) => Ok(Known::Option(option)),
+            (_, None) => {
+                let known: Vec<String> = ["name", "program"]
+                    .into_iter()
+                    .chain(self.0.iter().map(long))
+                    .map(|key| format!("`{key}`"))
+                    .collect();
+                Err(D::Error::custom(format_args!(
+                    "unknown field `{key}`, expected one of {}",
+                    known.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+/// What an option is set to.
+struct OptionValue<'a>(&'a Arg);
+
+impl<'de> DeserializeSeed<'de> for OptionValue<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        check_value(self.0, &value).map_err(D::Error::custom)?;
+        Ok(value)
     }
 }
 
@@ -169,34 +254,51 @@ impl Test {
         }
     }
 
+    /// The text of an option, if it is set.
+    pub fn text(&self, option: &str) -> Option<&str> {
+        match self.options.get(option)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The texts of an option that may be given several times.
+    pub fn list(&self, option: &str) -> Vec<String> {
+        match self.options.get(option) {
+            Some(Value::List(list)) => list.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn is_on(&self, option: &str) -> bool {
+        matches!(self.options.get(option), Some(Value::Switch(true)))
+    }
+
     /// `check` and what follows it on the command line. `driver` is what it runs, if that is not the program as it stands here.
     pub fn check_command(&self, config: &Path, driver: Option<&[OsString]>) -> Vec<OsString> {
-        let mut line = Line::new("check", config);
-        line.option("--model", self.model.as_ref().map(name_of));
-        self.recording(&mut line);
+        let both = [declared::<RecordingOptions>(), declared::<RunAllowances>()].concat();
+        let is_of_check = |key: &Arg| long(key) == "model" || both.iter().any(|option| option.get_id() == key.get_id());
+        let words = self.words("check", config, is_of_check);
         match driver {
-            Some(driver) => line.program(driver),
-            None => line.program(&self.program.0),
+            Some(driver) => with_program(words, driver),
+            None => with_program(words, &self.program.0),
         }
     }
 
     /// Whether its crash test shows which data is transient, which its check then knows.
     pub fn shows_transient_data(&self) -> bool {
-        self.oracle.is_some() && self.performance
+        self.options.contains_key("oracle") && self.is_on("performance")
     }
 
     /// Whether it has a key that only a crash test has a use for.
     fn is_crashed(&self) -> bool {
-        let texts = [&self.recover, &self.ops];
-        let judged = self.oracle.is_some() || self.suffix.is_some() || self.criterion.is_some();
-        texts.into_iter().any(Option::is_some) || judged || self.crash_creation || self.performance
+        let values = ["recover", "ops", "oracle", "suffix", "criterion"];
+        let switches = ["crash-creation", "performance"];
+        values.into_iter().any(|key| self.options.contains_key(key)) || switches.into_iter().any(|key| self.is_on(key))
     }
 
-    /// Where failing images go: a folder of the test's own.
-    fn save(&self, number: usize) -> String {
-        if let Some(save) = &self.save {
-            return save.clone();
-        }
+    /// Where failing images go, if the test does not say it: a folder of the test's own.
+    fn default_save(&self, number: usize) -> String {
         let plain = |c: char| c.is_alphanumeric() || "-_.+".contains(c);
         let name = self
             .name
@@ -211,94 +313,50 @@ impl Test {
         if !self.is_crashed() {
             return None;
         }
-        let mut line = Line::new("crash", config);
-        line.option("--oracle", self.oracle.as_ref().map(name_of));
-        line.option("--ops", self.ops.as_ref());
-        line.option("--suffix", self.suffix.as_ref().map(|suffix| &suffix.text));
-        line.option("--criterion", self.criterion.as_ref().map(|criterion| &criterion.text));
-        line.switch("--crash-creation", self.crash_creation);
-        line.switch("--performance", self.performance);
-        line.option("--recover", self.recover.as_ref());
-        line.option("--setup", self.setup.as_ref());
-        line.option("--check", self.check.as_ref());
-        line.option("--expect-output", self.expect_output.as_ref());
-        line.option("--strategy", self.strategy.as_ref().map(name_of));
-        line.option("--dependences", self.dependences.as_ref());
-        line.switch("--no-joint", self.no_joint);
-        line.option("--seed", self.seed);
-        line.option("--from", self.from.as_ref());
-        line.option("--until", self.until.as_ref());
-        line.option("--depth", self.depth.as_ref().map(|depth| depth.0));
-        line.option("--model", self.model.as_ref().map(name_of));
-        line.switch("--no-tear", self.no_tear);
-        line.switch("--reorder-in-line", self.reorder_in_line);
-        line.option("--time", self.time);
-        line.option("--max-states", self.max_states);
-        line.option("--jobs", self.jobs);
-        line.option("--timeout", self.timeout);
-        line.option("--memory", self.memory);
-        line.option("--disk", self.disk);
-        line.switch("--no-server", self.no_server);
-        line.option("--save", Some(self.save(number)));
-        self.recording(&mut line);
-        Some(line.program(&self.program.0))
+        let mut test = self.clone();
+        let save = Value::Text(self.default_save(number));
+        test.options.entry("save".to_owned()).or_insert(save);
+        Some(with_program(test.words("crash", config, |_| true), &self.program.0))
     }
 
-    fn recording(&self, line: &mut Line) {
-        for pattern in &self.pm {
-            line.option("--pm", Some(pattern));
-        }
-        line.option("--client-requests", self.client_requests.as_ref().map(name_of));
-        line.switch("--locked-rmw", self.locked_rmw);
-        line.switch("--allow-failure", self.allow_failure);
-        line.switch("--allow-no-stores", self.allow_no_stores);
-    }
-}
-
-/// A command line in the making.
-struct Line(Vec<OsString>);
-
-impl Line {
-    fn new(command: &str, config: &Path) -> Line {
-        let mut line = Line(vec![command.into()]);
+    fn words(&self, command: &str, config: &Path, wanted: impl Fn(&Arg) -> bool) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec![command.into()];
         if config != Path::new(DEFAULT_FILE) {
-            line.0.extend(["--config".into(), config.into()]);
+            words.extend(["--config".into(), config.into()]);
         }
-        line
+        for key in keys().iter().filter(|key| wanted(key)) {
+            let value = self.options.get(long(key));
+            let option = value.into_iter().flat_map(|value| value.words(long(key)));
+            words.extend(option.map(OsString::from));
+        }
+        words
     }
 
-    fn option(&mut self, name: &str, value: Option<impl std::fmt::Display>) {
-        let Some(value) = value.map(|value| value.to_string()) else {
-            return;
+    /// The options that say how it is crashed, not how it is run or where images are saved.
+    pub fn crash_options(&self) -> impl Iterator<Item = (&str, Vec<String>)> {
+        let recording = declared::<RecordingOptions>();
+        let of_run = move |name: &str| {
+            ["setup", "save", "allow-failure"].contains(&name) || recording.iter().any(|option| long(option) == name)
         };
-        // A value that begins with a dash would pass for an option.
-        match value.starts_with('-') {
-            true => self.0.push(format!("{name}={value}").into()),
-            false => self.0.extend([name.into(), value.into()]),
-        }
-    }
-
-    fn switch(&mut self, name: &str, on: bool) {
-        self.0.extend(on.then(|| name.into()));
-    }
-
-    fn program(mut self, program: &[impl AsRef<OsStr>]) -> Vec<OsString> {
-        self.0.push("--".into());
-        self.0.extend(program.iter().map(OsString::from));
-        self.0
+        self.options
+            .iter()
+            .filter(move |(name, _)| !of_run(name))
+            .map(|(name, value)| (name.as_str(), value.words(name)))
+            .filter(|(_, words)| !words.is_empty())
     }
 }
 
-fn name_of(value: &impl ValueEnum) -> String {
-    value
-        .to_possible_value()
-        .map_or_else(String::new, |value| value.get_name().to_owned())
+fn with_program(mut words: Vec<OsString>, program: &[impl AsRef<OsStr>]) -> Vec<OsString> {
+    words.push("--".into());
+    words.extend(program.iter().map(OsString::from));
+    words
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::CrashOptions;
+    use crate::options::{Model, Oracle, Strategy, Switch};
+    use crate::units::Size;
     use clap::Parser;
     use crashproof_crash::oracle::{Criterion, Suffix};
 
@@ -434,15 +492,18 @@ mod tests {
     fn mistakes_are_told_with_their_line() {
         for (text, word) in [
             ("program = \"./app\"\nrecovery = \"x\"", "recovery"),
-            ("program = \"./app\"\ntime = \"10\"", "is not a time"),
-            ("program = \"./app\"\ndepth = 3", "recovery, too"),
-            ("program = \"./app\"\njobs = 0", "nonzero"),
+            ("program = \"./app\"\ntime = \"10\"", "as in 90s"),
+            ("program = \"./app\"\ndepth = 3", "3 is not in 1..=2"),
+            ("program = \"./app\"\njobs = 0", "0 is not in 1..="),
             ("program = \"./app\"\nsuffix = \"few\"", "a number of operations"),
             ("program = \"./app\"\ncriterion = \"buffered\"", "buffered=D"),
             ("program = \"./app\"\noracle = \"input\"", "output"),
-            ("program = \"./app\"\nmemory = \"10X\"", "is not a size"),
+            ("program = \"./app\"\nmemory = \"10X\"", "a number of bytes"),
             ("program = \"./app\"\nstrategy = \"fast\"", "fast"),
             ("name = \"x\"\nprogram = \"a | b\"", "started without a shell"),
+            ("program = \"./app\"\nno-tear = \"yes\"", "true or false"),
+            ("program = \"./app\"\npm = \"a.pm\"", "a list"),
+            ("program = \"./app\"\nresume = true", "resume"),
             ("name = \"x\"\nprogram = 7", "string"),
             ("name = \"x\"\nprogram = \"\"", "empty"),
         ] {

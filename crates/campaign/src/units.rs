@@ -1,14 +1,11 @@
-//! Times and sizes as people write them, on the command line and in `crashproof.toml`.
+//! Times and sizes as people write them.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 /// `90s`, `10m`, `1h30m`, `500ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
@@ -28,14 +25,6 @@ impl FromStr for Time {
     }
 }
 
-impl TryFrom<String> for Time {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse().map_err(|error| format!("`{text}` is not a time: {error}"))
-    }
-}
-
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = humantime::format_duration(self.0).to_string();
@@ -44,8 +33,7 @@ impl fmt::Display for Time {
 }
 
 /// Bytes: a number, alone or with K, M, G or T (of 1024).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 
 const UNITS: [(char, u32); 4] = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
@@ -62,14 +50,6 @@ impl FromStr for Size {
         let number: u64 = digits.parse().map_err(|_| advice())?;
         let bytes = number.checked_mul(1 << shift).ok_or_else(advice)?;
         if bytes == 0 { Err(advice()) } else { Ok(Size(bytes)) }
-    }
-}
-
-impl TryFrom<String> for Size {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse().map_err(|error| format!("`{text}` is not a size: {error}"))
     }
 }
 

@@ -61,20 +61,11 @@ impl Signals {
             (libc::SIGXFSZ, disregard),
         ];
         for (signal, handler) in handlers {
-            // SAFETY: an all-zero sigaction is valid; the handler is async-signal-safe.
-            unsafe {
-                let mut old: libc::sigaction = std::mem::zeroed();
-                libc::sigaction(signal, std::ptr::null(), &mut old);
-                // What the user has ignored (nohup, background jobs) stays ignored, also for the program.
-                if old.sa_sigaction == libc::SIG_IGN {
-                    continue;
-                }
-                let mut new: libc::sigaction = std::mem::zeroed();
-                new.sa_sigaction = handler as *const () as usize;
-                new.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
-                libc::sigaction(signal, &new, std::ptr::null_mut());
-                previous.push((signal, old));
-            }
+            let flags = libc::SA_RESTART | libc::SA_SIGINFO;
+            // SAFETY: the handlers take what SA_SIGINFO gives, and are async-signal-safe. What is ignored stays so, also for the
+            // program.
+            let old = unsafe { crashproof_interrupt::handle(signal, handler as *const (), flags) };
+            previous.extend(old.map(|old| (signal, old)));
         }
         Signals { previous }
     }

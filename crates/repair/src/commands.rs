@@ -1,4 +1,4 @@
-//! The processes that a repair runs in a copy: the user's commands, by the shell, and `crashproof record` and `check`.
+//! What a repair runs in a copy: the user's commands, by the shell, `crashproof record`, and a check of what that wrote.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -7,7 +7,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
+use crashproof_campaign::options::Model;
+use crashproof_campaign::project;
+use crashproof_check::CheckOptions;
 use crashproof_finding::Report;
+use crashproof_trace::TraceReader;
 
 use crate::interrupt;
 use crate::paths::{InTree, WorkingCopy};
@@ -41,8 +45,8 @@ pub enum CommandError {
         left_out(folders)
     )]
     NoProgram { program: PathBuf, folders: Vec<PathBuf> },
-    #[error("crashproof check wrote {}, which cannot be read: {reason}; please report this", path.display())]
-    Report { path: PathBuf, reason: String },
+    #[error("cannot change into {}: {source}", path.display())]
+    Folder { path: PathBuf, source: std::io::Error },
     #[error("interrupted")]
     Interrupted,
 }
@@ -95,7 +99,7 @@ pub struct UserCommands {
     pub pm: Vec<String>,
     pub locked_rmw: bool,
     /// What the hardware promises, for the check.
-    pub model: Option<String>,
+    pub model: Option<Model>,
     /// `crashproof.toml`.
     pub config: Option<PathBuf>,
 }
@@ -255,39 +259,35 @@ impl Site<'_> {
         }
     }
 
-    /// What `crashproof check` says of a trace.
+    /// What a check says of a trace.
     pub fn check(&self, trace: &Path) -> Result<Report, CommandError> {
-        let json = self.file("findings.json");
-        let log = self.file("check.log");
-        let mut check = Command::new(self.workspace.programs.join("crashproof"));
-        // Not to be known for clean, but for its findings.
-        check
-            .args(["check", "--allow-failure", "--allow-no-stores", "--json"])
-            .arg(&json);
-        if let Some(config) = &self.commands.config {
-            check.arg("--config").arg(config);
+        let checked = self.checked(trace).map_err(|error| CommandError::Failed {
+            what: "the check".to_owned(),
+            command: format!("crashproof check {}", trace.display()),
+            ended: "exited with status 2".to_owned(),
+            output: self.copy.to_tree(&format!("crashproof: error: {error}")),
+            remedy: "the trace and crashproof.toml are what it reads",
+        });
+        let mut report = checked?;
+        if interrupt::received().is_some() {
+            return Err(CommandError::Interrupted);
         }
-        if let Some(model) = &self.commands.model {
-            check.arg("--model").arg(model);
-        }
-        check.arg(trace);
-        let status = self.run(check, &log, &log)?;
-        let text = match std::fs::read_to_string(&json) {
-            Ok(text) => text,
-            Err(_) => {
-                return Err(CommandError::Failed {
-                    what: "the check".to_owned(),
-                    command: format!("crashproof check {}", trace.display()),
-                    ended: ended(status),
-                    output: self.said(&log),
-                    remedy: "the trace and crashproof.toml are what it reads",
-                });
-            }
+        report.program.status = report.program.shell_status();
+        Ok(report)
+    }
+
+    fn checked(&self, trace: &Path) -> Result<Report, crashproof_campaign::Error> {
+        let options = CheckOptions {
+            model: self.commands.model.unwrap_or(Model::Px86).into(),
+            // As the commands see it, in the copy.
+            config: project::load_in(&self.copy.work, self.commands.config.as_deref())?.without_tests(),
+            ..CheckOptions::default()
         };
-        serde_json::from_str(&text).map_err(|error| CommandError::Report {
-            path: json,
-            reason: error.to_string(),
-        })
+        Ok(crashproof_check::check(
+            &mut TraceReader::open(trace)?,
+            &options,
+            |_, _| (),
+        )?)
     }
 
     pub fn run(&self, mut command: Command, stdout: &Path, stderr: &Path) -> Result<ExitStatus, CommandError> {

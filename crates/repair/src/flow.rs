@@ -88,7 +88,7 @@ pub fn run(arguments: &RepairArguments) -> Result<Verdict, RepairError> {
             program: Vec::new(),
             pm: input.pm.clone(),
             locked_rmw: input.locked_rmw,
-            model: input.model.clone(),
+            model: input.model,
             config: input.config.as_ref().and_then(|path| path.canonicalize().ok()),
         },
         copy: workspace.copy("repair")?,

@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+use crashproof_campaign::options::Model;
+use crashproof_campaign::project::{Test, in_one_line};
 use crashproof_check::{Config, ConfigError};
 use crashproof_finding::Finding;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::arguments::RepairArguments;
@@ -25,8 +27,10 @@ pub enum InputError {
     NoProgram,
     #[error("{} has several tests ({}); give the program of one of them after --", path.display(), names.join(", "))]
     SeveralTests { path: PathBuf, names: Vec<String> },
-    #[error("`program` of a [[test]] has a quotation mark that nothing closes: {text}")]
-    Quotation { text: String },
+    #[error("there is no model {name:?}; --model is px86 or eadr")]
+    Model { name: String },
+    #[error("the options of the crash test are wrong: {reason}; they are those of `crashproof crash`")]
+    CrashOptions { reason: String },
     #[error(
         "{option} is about the crash test, which needs the recovery: --recover CMD, or `recover` of the [[test]] in {CONFIG}"
     )]
@@ -53,7 +57,7 @@ pub struct Input {
     /// How the program is crashed, if it is.
     pub recovery: Option<Recovery>,
     /// What the hardware promises, if it is not the usual.
-    pub model: Option<String>,
+    pub model: Option<Model>,
     pub locked_rmw: bool,
 }
 
@@ -65,33 +69,8 @@ pub enum Given {
     Findings(Vec<Finding>),
 }
 
-/// As far as a repair has to know it.
-#[derive(Clone, Debug, Deserialize)]
-struct Test {
-    name: Option<String>,
-    program: Words,
-    #[serde(default)]
-    pm: Vec<String>,
-    setup: Option<String>,
-    #[serde(default, rename = "locked-rmw")]
-    locked_rmw: bool,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-enum Words {
-    Text(String),
-    List(Vec<String>),
-}
-
-impl Test {
-    fn words(&self) -> Result<Vec<OsString>, InputError> {
-        let words = match &self.program {
-            Words::List(words) => words.clone(),
-            Words::Text(text) => shell_words::split(text).map_err(|_| InputError::Quotation { text: text.clone() })?,
-        };
-        Ok(words.into_iter().map(OsString::from).collect())
-    }
+fn words(test: &Test) -> Vec<OsString> {
+    test.program.0.iter().map(OsString::from).collect()
 }
 
 impl Input {
@@ -114,19 +93,13 @@ impl Input {
         if program.is_empty() {
             program = from_findings();
         }
-        let mut index = None;
-        for (at, test) in loaded.tests.iter().enumerate() {
-            if test.words()? == program {
-                index = Some(at);
-                break;
-            }
-        }
+        let mut test = loaded.tests.iter().find(|test| words(test) == program);
         if program.is_empty() && !matches!(given, Given::Trace(_)) {
             match loaded.tests.as_slice() {
                 [] => return Err(InputError::NoProgram),
                 [only] => {
-                    program = only.words()?;
-                    index = Some(0);
+                    program = words(only);
+                    test = Some(only);
                 }
                 tests => {
                     return Err(InputError::SeveralTests {
@@ -136,13 +109,16 @@ impl Input {
                 }
             }
         }
-        let test = index.map(|index| &loaded.tests[index]);
         let commands = loaded.repair.clone();
-        let table = match (index, &config) {
-            (Some(index), Some(path)) => only_test(path, index),
-            _ => None,
-        };
-        let recovery = Recovery::new(arguments, table.as_ref());
+        let model = arguments.model.as_deref().or_else(|| test?.text("model"));
+        let model =
+            model.map(|name| Model::from_str(name, false).map_err(|_| InputError::Model { name: name.to_owned() }));
+        let model = model.transpose()?;
+        let recovery = Recovery::new(arguments, test);
+        if let Some(Err(error)) = recovery.as_ref().map(Recovery::check) {
+            let reason = in_one_line(&error);
+            return Err(InputError::CrashOptions { reason });
+        }
         if let (None, Some(option)) = (&recovery, of_a_crash_test(arguments)) {
             return Err(InputError::NoRecovery { option });
         }
@@ -153,18 +129,15 @@ impl Input {
                 .setup
                 .clone()
                 .or(commands.setup)
-                .or_else(|| test?.setup.clone()),
+                .or_else(|| Some(test?.text("setup")?.to_owned())),
             program,
             pm: match (arguments.pm.is_empty(), test) {
-                (true, Some(test)) => test.pm.clone(),
+                (true, Some(test)) => test.list("pm"),
                 _ => arguments.pm.clone(),
             },
             recovery,
-            model: arguments.model.clone().or_else(|| {
-                let model = table.as_ref()?.get("model")?.as_str()?;
-                Some(model.to_owned())
-            }),
-            locked_rmw: test.is_some_and(|test| test.locked_rmw),
+            model,
+            locked_rmw: test.is_some_and(|test| test.is_on("locked-rmw")),
             config,
             given,
         })
@@ -178,12 +151,6 @@ fn default_config(source: Option<&Path>) -> Option<PathBuf> {
         .into_iter()
         .flatten()
         .find(|path| path.is_file())
-}
-
-/// One of the tests, with all its keys.
-fn only_test(path: &Path, index: usize) -> Option<toml::Table> {
-    let table: toml::Table = std::fs::read_to_string(path).ok()?.parse().ok()?;
-    table.get("test")?.as_array()?.get(index)?.as_table().cloned()
 }
 
 /// An option that means nothing without a recovery. (`--model` is one of the check, too.)

@@ -1,37 +1,34 @@
-//! The crash test of the program: from the options of the command line and the `[[test]]` of `crashproof.toml` to `crashproof crash` on a recorded run.
-//!
-//! The keys of a `[[test]]` are the long options of `crashproof crash`, so they are handed on as they are; what they mean is known there.
+//! The crash test of the program: from the options of the command line and the `[[test]]` of `crashproof.toml` to a campaign over a recorded run.
 
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 
-use crashproof_finding::Report;
+use crashproof_campaign::options::CrashOptions;
+use crashproof_campaign::project::Test;
+use crashproof_campaign::{Campaign, Listener, Progress, Tested};
+use crashproof_finding::{Report, Severity, Verdict};
+use crashproof_render::{TerminalOptions, render_terminal};
 use crashproof_trace::{EventKind, Item, TraceReader};
 
 use crate::arguments::RepairArguments;
 use crate::commands::{CommandError, Run, Site};
-use crate::paths::WorkingCopy;
+use crate::interrupt;
 
 /// A crash test that is given no budget ends after this time: there are several in one repair.
 const TIME: &str = "2m";
 
-/// Keys of a `[[test]]` that say how the program is run, not how it is crashed; and where images are saved, which is beside the copies here.
-const OF_THE_RUN: [&str; 8] = [
-    "name",
-    "program",
-    "pm",
-    "setup",
-    "save",
-    "client-requests",
-    "locked-rmw",
-    "allow-failure",
-];
+/// Columns of the report in the log.
+const LOG_WIDTH: usize = 100;
 
 /// How the program is crashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// Long options of `crashproof crash`, without the dashes; a switch has no value.
-    options: Vec<(String, Option<String>)>,
+    /// Options of `crashproof crash` by their names, in words of its command line.
+    options: Vec<(String, Vec<String>)>,
     /// PMDK is to know that it is watched also when it is crashed.
     client_requests: bool,
 }
@@ -50,20 +47,14 @@ pub struct Crashed {
 
 impl Recovery {
     /// `None`: there is no recovery. What the command line says goes before what the test says.
-    pub fn new(arguments: &RepairArguments, test: Option<&toml::Table>) -> Option<Recovery> {
-        let mut options: Vec<(String, Option<String>)> = Vec::new();
-        let mut set = |name: &str, value: Option<String>| {
+    pub fn new(arguments: &RepairArguments, test: Option<&Test>) -> Option<Recovery> {
+        let mut options: Vec<(String, Vec<String>)> = Vec::new();
+        let mut set = |name: &str, words: Vec<String>| {
             options.retain(|(known, _)| known != name);
-            options.push((name.to_owned(), value));
+            options.push((name.to_owned(), words));
         };
-        for (key, value) in test.into_iter().flatten() {
-            match value {
-                _ if OF_THE_RUN.contains(&key.as_str()) => {}
-                toml::Value::Boolean(false) => {}
-                toml::Value::Boolean(true) => set(key, None),
-                toml::Value::String(text) => set(key, Some(text.clone())),
-                other => set(key, Some(other.to_string())),
-            }
+        for (name, words) in test.into_iter().flat_map(Test::crash_options) {
+            set(name, words);
         }
         let given = |value: &Option<String>| value.clone();
         for (name, value) in [
@@ -86,8 +77,8 @@ impl Recovery {
             ("jobs", given(&arguments.jobs)),
             ("timeout", given(&arguments.timeout)),
         ] {
-            if value.is_some() {
-                set(name, value);
+            if let Some(value) = value {
+                set(name, vec![format!("--{name}={value}")]);
             }
         }
         for (name, on) in [
@@ -95,7 +86,7 @@ impl Recovery {
             ("reorder-in-line", arguments.reorder_in_line),
         ] {
             if on {
-                set(name, None);
+                set(name, vec![format!("--{name}")]);
             }
         }
         let has = |name: &str| options.iter().any(|(known, _)| known == name);
@@ -103,21 +94,64 @@ impl Recovery {
             return None;
         }
         if !has("time") && !has("max-states") {
-            options.push(("time".to_owned(), Some(TIME.to_owned())));
+            options.push(("time".to_owned(), vec![format!("--time={TIME}")]));
         }
-        let requests = test.and_then(|test| test.get("client-requests")?.as_str());
         Some(Recovery {
             options,
-            client_requests: requests == Some("on"),
+            client_requests: test.and_then(|test| test.text("client-requests")) == Some("on"),
         })
     }
 
-    fn arguments(&self, copy: &WorkingCopy) -> Vec<String> {
-        let word = |(name, value): &(String, Option<String>)| match value {
-            Some(value) => format!("--{name}={}", copy.text_from_tree(value)),
-            None => format!("--{name}"),
-        };
-        self.options.iter().map(word).collect()
+    /// That they are options of a crash test.
+    pub fn check(&self) -> Result<(), clap::Error> {
+        self.with(str::to_owned, ["trace".into()]).map(|_| ())
+    }
+
+    /// The options, with some more; `translate` says what a text is in the copy.
+    fn with(
+        &self,
+        translate: impl Fn(&str) -> String,
+        more: impl IntoIterator<Item = OsString>,
+    ) -> Result<CrashOptions, clap::Error> {
+        let words = self.options.iter().flat_map(|(_, words)| words);
+        let words = words.map(|word| translate(word).into());
+        CrashOptions::parse(std::iter::once("crash".into()).chain(words).chain(more))
+    }
+}
+
+/// Writes what a campaign tells to a log.
+struct Log(Mutex<File>);
+
+impl Log {
+    fn print(&self, text: &str) {
+        // It is shown if the test fails; without it less is.
+        let _ = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .write_all(text.as_bytes());
+    }
+
+    fn message(&self, level: &str, text: &dyn Display) {
+        self.print(&format!("crashproof: {level}: {text}\n"));
+    }
+}
+
+impl Listener for Log {
+    fn note(&self, text: &dyn Display) {
+        self.message("note", text);
+    }
+
+    fn warning(&self, text: &dyn Display) {
+        self.message("warning", text);
+    }
+
+    fn error(&self, text: &dyn Display) {
+        self.message("error", text);
+    }
+
+    fn testing(&self) -> Box<dyn FnMut(&Progress) + Send> {
+        Box::new(|_| ())
     }
 }
 
@@ -131,42 +165,81 @@ impl Site<'_> {
                 self.record_unwatched()?
             }
         };
-        let (json, log) = (self.file("crash.json"), self.file("crash.log"));
-        let mut command = Command::new(self.workspace.programs.join("crashproof"));
+        let (log, config) = (self.file("crash.log"), &self.commands.config);
         // What a failed run means for the repair is said once, in its report.
-        command
-            .args(["crash", "--allow-failure"])
-            .args(recovery.arguments(&self.copy));
-        command.arg("--json").arg(&json).arg("--save").arg(self.file("crashes"));
-        if let Some(config) = &self.commands.config {
-            command.arg("--config").arg(config);
-        }
-        // What could be resumed is not kept longer than the copies.
-        command.arg(&trace).env("XDG_STATE_HOME", self.file("state"));
-        let status = self.run(command, &log, &log)?;
-        let Ok(text) = std::fs::read_to_string(&json) else {
-            return Err(self.not_crashed(status, &log));
-        };
-        let report: Report = serde_json::from_str(&text).map_err(|error| CommandError::Report {
-            path: json,
-            reason: error.to_string(),
-        })?;
-        if !report.inconclusive.is_empty() {
-            return Err(self.not_crashed(status, &log));
+        let mut more: Vec<OsString> = vec!["--allow-failure".into(), "--save".into(), self.file("crashes").into()];
+        more.extend(config.iter().flat_map(|config| ["--config".into(), config.into()]));
+        more.push(trace.clone().into());
+        let options = recovery.with(|text| self.copy.text_from_tree(text), more);
+        let tested = self.campaign(options.map_err(crashproof_campaign::Error::from), &log)?;
+        if !tested.report.inconclusive.is_empty() {
+            return Err(self.not_crashed(&log));
         }
         Ok(Crashed {
-            in_tree: self.copy.report_to_tree(&report),
-            report,
+            decided: match tested.report.verdict(Severity::Note) {
+                Verdict::Findings => true,
+                Verdict::Clean => tested.is_decided(),
+                Verdict::Inconclusive => false,
+            },
+            in_tree: self.copy.report_to_tree(&tested.report),
+            report: tested.report,
             trace,
-            decided: status.code() != Some(2),
         })
     }
 
-    fn not_crashed(&self, status: ExitStatus, log: &Path) -> CommandError {
+    /// Runs a campaign in the folder of the copy in which commands run.
+    fn campaign(
+        &self,
+        options: Result<CrashOptions, crashproof_campaign::Error>,
+        path: &Path,
+    ) -> Result<Tested, CommandError> {
+        let unwritable = |source| CommandError::Log {
+            path: path.to_owned(),
+            source,
+        };
+        let log = Log(Mutex::new(File::create(path).map_err(unwritable)?));
+        let here = std::env::current_dir().and_then(|here| {
+            std::env::set_current_dir(&self.copy.work)?;
+            Ok(here)
+        });
+        let here = here.map_err(|source| CommandError::Folder {
+            path: self.copy.work.clone(),
+            source,
+        })?;
+        let tested = options.and_then(|options| {
+            // What could be resumed is not kept longer than the copies.
+            let states = self.file("state").join("crashproof/crash");
+            let campaign = Campaign::new(&options, self.workspace.programs.join("crashproof"), &log)?;
+            // Whoever stops this process has its copies removed.
+            campaign.with_states(states).run(|| ())
+        });
+        let back = std::env::set_current_dir(&here);
+        back.map_err(|source| CommandError::Folder { path: here, source })?;
+        if interrupt::received().is_some() {
+            return Err(CommandError::Interrupted);
+        }
+        match tested {
+            Ok(tested) => {
+                let options = TerminalOptions {
+                    color: false,
+                    width: LOG_WIDTH,
+                    root: self.copy.work.clone(),
+                };
+                log.print(&render_terminal(&tested.report, &options));
+                Ok(tested)
+            }
+            Err(error) => {
+                log.error(&error);
+                Err(self.not_crashed(path))
+            }
+        }
+    }
+
+    fn not_crashed(&self, log: &Path) -> CommandError {
         CommandError::Failed {
             what: "the crash test".to_owned(),
             command: "crashproof crash".to_owned(),
-            ended: crate::commands::ended(status),
+            ended: "exited with status 2".to_owned(),
             output: self.said(log),
             remedy: "--recover, --check and the other options of the crash test are those of `crashproof crash`; try them with it",
         }
@@ -204,6 +277,7 @@ fn has_requests(trace: &Path) -> bool {
 mod tests {
     use super::*;
     use clap::Parser;
+    use crashproof_check::Config;
 
     #[derive(Parser)]
     struct Line {
@@ -213,13 +287,10 @@ mod tests {
 
     fn options(line: &str, test: &str) -> Option<Vec<String>> {
         let arguments = Line::parse_from(["repair"].into_iter().chain(line.split_whitespace())).repair;
-        let test: toml::Table = test.parse().unwrap();
-        let recovery = Recovery::new(&arguments, Some(&test))?;
-        let shown = |(name, value): &(String, Option<String>)| match value {
-            Some(value) => format!("{name}={value}"),
-            None => name.clone(),
-        };
-        Some(recovery.options.iter().map(shown).collect())
+        let config = Config::<Test>::parse(&format!("[[test]]\n{test}"), Path::new("crashproof.toml")).unwrap();
+        let recovery = Recovery::new(&arguments, config.tests.first())?;
+        assert!(recovery.check().is_ok());
+        Some(recovery.options.into_iter().map(|(_, words)| words.join(" ")).collect())
     }
 
     #[test]
@@ -227,17 +298,20 @@ mod tests {
         let test = "name = 'x'\nprogram = './app'\npm = ['a']\nsetup = 's'\nrecover = 'r'\ndepth = 2\nno-tear = true\nno-joint = false\nsave = 'd'\n";
         assert_eq!(
             options("-- ./app", test).unwrap(),
-            ["depth=2", "no-tear", "recover=r", "time=2m"]
+            ["--depth 2", "--no-tear", "--recover r", "--time=2m"]
         );
         assert_eq!(
             options("--recover q --max-states 9 --depth 1 -- ./app", test).unwrap(),
-            ["no-tear", "recover=q", "depth=1", "max-states=9"]
+            ["--no-tear", "--recover=q", "--depth=1", "--max-states=9"]
         );
     }
 
     #[test]
     fn without_a_recovery_there_is_no_crash_test() {
         assert_eq!(options("--time 3s -- ./app", "program = './app'\n"), None);
-        assert_eq!(options("--recover r -- ./app", "").unwrap(), ["recover=r", "time=2m"]);
+        assert_eq!(
+            options("--recover r -- ./app", "program = './app'\n").unwrap(),
+            ["--recover=r", "--time=2m"]
+        );
     }
 }

@@ -66,6 +66,6 @@ mod tests {
             (config.tests.len(), config.rules.len(), config.ignores.len()),
             (2, 2, 1)
         );
-        assert!(config.tests[0].recover.is_some());
+        assert!(config.tests[0].text("recover").is_some());
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
-use crashproof_campaign::project::Test;
+use crashproof_campaign::project::{Test, in_one_line};
 use crashproof_campaign::{Driver, Tested as CrashTested, setup};
 use crashproof_check::Config;
 use crashproof_finding::group::{Which, groups};
@@ -49,16 +49,10 @@ enum TestError {
 
 impl TestError {
     fn keys(path: &Path, test: &Test, error: &clap::Error) -> TestError {
-        let text = error.to_string();
-        let message = text
-            .split("\n\n")
-            .next()
-            .unwrap_or_default()
-            .trim_start_matches("error: ");
         TestError::Keys {
             path: path.to_owned(),
             title: test.title(),
-            message: message.split_whitespace().collect::<Vec<_>>().join(" "),
+            message: in_one_line(error),
         }
     }
 }
@@ -343,7 +337,7 @@ fn check(
         unreachable!("it begins with the word check");
     };
     arguments.results.html = html;
-    if let Some(command) = &chosen.test.setup {
+    if let Some(command) = chosen.test.text("setup") {
         terminal::command(command);
         setup::run(command)?;
     }

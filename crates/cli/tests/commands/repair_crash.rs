@@ -266,6 +266,91 @@ fn a_step_that_ignores_the_signal_is_ended_and_nothing_is_left() {
     project.assert_untouched();
 }
 
+/// Command lines of the processes that have the folder of the project in their environment.
+fn running(project: &Project) -> Vec<String> {
+    let mark = project.path("tmp").display().to_string();
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let of_project = entries.filter(|entry| {
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        text(&environment).contains(&mark)
+    });
+    of_project
+        .map(|entry| text(&fs::read(entry.path().join("cmdline")).unwrap_or_default()).replace('\0', " "))
+        .collect()
+}
+
+/// Stops a repair in its crash test, as soon as `is_there`.
+fn stopped_in_the_crash_test(recover: &str, is_there: impl Fn(&Project) -> bool) {
+    let project = Project::new(SOURCE);
+    let mut child = project
+        .repair(&[
+            "--build",
+            BUILD,
+            "--jobs",
+            "2",
+            "--timeout",
+            "100s",
+            "--recover",
+            recover,
+        ])
+        .args(["--", "./app", "run"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !is_there(&project) {
+        assert!(
+            started.elapsed() < Duration::from_secs(120),
+            "the crash test did not start"
+        );
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let stopped = Instant::now();
+    let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(asked.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&output.status),
+        Some(2),
+        "{}: {}",
+        output.status,
+        text(&output.stderr)
+    );
+    while !running(&project).is_empty() {
+        assert!(
+            stopped.elapsed() < Duration::from_secs(20),
+            "left running: {:?}",
+            running(&project)
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(
+        stopped.elapsed() < Duration::from_secs(20),
+        "it took {:?}",
+        stopped.elapsed()
+    );
+    project.assert_untouched();
+}
+
+#[test]
+fn a_recovery_that_hangs_is_ended_with_the_repair() {
+    stopped_in_the_crash_test("sleep 67", |project| {
+        running(project).iter().any(|process| process.trim_end() == "sleep 67")
+    });
+}
+
+#[test]
+fn a_crash_test_is_ended_with_the_repair_and_nothing_is_left() {
+    stopped_in_the_crash_test("sleep 0.5; ./app recover", |project| {
+        let children = |folder: std::path::PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
+        let states = children(project.path("tmp")).map(|copies| copies.path().join("repair.state/crashproof/crash"));
+        let mut journals = states.flat_map(children).map(|test| test.path().join("journal"));
+        // Its header has 24 bytes.
+        journals.any(|journal| journal.metadata().is_ok_and(|metadata| metadata.len() > 24))
+    });
+}
+
 /// A program with a recovery of its own, repaired and applied: the finding, what was told, and the source as it is then.
 fn repaired(source: &str, build: &str, setup: &str) -> (Value, String, String) {
     let project = Project::new(source);

@@ -10,7 +10,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 
-use super::interrupt;
+use crashproof_interrupt as interrupt;
+
 use crate::CompileError;
 
 pub const VARIABLE: &str = "CRASHPROOF_CLANG";

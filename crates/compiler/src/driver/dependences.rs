@@ -9,11 +9,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crashproof_interrupt as interrupt;
 use crashproof_llvm::Context;
 use crashproof_sites::{Bitcode, ModuleSites, ObjectTable, read_bitcode, tracked};
 
 use super::jobs::Job;
-use super::{clang, interrupt, say};
+use super::{clang, say};
 use crate::dependences::{label, prepare};
 use crate::embed::{self, Form};
 use crate::frontend::FrontEnd;

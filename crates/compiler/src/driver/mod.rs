@@ -8,8 +8,6 @@ mod clang;
 mod database;
 mod dependences;
 mod help;
-#[expect(unsafe_code, reason = "signal handlers and kill(2)")]
-mod interrupt;
 mod jobs;
 mod pipeline;
 mod steps;
@@ -20,6 +18,8 @@ use std::fs;
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use crashproof_interrupt as interrupt;
 
 use crate::CompileError;
 use arguments::Arguments;
