@@ -1,4 +1,4 @@
-// The flush is in a shared library with debug info; the finding is on its line there.
+// The flush is in a function of a shared library that is a helper: the finding is at its caller.
 // library: lib/flusher.c -g -O1
 // link: -ldl
 // run-args: {dir}/flusher.so
@@ -13,9 +13,7 @@ int main(int argc, char **argv) {
     void (*persist)(volatile void *) = (void (*)(volatile void *))dlsym(library, "persist");
     *pm = 1;
     persist(pm);
-    persist(pm); // the finding is in lib/flusher.c
-//~@ lib/flusher.c redundant-flush
-//~@? lib/flusher.c redundant-fence
+    persist(pm); //~ redundant-flush //~? redundant-fence
     printf("%lu\n", (unsigned long)*pm);
     return 0;
 }

@@ -2,6 +2,6 @@
 void persist(volatile void *at);
 
 void persist(volatile void *at) {
-    __asm__ volatile("clwb %0" : "+m"(*(volatile char *)at) : : "memory"); // redundant-flush
-    __asm__ volatile("sfence" : : : "memory"); // redundant-fence
+    __asm__ volatile("clwb %0" : "+m"(*(volatile char *)at) : : "memory");
+    __asm__ volatile("sfence" : : : "memory");
 }
