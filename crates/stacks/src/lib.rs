@@ -5,6 +5,7 @@
 
 pub mod code;
 mod helper;
+pub mod registers;
 
 use std::sync::Arc;
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crashproof_stacks::registers::{ARGUMENTS, BY_NUMBER, CLOBBERED};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -29,49 +30,6 @@ const MAX_CHANGES: u32 = 40;
 
 /// Where a function that has a frame pointer keeps its caller's, and what its own points to.
 const SAVED_FRAME_POINTER: i64 = -16;
-
-/// The registers that integer arguments are passed in.
-const ARGUMENTS: [Register; 6] = [
-    Register::RDI,
-    Register::RSI,
-    Register::RDX,
-    Register::RCX,
-    Register::R8,
-    Register::R9,
-];
-
-/// What a call may change.
-const CLOBBERED: [Register; 9] = [
-    Register::RAX,
-    Register::RCX,
-    Register::RDX,
-    Register::RSI,
-    Register::RDI,
-    Register::R8,
-    Register::R9,
-    Register::R10,
-    Register::R11,
-];
-
-/// As debug info numbers them.
-const BY_NUMBER: [Register; 16] = [
-    Register::RAX,
-    Register::RDX,
-    Register::RCX,
-    Register::RBX,
-    Register::RSI,
-    Register::RDI,
-    Register::RBP,
-    Register::RSP,
-    Register::R8,
-    Register::R9,
-    Register::R10,
-    Register::R11,
-    Register::R12,
-    Register::R13,
-    Register::R14,
-    Register::R15,
-];
 
 /// What was found of a function.
 #[derive(Default)]

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use super::ModuleCode;
 use super::library::{self, Routine};
 use super::value::{Source, Value};
+use crate::registers::{ARGUMENTS, CLOBBERED};
 
 /// Functions with more instructions are not followed.
 const MOST_INSTRUCTIONS: usize = 20_000;
@@ -21,29 +22,6 @@ const MOST_CHANGES: usize = 40;
 
 /// Instructions from the call of a gate to the branch on its result.
 const GATE_TEST: usize = 6;
-
-/// The registers that integer arguments are passed in.
-pub(super) const ARGUMENTS: [Register; 6] = [
-    Register::RDI,
-    Register::RSI,
-    Register::RDX,
-    Register::RCX,
-    Register::R8,
-    Register::R9,
-];
-
-/// What a call may change.
-const CLOBBERED: [Register; 9] = [
-    Register::RAX,
-    Register::RCX,
-    Register::RDX,
-    Register::RSI,
-    Register::RDI,
-    Register::R8,
-    Register::R9,
-    Register::R10,
-    Register::R11,
-];
 
 const VECTORS: usize = 32;
 

@@ -3,7 +3,7 @@
 
 use crashproof_library::{Effect, effects};
 
-use super::flow::ARGUMENTS;
+use crate::registers::ARGUMENTS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Routine {

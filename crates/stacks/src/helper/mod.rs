@@ -22,6 +22,7 @@ use iced_x86::Register;
 use rustc_hash::FxHashMap;
 
 use crate::code::{Code, Symbols};
+use crate::registers::BY_NUMBER;
 use flow::{Effect, Followed};
 use inlined::{Inlines, Instance, Parameter};
 use rules::Subject;
@@ -30,25 +31,6 @@ use value::{Root, Source, Value};
 /// Calls within calls that are followed.
 const MAX_CALLS: usize = 12;
 
-/// The general registers by their numbers in DWARF.
-const BY_NUMBER: [Register; 16] = [
-    Register::RAX,
-    Register::RDX,
-    Register::RCX,
-    Register::RBX,
-    Register::RSI,
-    Register::RDI,
-    Register::RBP,
-    Register::RSP,
-    Register::R8,
-    Register::R9,
-    Register::R10,
-    Register::R11,
-    Register::R12,
-    Register::R13,
-    Register::R14,
-    Register::R15,
-];
 /// Of the first vector register.
 const FIRST_VECTOR: u16 = 17;
 

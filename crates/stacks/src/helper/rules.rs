@@ -259,7 +259,7 @@ fn is_repeated(value: &Value, size: Option<u64>) -> bool {
 /// What a function is given: its arguments.
 pub(super) fn argument(root: &Root) -> Option<usize> {
     let is_argument = match root.source {
-        Source::Register(number) => super::flow::ARGUMENTS
+        Source::Register(number) => crate::registers::ARGUMENTS
             .iter()
             .any(|register| register.number() == number),
         Source::Vector(number) => number < 8,
