@@ -15,7 +15,7 @@ const PROGRAMS: [(&str, &str, &str); 3] = [
     ("pm_atomics", "400", "atomics, a result in PM now and then"),
 ];
 
-pub fn measure(root: &Path, tool: &Path, folder: &Path) {
+pub(crate) fn measure(root: &Path, tool: &Path, folder: &Path) {
     println!("\nprograms built by crashproof cc, against clang's alone (least of {REPEATS}; wall | processor seconds)");
     println!(
         "{:<38}{:>15}{:>15}{:>15}{:>18}{:>18}",

@@ -10,7 +10,7 @@ use std::time::Instant;
 /// Runs that a figure is taken over.
 const RUNS: u32 = 200;
 
-pub fn measure(root: &Path, tool: &Path, folder: &Path) {
+pub(crate) fn measure(root: &Path, tool: &Path, folder: &Path) {
     println!("\ncrash testing, one worker (milliseconds a state)");
     println!(
         "{:<28}{:>8}{:>10}{:>14}{:>12}{:>12}{:>14}",

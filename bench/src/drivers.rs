@@ -13,16 +13,23 @@ use crate::results::{self, Crashed, Grown};
 use crate::structure::Structure;
 use crate::tested::{self, Tested, read_json, run};
 
-pub const OPERATIONS: u32 = 2000;
+pub(crate) const OPERATIONS: u32 = 2000;
 const GROWTH: [u32; 5] = [500, 1000, 2000, 5000, 10_000];
 /// What a strategy may take for a bug, if the command line does not say; and for a structure as it grows.
 const BUDGET: &str = "1m";
 const GROWTH_BUDGET: &str = "10m";
 /// By name, as `--strategy` has it; a strategy that is added here is in all tables. `random` is the paper's baseline (§7.5).
-pub const STRATEGIES: [&str; 4] = ["conditions", "representative", "random", "auto"];
+pub(crate) const STRATEGIES: [&str; 4] = ["conditions", "representative", "random", "auto"];
 
 /// `budget` as `--time` has it; only structures whose name contains `only` (`wort.c/BUG_HEADER_PAIR`: only with this bug), and only these strategies.
-pub fn measure(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, only: &str, strategies: Option<&str>) {
+pub(crate) fn measure(
+    root: &Path,
+    tool: &Path,
+    folder: &Path,
+    budget: Option<&str>,
+    only: &str,
+    strategies: Option<&str>,
+) {
     let budget = budget.unwrap_or(BUDGET);
     let strategies: Vec<&str> = strategies.map_or(STRATEGIES.to_vec(), |names| names.split(',').collect());
     println!(
@@ -76,7 +83,7 @@ fn fixed(root: &Path, tool: &Path, folder: &Path, structure: &Structure, strateg
 }
 
 /// Conditions, states and time from 500 operations to 10,000, for the fixed structures.
-pub fn growth(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, only: &str) {
+pub(crate) fn growth(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, only: &str) {
     let budget = budget.unwrap_or(GROWTH_BUDGET);
     println!(
         "\ngrowth: processor seconds to record dependences and to infer, seconds to test what violates a condition (one worker, {budget})"
@@ -106,7 +113,7 @@ pub fn growth(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, onl
     }
 }
 
-pub fn drivers(only: &str) -> Vec<Structure> {
+pub(crate) fn drivers(only: &str) -> Vec<Structure> {
     let mut drivers = listing::drivers().expect("the corpus lies beside the bench");
     drivers.retain(|driver| driver.name.contains(only));
     drivers
@@ -132,7 +139,7 @@ fn inferred(tool: &Path, folder: &Path, structure: &Structure, operations: u32, 
     }
 }
 
-pub fn generate(tool: &Path, folder: &Path, structure: &Structure, count: u32) {
+pub(crate) fn generate(tool: &Path, folder: &Path, structure: &Structure, count: u32) {
     let templates: &[&str] = match structure.name.as_str() {
         "array.c" => &["set {0..63} {value}=5", "resize {16..64}=1", "get {0..63}=2", "print=1"],
         "queue.c" => &["put=8", "take=7", "print=1"],
@@ -151,7 +158,7 @@ pub fn generate(tool: &Path, folder: &Path, structure: &Structure, count: u32) {
     run(tool, folder, &words);
 }
 
-pub fn build(tool: &Path, folder: &Path, structure: &Structure, bug: Option<&str>) {
+pub(crate) fn build(tool: &Path, folder: &Path, structure: &Structure, bug: Option<&str>) {
     let needs_pmemobj = listing::needs_pmemobj(structure).expect("a readable source");
     let libraries = if needs_pmemobj { &["-lpmemobj"][..] } else { &[] };
     tested::build(tool, folder, structure, bug, &["--deps", "-DDRIVER"], libraries);

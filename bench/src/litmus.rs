@@ -10,7 +10,7 @@ const MOST_ASSERTIONS: u64 = 20_000_000;
 const REPEATS: usize = 5;
 
 /// `seconds`: what the paper's encoding may take of the processor for a row; 0 leaves it out. With `names` only these rows.
-pub fn measure(seconds: u64, names: &[String]) {
+pub(crate) fn measure(seconds: u64, names: &[String]) {
     let rows: Vec<&Row> = ROWS
         .iter()
         .filter(|row| names.is_empty() || names.iter().any(|name| name == row.name))

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-pub struct Measured {
+pub(crate) struct Measured {
     pub seconds: f64,
     /// Of all its processes, on all cores.
     pub processor_seconds: f64,
@@ -13,7 +13,7 @@ pub struct Measured {
 }
 
 /// The fastest of several runs.
-pub fn fastest(repeats: usize, mut command: impl FnMut() -> Command) -> Measured {
+pub(crate) fn fastest(repeats: usize, mut command: impl FnMut() -> Command) -> Measured {
     (0..repeats)
         .map(|_| once(command()).unwrap_or_else(|error| panic!("{error}")))
         .min_by(|a, b| a.seconds.total_cmp(&b.seconds))
@@ -21,7 +21,7 @@ pub fn fastest(repeats: usize, mut command: impl FnMut() -> Command) -> Measured
 }
 
 /// Findings are no failure: exit status 0 or 1.
-pub fn once(mut command: Command) -> Result<Measured, String> {
+pub(crate) fn once(mut command: Command) -> Result<Measured, String> {
     let start = Instant::now();
     let child = command
         .stdout(Stdio::null())

@@ -19,7 +19,7 @@ const RUNS: &str = "300";
 const SUFFIX: u32 = 64;
 
 /// Only structures whose name contains `only`.
-pub fn measure(root: &Path, tool: &Path, folder: &Path, only: &str) {
+pub(crate) fn measure(root: &Path, tool: &Path, folder: &Path, only: &str) {
     println!("\njudged by output: {OPERATIONS} operations, {SUFFIX} after each crash (milliseconds a state)");
     println!(
         "{:<16}{:>10}{:>12}{:>16}{:>8}{:>12}{:>10}",

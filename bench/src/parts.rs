@@ -14,7 +14,7 @@ use crashproof_instruction::{Context, Step, decode, init, step};
 
 const ROUNDS: u32 = 1_000_000;
 
-pub fn measure(root: &Path, folder: &Path) {
+pub(crate) fn measure(root: &Path, folder: &Path) {
     println!("performing an instruction (nanoseconds)");
     instructions();
     println!("\nsweeping a library (fastest of 20)");

@@ -18,7 +18,7 @@ const FINDINGS: usize = 200;
 /// Frames of an invented stack.
 const DEPTH: usize = 6;
 
-pub fn measure(binary: &Path, findings: Option<&str>) {
+pub(crate) fn measure(binary: &Path, findings: Option<&str>) {
     let wanted: usize = findings.and_then(|number| number.parse().ok()).unwrap_or(FINDINGS);
     let context = Context::create();
     let start = Spent::now();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-pub struct Curve<'a> {
+pub(crate) struct Curve<'a> {
     pub name: &'a str,
     /// When each bug was found, in any order.
     pub seconds: Vec<f64>,
@@ -15,7 +15,7 @@ const COLOURS: [&str; 4] = ["#888888", "#d08020", "#2060c0", "#208040"];
 /// The axis of time is logarithmic and begins here.
 const FIRST_SECOND: f64 = 0.01;
 
-pub fn svg(curves: &[Curve<'_>], bugs: usize) -> String {
+pub(crate) fn svg(curves: &[Curve<'_>], bugs: usize) -> String {
     let last = curves
         .iter()
         .flat_map(|curve| &curve.seconds)

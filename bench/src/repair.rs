@@ -32,7 +32,7 @@ struct Line {
 /// By variant and workload, a line for each round.
 type Lines = BTreeMap<(usize, usize), Vec<Line>>;
 
-pub fn measure(root: &Path, tool: &Path, folder: &Path, rounds: Option<&str>) {
+pub(crate) fn measure(root: &Path, tool: &Path, folder: &Path, rounds: Option<&str>) {
     let rounds: usize = rounds.map_or(20, |rounds| rounds.parse().expect("a number of rounds"));
     println!("repairing examples/kv");
     let variants = variants(root, tool, folder);

@@ -18,7 +18,7 @@ use crate::tested::Tested;
 const PICTURE: &str = "driver-bugs-over-time.svg";
 
 /// A kind of result.
-pub trait Kept: Serialize + DeserializeOwned {
+pub(crate) trait Kept: Serialize + DeserializeOwned {
     const FILE: &'static str;
     /// Whichever was measured last with the same key counts.
     fn key(&self) -> (String, String, u32);
@@ -26,7 +26,7 @@ pub trait Kept: Serialize + DeserializeOwned {
 
 /// A structure, with a bug or as it stands, under a strategy.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Crashed {
+pub(crate) struct Crashed {
     pub structure: String,
     /// None: as it stands.
     pub bug: Option<String>,
@@ -42,7 +42,7 @@ pub struct Crashed {
 }
 
 impl Crashed {
-    pub fn of(
+    pub(crate) fn of(
         structure: &Structure,
         bug: Option<(&String, &Vec<Expectation>)>,
         strategy: &str,
@@ -67,7 +67,7 @@ impl Crashed {
         }
     }
 
-    pub fn note(&self) -> &'static str {
+    pub(crate) fn note(&self) -> &'static str {
         match (&self.bug, self.elsewhere) {
             (_, 0) => "",
             (None, _) => " FAILS",
@@ -90,7 +90,7 @@ impl Kept for Crashed {
 
 /// A structure as it stands with so many operations, under `conditions`.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Grown {
+pub(crate) struct Grown {
     pub structure: String,
     pub operations: u32,
     pub conditions: u64,
@@ -111,7 +111,7 @@ impl Kept for Grown {
 }
 
 /// In one write: another run may do the same.
-pub fn keep<T: Kept>(root: &Path, result: &T) {
+pub(crate) fn keep<T: Kept>(root: &Path, result: &T) {
     let path = root.join("bench").join(T::FILE);
     let mut options = std::fs::OpenOptions::new();
     let mut file = options
@@ -133,7 +133,7 @@ fn kept<T: Kept>(root: &Path) -> Vec<T> {
 }
 
 /// The tables in Markdown, and the picture; what was measured twice is in the files only once then.
-pub fn print(root: &Path) {
+pub(crate) fn print(root: &Path) {
     let crashed: Vec<Crashed> = kept(root);
     let grown: Vec<Grown> = kept(root);
     rewrite(root, &crashed);

@@ -22,7 +22,7 @@ const STRATEGIES: [(&str, &[&str]); 3] = [
 ];
 
 /// `budget` as `--time` has it; only structures whose name contains `only`.
-pub fn measure(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, only: &str) {
+pub(crate) fn measure(root: &Path, tool: &Path, folder: &Path, budget: Option<&str>, only: &str) {
     let budget = budget.unwrap_or(BUDGET);
     let mut structures = structure::in_folder("structures").expect("the corpus lies beside the bench");
     structures.retain(|structure| structure.name.contains(only));

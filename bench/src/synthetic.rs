@@ -5,7 +5,7 @@ use std::path::Path;
 
 const FILE_BYTES: u64 = 1 << 30;
 
-pub fn write(path: &Path, events: u64, random: bool) {
+pub(crate) fn write(path: &Path, events: u64, random: bool) {
     let header = Header {
         command: vec!["synthetic".into()],
         ..Header::default()

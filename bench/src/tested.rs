@@ -9,24 +9,24 @@ use crate::measure::{Measured, once};
 use crate::structure::Structure;
 
 /// A test to its end, or to the first state that fails.
-pub struct Tested {
+pub(crate) struct Tested {
     pub report: Report,
     pub stats: Stats,
 }
 
 impl Tested {
     /// States and seconds until the first one failed.
-    pub fn found(&self) -> Option<(u64, f64)> {
+    pub(crate) fn found(&self) -> Option<(u64, f64)> {
         self.stats.first_failure.map(|first| (first.states, first.seconds))
     }
 
     /// How a test that nothing ended early went.
-    pub fn to_its_end(&self) -> String {
+    pub(crate) fn to_its_end(&self) -> String {
         let cut = if self.stats.cut_short { " cut" } else { "" };
         format!("{} ({:.0} s{cut})", self.stats.states_tested, self.stats.seconds)
     }
 
-    pub fn to_the_bug(&self) -> String {
+    pub(crate) fn to_the_bug(&self) -> String {
         match self.found() {
             Some((states, seconds)) => format!("{states} ({seconds:.2} s)"),
             None => format!("- ({})", self.stats.states_tested),
@@ -35,7 +35,7 @@ impl Tested {
 }
 
 /// `program` in the folder.
-pub fn build(
+pub(crate) fn build(
     tool: &Path,
     folder: &Path,
     structure: &Structure,
@@ -55,7 +55,7 @@ pub fn build(
 }
 
 /// `crashproof crash` with these words, one worker, in the folder.
-pub fn crash(tool: &Path, folder: &Path, words: &[&str]) -> Tested {
+pub(crate) fn crash(tool: &Path, folder: &Path, words: &[&str]) -> Tested {
     let mut arguments = vec!["crash", "--jobs", "1", "--json", "report.json"];
     arguments.extend(words);
     let _ = std::fs::remove_file(folder.join("report.json"));
@@ -68,7 +68,7 @@ pub fn crash(tool: &Path, folder: &Path, words: &[&str]) -> Tested {
 }
 
 /// The tool with these words; what it says is shown only if it fails.
-pub fn run(tool: &Path, folder: &Path, words: &[&str]) -> Measured {
+pub(crate) fn run(tool: &Path, folder: &Path, words: &[&str]) -> Measured {
     let said = folder.join("stderr");
     let file = std::fs::File::create(&said).expect("a temporary file");
     let mut command = Command::new(tool);
@@ -84,7 +84,7 @@ pub fn run(tool: &Path, folder: &Path, words: &[&str]) -> Measured {
     })
 }
 
-pub fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> T {
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> T {
     let text = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

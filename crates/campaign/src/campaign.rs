@@ -318,7 +318,7 @@ fn traffic(trace: &TraceFile, arguments: &CrashOptions) -> Result<Vec<Traffic>, 
 
 /// Who is crashed.
 #[derive(Clone)]
-pub enum Subject {
+pub(crate) enum Subject {
     Program,
     /// Its recovery, after a crash before which the program had output this.
     Recovery {
@@ -327,7 +327,7 @@ pub enum Subject {
 }
 
 /// What the tests of the program and of its recoveries share.
-pub struct Test<'a> {
+pub(crate) struct Test<'a> {
     pub plan: &'a Plan,
     pub options: &'a CrashOptions,
     pub listener: &'a dyn Listener,
@@ -351,7 +351,7 @@ impl Test<'_> {
 
     /// Crashes what a trace recorded; again from the start, if it turns out that a recovery changed the image in a way that
     /// the runtime does not see.
-    pub fn crash(
+    pub(crate) fn crash(
         &self,
         trace: &TraceFile,
         options: &CampaignOptions,
@@ -487,7 +487,7 @@ impl Test<'_> {
         performance::findings(trace, options, survey, &checking, &mut executor)
     }
 
-    pub fn executor(&self, survey: &Survey, strategy: StrategyKind) -> Result<SandboxExecutor, SandboxError> {
+    pub(crate) fn executor(&self, survey: &Survey, strategy: StrategyKind) -> Result<SandboxExecutor, SandboxError> {
         self.executor_in(survey, strategy, None)
     }
 

@@ -23,7 +23,7 @@ use crate::executor::{SandboxExecutor, how_it_ended, quote};
 use crate::options::Switch;
 
 /// Crashes the recoveries of states of the program's trace, and adds what comes of it. Their traces go into the folder.
-pub fn crash_recoveries(
+pub(crate) fn crash_recoveries(
     test: &Test,
     program: &TraceFile,
     options: &CampaignOptions,

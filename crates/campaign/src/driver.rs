@@ -89,7 +89,7 @@ pub enum DriverRunError {
 
 /// Set where a driver is to allocate something in its pool that it never uses: what it prints must not change. One that has no use for it
 /// ignores it.
-pub const LEAK: &str = "CRASHPROOF_LEAK";
+pub(crate) const LEAK: &str = "CRASHPROOF_LEAK";
 
 /// What `--oracle output` tests.
 pub struct Driver {

@@ -18,7 +18,7 @@ const PMDK: [(&str, &str); 2] = [("PMEM_IS_PMEM_FORCE", "1"), ("PMEM2_FORCE_GRAN
 const DRIVER_CAPTURE: u64 = 256 << 20;
 
 /// What all workers of a test are started with.
-pub fn options(plan: &Plan, survey: &Survey, limits: Limits, track: Track, no_server: bool) -> Options {
+pub(crate) fn options(plan: &Plan, survey: &Survey, limits: Limits, track: Track, no_server: bool) -> Options {
     let files = survey.files.iter().map(|file| PmFile {
         path: PathBuf::from(&file.path),
         size: file.size,
@@ -46,13 +46,13 @@ pub fn options(plan: &Plan, survey: &Survey, limits: Limits, track: Track, no_se
 }
 
 /// Enough to see that an output is not the expected one.
-pub fn capture(expected: Option<&[u8]>) -> u64 {
+pub(crate) fn capture(expected: Option<&[u8]>) -> u64 {
     let expected = expected.map_or(0, |expected| expected.len() as u64 + 1);
     expected.max(DEFAULT_CAPTURE)
 }
 
 /// What the recording left where a file is not to be yet.
-pub fn leftovers(paths: &[String]) -> Vec<PathBuf> {
+pub(crate) fn leftovers(paths: &[String]) -> Vec<PathBuf> {
     let paths = paths.iter().map(PathBuf::from);
     paths
         .filter(|path| path.symlink_metadata().is_ok_and(|found| !found.is_dir()))
@@ -60,7 +60,7 @@ pub fn leftovers(paths: &[String]) -> Vec<PathBuf> {
 }
 
 /// What the user has set stays.
-pub fn environment() -> Vec<(OsString, OsString)> {
+pub(crate) fn environment() -> Vec<(OsString, OsString)> {
     PMDK.iter()
         .filter(|(name, _)| std::env::var_os(name).is_none())
         .map(|(name, value)| (name.into(), value.into()))
@@ -69,7 +69,7 @@ pub fn environment() -> Vec<(OsString, OsString)> {
 
 /// Whether the recovery or the checker looked at a PM file, in any run of any executor.
 #[derive(Debug, Default)]
-pub struct Looked {
+pub(crate) struct Looked {
     /// Runs that may have looked.
     yes: AtomicBool,
     /// Runs that had a file to look at, and did not.
@@ -86,13 +86,13 @@ impl Looked {
     }
 
     /// There was a file to look at, and nobody did.
-    pub fn nobody(&self) -> bool {
+    pub(crate) fn nobody(&self) -> bool {
         self.no.load(Ordering::Relaxed) && !self.yes.load(Ordering::Relaxed)
     }
 }
 
 /// A worker that keeps an error until somebody can be told: the next run fails with it.
-pub struct SandboxExecutor {
+pub(crate) struct SandboxExecutor {
     pub worker: Worker,
     /// What the longest run took.
     pub longest: Duration,
@@ -107,7 +107,7 @@ pub struct SandboxExecutor {
 }
 
 impl SandboxExecutor {
-    pub fn new(worker: Worker, doubtful: &Arc<AtomicU64>, looked: &Arc<Looked>) -> SandboxExecutor {
+    pub(crate) fn new(worker: Worker, doubtful: &Arc<AtomicU64>, looked: &Arc<Looked>) -> SandboxExecutor {
         SandboxExecutor {
             worker,
             longest: Duration::ZERO,
@@ -119,12 +119,12 @@ impl SandboxExecutor {
         }
     }
 
-    pub fn after(mut self, before: Vec<u8>) -> SandboxExecutor {
+    pub(crate) fn after(mut self, before: Vec<u8>) -> SandboxExecutor {
         self.before = before;
         self
     }
 
-    pub fn until(mut self, stop: &'static AtomicBool, deadline: Option<Instant>) -> SandboxExecutor {
+    pub(crate) fn until(mut self, stop: &'static AtomicBool, deadline: Option<Instant>) -> SandboxExecutor {
         self.until = Some((stop, deadline));
         self
     }
@@ -203,7 +203,7 @@ pub fn how_it_ended(ended: &Ended) -> String {
 }
 
 /// What a command printed, to stand below a message.
-pub fn quote(ended: &Ended) -> String {
+pub(crate) fn quote(ended: &Ended) -> String {
     let mut text = String::new();
     for (name, bytes) in [("stdout", &ended.stdout), ("stderr", &ended.stderr)] {
         let printed = String::from_utf8_lossy(bytes);

@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::{Error, Listener, setup};
 
 #[derive(Debug, thiserror::Error)]
-pub enum TraceError {
+pub(crate) enum TraceError {
     #[error("interrupted while {program} was recorded: nothing was crashed")]
     Interrupted { program: String },
     #[error("{source}; {NO_ROOM}")]
@@ -26,10 +26,15 @@ pub enum TraceError {
 }
 
 /// The trace of a crash test is with its state.
-pub const NO_ROOM: &str = "free some space, or set XDG_STATE_HOME to a folder that has more";
+pub(crate) const NO_ROOM: &str = "free some space, or set XDG_STATE_HOME to a folder that has more";
 
 /// Sets up and records, if need be. The trace is `state.trace()` then.
-pub fn obtain(arguments: &CrashOptions, plan: &Plan, state: &State, listener: &dyn Listener) -> Result<(), Error> {
+pub(crate) fn obtain(
+    arguments: &CrashOptions,
+    plan: &Plan,
+    state: &State,
+    listener: &dyn Listener,
+) -> Result<(), Error> {
     let place = |path: PathBuf| move |source| TraceError::Place { path, source };
     let trace = state.trace();
     if arguments.resume {
@@ -60,7 +65,7 @@ pub fn obtain(arguments: &CrashOptions, plan: &Plan, state: &State, listener: &d
 
 /// A recording whose trace was written to its end. A part of a run is not crashed: what the rest did is not known, and what
 /// is at the trace's place may be of an earlier run.
-pub fn whole(recorded: Recorded) -> Result<Recorded, TraceError> {
+pub(crate) fn whole(recorded: Recorded) -> Result<Recorded, TraceError> {
     match recorded.write_failure {
         Some(source) => Err(TraceError::Unwritten { source }),
         None => Ok(Recorded {
@@ -93,7 +98,7 @@ fn record(arguments: &CrashOptions, output: &Path) -> Result<(), Error> {
 }
 
 /// Of a trace, what a crash test does not look at and what it cannot do without.
-pub struct Seen {
+pub(crate) struct Seen {
     /// Annotations `CRASHPROOF_EXPECT_…`, each time they were executed.
     pub expectations: u64,
     /// What is stored is not known.
@@ -106,7 +111,7 @@ pub struct Seen {
 }
 
 /// What the report says of the program and its trace.
-pub fn summary(trace: &TraceFile) -> (Program, TraceSummary, Seen) {
+pub(crate) fn summary(trace: &TraceFile) -> (Program, TraceSummary, Seen) {
     let (outline, uses) = (trace.outline(), trace.uses());
     let (mut files, left_out) = crashproof_check::files::files(outline, uses, &Default::default());
     let memory = |path: &str| {

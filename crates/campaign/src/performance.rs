@@ -16,7 +16,7 @@ const UNNEEDED: [Kind; 4] = [
     Kind::TxSnapshotTwice,
 ];
 
-pub fn findings(
+pub(crate) fn findings(
     trace: &TraceFile,
     options: &CampaignOptions,
     survey: &Survey,

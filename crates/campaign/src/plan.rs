@@ -21,13 +21,13 @@ use crate::state::{Programs, Stamp};
 use crate::{Error, project, runtime, shell};
 
 /// Limits of one recovery, in bytes.
-pub const DEFAULT_MEMORY: u64 = 2 << 30;
-pub const DEFAULT_DISK: u64 = 1 << 30;
+pub(crate) const DEFAULT_MEMORY: u64 = 2 << 30;
+pub(crate) const DEFAULT_DISK: u64 = 1 << 30;
 /// For recoveries on undisturbed images, when no limit is given: long enough for any that is of use.
 const UNDISTURBED_LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, thiserror::Error)]
-pub enum PlanError {
+pub(crate) enum PlanError {
     #[error("cannot read the expected output {}: {source}", path.display())]
     ExpectedOutput { path: PathBuf, source: std::io::Error },
     #[error(
@@ -59,7 +59,7 @@ pub enum PlanError {
     },
 }
 
-pub struct Plan {
+pub(crate) struct Plan {
     pub recover: Command,
     /// What is judged by its output.
     pub driver: Option<Driver>,
@@ -77,7 +77,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(arguments: &CrashOptions, supervisor: PathBuf) -> Result<Plan, Error> {
+    pub(crate) fn new(arguments: &CrashOptions, supervisor: PathBuf) -> Result<Plan, Error> {
         let strategy = StrategyKind::from(arguments.strategy());
         if arguments.no_joint && !matches!(strategy, StrategyKind::Representative | StrategyKind::Auto) {
             let strategy = strategy.name();
@@ -127,7 +127,7 @@ impl Plan {
     }
 
     /// That the commands can be started at all. After the set-up, which may make them.
-    pub fn look_for_programs(&self) -> Result<(), PlanError> {
+    pub(crate) fn look_for_programs(&self) -> Result<(), PlanError> {
         let option = if self.driver.is_some() {
             "the driver"
         } else {
@@ -137,7 +137,7 @@ impl Plan {
         self.check.as_ref().map_or(Ok(()), |check| executable("--check", check))
     }
 
-    pub fn campaign(&self, arguments: &CrashOptions, journal: &Path) -> CampaignOptions {
+    pub(crate) fn campaign(&self, arguments: &CrashOptions, journal: &Path) -> CampaignOptions {
         CampaignOptions {
             model: arguments.model.into(),
             tear: !arguments.no_tear,
@@ -162,7 +162,7 @@ impl Plan {
     }
 
     /// Until it is known how long an undisturbed recovery takes.
-    pub fn limits(&self, arguments: &CrashOptions) -> Limits {
+    pub(crate) fn limits(&self, arguments: &CrashOptions) -> Limits {
         Limits {
             time: arguments.timeout.map_or(UNDISTURBED_LIMIT, |time| time.0),
             memory: arguments.memory.map_or(DEFAULT_MEMORY, |size| size.0),
@@ -172,7 +172,7 @@ impl Plan {
 
     /// Everything that the test runs, as far as its command lines name it: the recorded program, recovery and checker, and for
     /// a shell or an interpreter the programs among its words.
-    pub fn programs(&self, arguments: &CrashOptions) -> Programs {
+    pub(crate) fn programs(&self, arguments: &CrashOptions) -> Programs {
         let mut programs = Programs::new();
         let mut interpreted = false;
         let mut add = |word: &OsStr, first: bool| {
@@ -207,7 +207,7 @@ impl Plan {
     }
 
     /// Why a test in which nobody opened these files says nothing.
-    pub fn looked_at_nothing(&self, files: &[String]) -> Inconclusive {
+    pub(crate) fn looked_at_nothing(&self, files: &[String]) -> Inconclusive {
         let recover = shell::show(&self.recover);
         let commands = match &self.check {
             Some(check) => format!("neither {recover:?} nor {:?} opened", shell::show(check)),
@@ -230,7 +230,7 @@ impl Plan {
 
     /// What is tested: a test with the same text may go on where another was interrupted. What only says how long, how fast
     /// and where to is not part of it.
-    pub fn identity(&self, arguments: &CrashOptions) -> String {
+    pub(crate) fn identity(&self, arguments: &CrashOptions) -> String {
         let mut text = String::new();
         let _ = writeln!(
             text,
@@ -275,7 +275,7 @@ fn program(command: &Command) -> Option<&OsStr> {
 }
 
 /// As execvp(3) does.
-pub fn find(program: &OsStr) -> Option<PathBuf> {
+pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {
         return Some(PathBuf::from(program)).filter(|path| path.is_file());
     }

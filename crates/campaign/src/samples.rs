@@ -11,7 +11,7 @@ const MAX_SAMPLES: usize = 240;
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
 /// How a test went, in few points however long it takes: the time between them doubles as it goes on.
-pub struct Samples {
+pub(crate) struct Samples {
     start: Instant,
     every: Duration,
     samples: Vec<Sample>,
@@ -21,7 +21,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    pub fn new() -> Samples {
+    pub(crate) fn new() -> Samples {
         Samples {
             start: Instant::now(),
             every: SAMPLE_EVERY,
@@ -32,7 +32,7 @@ impl Samples {
     }
 
     /// A campaign begins, the first one or another after it.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         if self.samples.is_empty() {
             *self = Samples::new();
             self.samples.push(Sample::default());
@@ -41,11 +41,11 @@ impl Samples {
     }
 
     /// What was tested counts no more.
-    pub fn begin_again(&mut self) {
+    pub(crate) fn begin_again(&mut self) {
         *self = Samples::new();
     }
 
-    pub fn add(&mut self, progress: &Progress) {
+    pub(crate) fn add(&mut self, progress: &Progress) {
         self.add_at(self.start.elapsed(), progress);
     }
 
@@ -72,7 +72,7 @@ impl Samples {
     }
 
     /// All of them, and how it ended.
-    pub fn take(&mut self) -> Vec<Sample> {
+    pub(crate) fn take(&mut self) -> Vec<Sample> {
         let mut samples = std::mem::take(&mut self.samples);
         if samples.last().is_some_and(|last| *last != self.last) {
             samples.push(self.last);

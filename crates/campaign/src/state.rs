@@ -32,9 +32,9 @@ pub enum StateError {
 }
 
 /// Changes when a file is written anew: its inode, size and time.
-pub type Stamp = (u64, u64, i64, i64);
+pub(crate) type Stamp = (u64, u64, i64, i64);
 /// The programs that a test runs.
-pub type Programs = BTreeMap<PathBuf, Stamp>;
+pub(crate) type Programs = BTreeMap<PathBuf, Stamp>;
 
 pub struct State {
     folder: PathBuf,
@@ -226,7 +226,7 @@ const RECOVERIES: &str = "recoveries";
 const LOCK: &str = "lock";
 
 /// Where the states of tests are, if there is such a place.
-pub fn root() -> Option<PathBuf> {
+pub(crate) fn root() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let home = match set("XDG_STATE_HOME") {
         Some(home) => PathBuf::from(home),

@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry::{Occupied, Vacant};
 
 /// One occurrence of a finding, or (in [`Findings`]) the example of all with its kind and stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawFinding {
+pub(crate) struct RawFinding {
     pub kind: Kind,
     pub stack: StackId,
     pub at: Option<(PmAddress, u64)>,
@@ -29,7 +29,7 @@ pub struct RawFinding {
 
 /// What a related place has to do with the finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Relation {
+pub(crate) enum Relation {
     FlushedHere,
     FlushedFirst,
     MustPersistFirst,
@@ -45,7 +45,7 @@ pub enum Relation {
 
 /// What the message needs beside the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Detail {
+pub(crate) enum Detail {
     #[default]
     None,
     /// The store was non-temporal.
@@ -74,10 +74,10 @@ pub enum Detail {
 }
 
 /// More places of one finding are not kept.
-pub const MAX_OTHERS: usize = 16;
+pub(crate) const MAX_OTHERS: usize = 16;
 
 impl RawFinding {
-    pub fn new(kind: Kind, stack: StackId) -> Self {
+    pub(crate) fn new(kind: Kind, stack: StackId) -> Self {
         RawFinding {
             kind,
             stack,
@@ -94,7 +94,7 @@ impl RawFinding {
     }
 
     /// The same as `transient-data`, of which nobody expects that it is durable.
-    pub fn as_transient(&self, detail: Detail) -> Self {
+    pub(crate) fn as_transient(&self, detail: Detail) -> Self {
         RawFinding {
             kind: Kind::TransientData,
             durable_by: None,
@@ -105,7 +105,7 @@ impl RawFinding {
         }
     }
 
-    pub fn at(self, at: PmAddress, len: u64) -> Self {
+    pub(crate) fn at(self, at: PmAddress, len: u64) -> Self {
         RawFinding {
             at: Some((at, len)),
             ..self
@@ -125,7 +125,7 @@ struct Entry {
 }
 
 #[derive(Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     entries: FxHashMap<Key, Entry>,
     next: u64,
     /// Fences that passed by a store which was never persisted: they were meant for it.
@@ -134,12 +134,12 @@ pub struct Findings {
 
 impl Findings {
     /// The first occurrence is the example.
-    pub fn add(&mut self, finding: RawFinding) {
+    pub(crate) fn add(&mut self, finding: RawFinding) {
         self.merge(finding, false);
     }
 
     /// The occurrence at the lowest address is the example, so that it does not depend on the order of finding them.
-    pub fn add_lowest(&mut self, finding: RawFinding) {
+    pub(crate) fn add_lowest(&mut self, finding: RawFinding) {
         self.merge(finding, true);
     }
 
@@ -155,13 +155,13 @@ impl Findings {
     }
 
     /// Drops the findings of a kind that cannot be known after all.
-    pub fn forget(&mut self, kind: Kind) {
+    pub(crate) fn forget(&mut self, kind: Kind) {
         self.entries.retain(|&(of, ..), _| of != kind);
     }
 
     /// What was found in one file is the same as what was found in another, with the same kind and stack; but what is in the
     /// files of `apart` stays by itself.
-    pub fn join(&mut self, apart: impl Fn(FileId) -> bool) {
+    pub(crate) fn join(&mut self, apart: impl Fn(FileId) -> bool) {
         let mut entries: Vec<(Key, Entry)> = self.entries.drain().collect();
         entries.sort_unstable_by_key(|(_, entry)| entry.order);
         for ((kind, stack, file), entry) in entries {
@@ -175,21 +175,21 @@ impl Findings {
     }
 
     /// The one in a file, before [`Findings::join`].
-    pub fn get(&self, kind: Kind, stack: StackId, file: FileId) -> Option<&RawFinding> {
+    pub(crate) fn get(&self, kind: Kind, stack: StackId, file: FileId) -> Option<&RawFinding> {
         self.entries.get(&(kind, stack, Some(file))).map(|entry| &entry.finding)
     }
 
     /// Whether there is one, in files that are kept. After [`Findings::join`].
-    pub fn has(&self, kind: Kind, stack: StackId) -> bool {
+    pub(crate) fn has(&self, kind: Kind, stack: StackId) -> bool {
         self.entries.contains_key(&(kind, stack, None))
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RawFinding> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut RawFinding> {
         self.entries.values_mut().map(|entry| &mut entry.finding)
     }
 
     /// Makes `transient-data` of the findings of which `evidence` says so, for the reason that it gives.
-    pub fn make_transient(&mut self, mut evidence: impl FnMut(&RawFinding) -> Option<Detail>) {
+    pub(crate) fn make_transient(&mut self, mut evidence: impl FnMut(&RawFinding) -> Option<Detail>) {
         let transient: Vec<(Key, RawFinding)> = self
             .entries
             .iter()
@@ -201,7 +201,7 @@ impl Findings {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &RawFinding> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &RawFinding> {
         self.entries.values().map(|entry| &entry.finding)
     }
 }

@@ -10,7 +10,7 @@ use crate::words::{WORD, WordSet, masks};
 const LONGEST: u64 = 16 << 20;
 
 #[derive(Default)]
-pub struct FirstAccesses {
+pub(crate) struct FirstAccesses {
     /// What the processes that run have accessed.
     accessed: FxHashMap<ProcessId, WordSet>,
     /// Words that some process accessed first by storing all of them, and those that a second one did, too.
@@ -23,7 +23,7 @@ pub struct FirstAccesses {
 }
 
 impl FirstAccesses {
-    pub fn access(&mut self, process: ProcessId, store: bool, at: PmAddress, len: u64) {
+    pub(crate) fn access(&mut self, process: ProcessId, store: bool, at: PmAddress, len: u64) {
         if len > LONGEST {
             self.is_incomplete = true;
             return;
@@ -56,18 +56,18 @@ impl FirstAccesses {
     }
 
     /// A forked child goes on where its parent is.
-    pub fn fork(&mut self, child: ProcessId, parent: ProcessId) {
+    pub(crate) fn fork(&mut self, child: ProcessId, parent: ProcessId) {
         if let Some(accessed) = self.accessed.get(&parent).cloned() {
             self.accessed.insert(child, accessed);
         }
     }
 
-    pub fn end(&mut self, process: ProcessId) {
+    pub(crate) fn end(&mut self, process: ProcessId) {
         self.accessed.remove(&process);
     }
 
     /// Whether several processes accessed all of the range, and each stored to it first.
-    pub fn is_volatile(&self, at: PmAddress, len: u64) -> bool {
+    pub(crate) fn is_volatile(&self, at: PmAddress, len: u64) -> bool {
         let (file, end) = (at.file.0, at.offset.saturating_add(len));
         let mut words = (at.offset / WORD..end.div_ceil(WORD)).map(|word| word * WORD);
         // Not all words are kept in the sets; none of those that were read may be missing.

@@ -33,7 +33,7 @@ const FILTER: u64 = 1 << 12;
 
 /// What is known of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub(crate) enum Use {
     Other,
     /// It looks like a lock, and was not used often enough to tell.
     Perhaps,
@@ -87,7 +87,7 @@ struct Release {
     broken: bool,
 }
 
-pub struct Locks {
+pub(crate) struct Locks {
     /// Locks of the C library.
     objects: RangeSet,
     lines: FxHashMap<LineAddress, Vec<Word>>,
@@ -127,7 +127,7 @@ struct Change {
 
 impl Locks {
     #[inline]
-    pub fn store(
+    pub(crate) fn store(
         &mut self,
         thread: u32,
         stack: StackId,
@@ -209,17 +209,17 @@ impl Locks {
     }
 
     /// A function of the C library that works on locks is called for the object.
-    pub fn object(&mut self, at: PmAddress, len: u64) {
+    pub(crate) fn object(&mut self, at: PmAddress, len: u64) {
         self.objects.insert(at.file.0, at.offset, at.offset.saturating_add(len));
     }
 
     /// Nobody has the range mapped any more.
-    pub fn unmapped(&mut self, file: u32, start: u64, end: u64) {
+    pub(crate) fn unmapped(&mut self, file: u32, start: u64, end: u64) {
         self.objects.remove(file, start, end);
     }
 
     /// Those of the bytes that are of locks of the C library.
-    pub fn of_objects(&self, line: LineAddress, bytes: Bytes) -> Bytes {
+    pub(crate) fn of_objects(&self, line: LineAddress, bytes: Bytes) -> Bytes {
         if self.objects.is_empty() {
             return Bytes::default();
         }
@@ -245,7 +245,7 @@ impl Locks {
     }
 
     /// What the bytes of the line are used for that a store at `stack` has stored last.
-    pub fn use_of(&self, line: LineAddress, bytes: Bytes, stack: StackId, tables: &Tables) -> Use {
+    pub(crate) fn use_of(&self, line: LineAddress, bytes: Bytes, stack: StackId, tables: &Tables) -> Use {
         if !bytes.is_empty() && self.of_objects(line, bytes) == bytes {
             return Use::Object;
         }
@@ -278,7 +278,7 @@ impl Locks {
     }
 
     /// The threads that `is_gone` selects are gone: nobody has what they held.
-    pub fn end(&mut self, is_gone: impl Fn(u32) -> bool) {
+    pub(crate) fn end(&mut self, is_gone: impl Fn(u32) -> bool) {
         let words = self.lines.values_mut().flatten();
         for word in words.filter(|word| word.holder.is_some_and(&is_gone)) {
             word.holder = None;
@@ -399,12 +399,12 @@ const LOCK_FUNCTIONS: [&str; 9] = [
 
 /// Which stores are made by functions of the C library that work on locks, by their names: in traces that do not have the calls.
 #[derive(Default)]
-pub struct LockFunctions {
+pub(crate) struct LockFunctions {
     known: FxHashMap<StackId, bool>,
 }
 
 impl LockFunctions {
-    pub fn made(&mut self, stack: StackId, stacks: &mut Stacks, tables: &Tables) -> bool {
+    pub(crate) fn made(&mut self, stack: StackId, stacks: &mut Stacks, tables: &Tables) -> bool {
         *self.known.entry(stack).or_insert_with(|| {
             let frames = tables.frames(stack).iter().enumerate();
             frames
@@ -423,7 +423,7 @@ fn is_in_c_runtime(frame: &Frame, tables: &Tables) -> bool {
     module.is_some_and(|module| is_language_runtime(file_name(&module.path)))
 }
 
-pub fn is_lock_function(name: &str) -> bool {
+pub(crate) fn is_lock_function(name: &str) -> bool {
     let name = name.strip_prefix("__GI_").unwrap_or(name).trim_start_matches('_');
     LOCK_FUNCTIONS.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -29,7 +29,7 @@ use crashproof_stacks::{DeclaredHelpers, Origin, Stacks};
 
 const STDOUT: u32 = 1;
 
-pub struct Pass {
+pub(crate) struct Pass {
     model: Model,
     memory: Memory<StoreTag>,
     mappings: Mappings,
@@ -64,7 +64,7 @@ pub struct Pass {
 }
 
 /// What the pass leaves to be put into words.
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub findings: Findings,
     pub stacks: Stacks,
     /// Whether some process had several threads.
@@ -91,7 +91,7 @@ macro_rules! world {
 }
 
 impl Pass {
-    pub fn new(model: Model, config_rules: &[Rule], helpers: DeclaredHelpers) -> Self {
+    pub(crate) fn new(model: Model, config_rules: &[Rule], helpers: DeclaredHelpers) -> Self {
         let mut oracles: Vec<Box<dyn Oracle>> = vec![
             Box::new(Missing::default()),
             Box::new(RedundantFlush::default()),
@@ -130,7 +130,7 @@ impl Pass {
     }
 
     /// `tables` hold at least what the event refers to.
-    pub fn event(&mut self, event: &Event<'_>, tables: &Tables) {
+    pub(crate) fn event(&mut self, event: &Event<'_>, tables: &Tables) {
         let process = tables.process_of(event.thread).unwrap_or(ProcessId(0));
         let step = Step {
             thread: event.thread.0,
@@ -463,7 +463,7 @@ impl Pass {
 
     /// After the last event: whatever is still mapped goes away with the program. What is found in the files that the program
     /// `deleted` stays apart.
-    pub fn finish(mut self, tables: &Tables, deleted: impl Fn(FileId) -> bool) -> Outcome {
+    pub(crate) fn finish(mut self, tables: &Tables, deleted: impl Fn(FileId) -> bool) -> Outcome {
         self.before_gone(None, tables);
         self.unfinished_transactions(None, tables);
         for file in 0..tables.files.len() as u32 {

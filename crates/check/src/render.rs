@@ -13,7 +13,7 @@ use crate::pass::Outcome;
 use crashproof_sites::Typing;
 use crashproof_stacks::{Entry, Stacks, Symbolized, file_name, is_language_runtime};
 
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     pub model: Model,
     pub config: &'a Config,
     pub header: &'a Header,
@@ -32,7 +32,7 @@ impl Context<'_> {
 }
 
 /// What becomes of the findings.
-pub struct Rendered {
+pub(crate) struct Rendered {
     pub findings: Vec<Finding>,
     /// How many there are in each file that the program deleted; they are not among the findings.
     pub in_deleted: FxHashMap<FileId, u64>,
@@ -41,7 +41,7 @@ pub struct Rendered {
 }
 
 /// The findings to report. `deleted` says which files the program deleted.
-pub fn render(outcome: Outcome, deleted: impl Fn(FileId) -> bool, context: &Context) -> Rendered {
+pub(crate) fn render(outcome: Outcome, deleted: impl Fn(FileId) -> bool, context: &Context) -> Rendered {
     let Outcome {
         findings: raw,
         mut stacks,

@@ -5,7 +5,7 @@ use crashproof_trace::StackId;
 
 /// A stack that may be missing, in four bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct OptionalStack(u32);
+pub(crate) struct OptionalStack(u32);
 
 impl From<Option<StackId>> for OptionalStack {
     fn from(stack: Option<StackId>) -> Self {
@@ -14,13 +14,13 @@ impl From<Option<StackId>> for OptionalStack {
 }
 
 impl OptionalStack {
-    pub fn get(self) -> Option<StackId> {
+    pub(crate) fn get(self) -> Option<StackId> {
         self.0.checked_sub(1).map(StackId)
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StoreTag {
+pub(crate) struct StoreTag {
     pub stack: StackId,
     /// Where the transaction began that it was made in.
     pub transaction: OptionalStack,
@@ -42,14 +42,14 @@ pub struct StoreTag {
 }
 
 /// More places are not kept with a store.
-pub const MAX_EARLIER: usize = 8;
+pub(crate) const MAX_EARLIER: usize = 8;
 
 /// Where bytes of a store had been stored before: stores that a fence of their thread passed by and that were overwritten before
 /// anything flushed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 // The box keeps the tag small: most stores have no earlier ones.
 #[allow(clippy::box_collection)]
-pub struct Earlier(Option<Box<Vec<EarlierStore>>>);
+pub(crate) struct Earlier(Option<Box<Vec<EarlierStore>>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct EarlierStore {
@@ -74,7 +74,7 @@ impl Earlier {
     }
 
     /// Those to one of the bytes: where they were made, and the fence that passed them by.
-    pub fn of(&self, bytes: Bytes) -> impl Iterator<Item = (StackId, StackId)> {
+    pub(crate) fn of(&self, bytes: Bytes) -> impl Iterator<Item = (StackId, StackId)> {
         let touching = self.stores().iter().filter(move |store| store.bytes.intersects(bytes));
         touching.map(|store| (store.stack, store.fence))
     }

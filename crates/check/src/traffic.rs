@@ -46,7 +46,7 @@ impl Numbers {
 
 /// What was done with each call stack.
 #[derive(Default)]
-pub struct ByStack {
+pub(crate) struct ByStack {
     numbers: Vec<Numbers>,
 }
 
@@ -57,7 +57,7 @@ struct Function {
 }
 
 impl ByStack {
-    pub fn event(&mut self, event: &Event<'_>) {
+    pub(crate) fn event(&mut self, event: &Event<'_>) {
         match event.kind {
             EventKind::Store { data, .. } => {
                 let numbers = self.of(event.stack);
@@ -79,7 +79,7 @@ impl ByStack {
     }
 
     /// The most costly function first.
-    pub fn by_function(mut self, findings: &Findings, stacks: &mut Stacks, tables: &Tables) -> Vec<Traffic> {
+    pub(crate) fn by_function(mut self, findings: &Findings, stacks: &mut Stacks, tables: &Tables) -> Vec<Traffic> {
         for finding in findings.iter() {
             match finding.kind {
                 Kind::RedundantFlush | Kind::FlushUnmodified => {

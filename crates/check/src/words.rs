@@ -4,19 +4,19 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-pub const WORD: u64 = 8;
+pub(crate) const WORD: u64 = 8;
 const PAGE_WORDS: u64 = 512;
 /// Pages (of 4 KiB) that a [`WordSet`] holds at most: 32 MB of bitmaps.
 const MAX_PAGES: usize = 1 << 18;
 
 /// A set of 8-byte words. It is evidence only: when it is full, more is not taken in.
 #[derive(Clone, Default)]
-pub struct WordSet {
+pub(crate) struct WordSet {
     pages: FxHashMap<(u32, u64), Box<[u64; 8]>>,
 }
 
 impl WordSet {
-    pub fn insert(&mut self, file: u32, start: u64, end: u64) {
+    pub(crate) fn insert(&mut self, file: u32, start: u64, end: u64) {
         if end.saturating_sub(start) / (PAGE_WORDS * WORD) > MAX_PAGES as u64 {
             return;
         }
@@ -27,7 +27,7 @@ impl WordSet {
         }
     }
 
-    pub fn remove(&mut self, file: u32, start: u64, end: u64) {
+    pub(crate) fn remove(&mut self, file: u32, start: u64, end: u64) {
         if (end.saturating_sub(start)) / (PAGE_WORDS * WORD) > self.pages.len() as u64 {
             // Longer than what there is: look through that instead. Pages at the ends go whole, which loses evidence only.
             let pages = start / (PAGE_WORDS * WORD)..=end / (PAGE_WORDS * WORD);
@@ -41,12 +41,12 @@ impl WordSet {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
 
     /// Puts the words of one of the masks of [`masks`] in; gives those that were there.
-    pub fn put(&mut self, file: u32, (page, index, mask): Mask) -> u64 {
+    pub(crate) fn put(&mut self, file: u32, (page, index, mask): Mask) -> u64 {
         let full = self.is_full();
         let bits = match self.pages.entry((file, page)) {
             Entry::Occupied(bits) => bits.into_mut(),
@@ -59,11 +59,11 @@ impl WordSet {
     }
 
     /// Whether something may not have been taken in.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.pages.len() >= MAX_PAGES
     }
 
-    pub fn contains_any(&self, file: u32, start: u64, end: u64) -> bool {
+    pub(crate) fn contains_any(&self, file: u32, start: u64, end: u64) -> bool {
         !self.pages.is_empty()
             && masks(start, end).any(|(page, index, mask)| {
                 self.pages
@@ -74,10 +74,10 @@ impl WordSet {
 }
 
 /// Up to 64 words: (page, index in it, mask).
-pub type Mask = (u64, usize, u64);
+pub(crate) type Mask = (u64, usize, u64);
 
 /// The words that the range touches.
-pub fn masks(start: u64, end: u64) -> impl Iterator<Item = Mask> {
+pub(crate) fn masks(start: u64, end: u64) -> impl Iterator<Item = Mask> {
     let (mut word, end) = (start / WORD, end.div_ceil(WORD));
     std::iter::from_fn(move || {
         if word >= end {

@@ -16,17 +16,18 @@ mod litmus;
 mod ops;
 mod results;
 // The program that repairs is another one; its options are in its crate, and known here for help, completions and man pages.
+#[expect(unreachable_pub, reason = "the file is a public module of crashproof-repair")]
 #[path = "../../repair/src/arguments.rs"]
 mod repair;
 
-pub use crash::CrashArguments;
-pub use exchange::{ExportArguments, ExportFormat, ImportArguments, Tool};
-pub use explain::ExplainArguments;
-pub use infer::InferArguments;
-pub use litmus::LitmusArguments;
-pub use ops::{GenerateArguments, OpsArguments, OpsCommand, ShrinkArguments};
+pub(crate) use crash::CrashArguments;
+pub(crate) use exchange::{ExportArguments, ExportFormat, ImportArguments, Tool};
+pub(crate) use explain::ExplainArguments;
+pub(crate) use infer::InferArguments;
+pub(crate) use litmus::LitmusArguments;
+pub(crate) use ops::{GenerateArguments, OpsArguments, OpsCommand, ShrinkArguments};
 use repair::RepairArguments;
-pub use results::{Format, ResultOptions};
+pub(crate) use results::{Format, ResultOptions};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -46,7 +47,7 @@ pub use results::{Format, ResultOptions};
                   `crashproof help COMMAND` says more.",
     max_term_width = 100
 )]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// When to use colours
     #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
@@ -56,7 +57,7 @@ pub struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     Check(CheckArguments),
     // Boxed: it has many options.
     Crash(Box<CrashArguments>),
@@ -95,7 +96,7 @@ pub enum Command {
 #[command(after_help = "Examples:\n  crashproof record -o app.trace -- ./app args…\n  \
                         crashproof record -o app.trace --pm '/mnt/pmem/*' -- ./app args…\n  \
                         crashproof check app.trace")]
-pub struct RecordArguments {
+pub(crate) struct RecordArguments {
     /// The trace to write
     #[arg(short, long, value_name = "TRACE")]
     pub output: PathBuf,
@@ -131,7 +132,7 @@ pub struct RecordArguments {
                   crashproof check --baseline findings.json --fail-on error -- ./app args…\n  \
                   crashproof check --model eadr app.trace"
 )]
-pub struct CheckArguments {
+pub(crate) struct CheckArguments {
     /// What the hardware promises
     #[arg(long, value_name = "MODEL", default_value = "px86")]
     pub model: Model,
@@ -175,7 +176,7 @@ pub struct CheckArguments {
                         crashproof test --baseline known.json --junit tests.xml --sarif findings.sarif\n                             \
                         in CI: fail on what is new"
 )]
-pub struct TestArguments {
+pub(crate) struct TestArguments {
     /// Only the tests with these names
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
@@ -191,7 +192,7 @@ pub struct TestArguments {
 /// Write a commented crashproof.toml into the current folder
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  crashproof init && $EDITOR crashproof.toml && crashproof test")]
-pub struct InitArguments {
+pub(crate) struct InitArguments {
     /// Replace the file if it is there
     #[arg(long)]
     pub force: bool,
@@ -208,7 +209,7 @@ const CC_EXAMPLES: &str = "Examples:\n  crashproof cc -g -O2 -o app app.c\n  \
 /// What `crashproof cc` and `crashproof c++` take; for help and completions, as the arguments are handed on unseen.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
-pub struct CompilerArguments {
+pub(crate) struct CompilerArguments {
     /// Options of clang, and files
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     pub arguments: Vec<OsString>,
@@ -219,7 +220,7 @@ pub struct CompilerArguments {
 #[command(after_help = "Examples:\n  crashproof dump app.trace | less\n  \
                         crashproof dump --kind store,flush --range 0x40..0x80 --stacks app.trace\n  \
                         crashproof dump --function append --from 1000 --to 2000 app.trace")]
-pub struct DumpArguments {
+pub(crate) struct DumpArguments {
     /// Only events of these kinds (repeatable, or separated by commas)
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub kind: Vec<EventClass>,
@@ -267,7 +268,7 @@ pub struct DumpArguments {
 #[command(
     after_help = "Examples:\n  crashproof header src/crashproof.h\n  crashproof header --driver src/crashproof_driver.h"
 )]
-pub struct HeaderArguments {
+pub(crate) struct HeaderArguments {
     /// crashproof_driver.h, for drivers of operations
     #[arg(long)]
     pub driver: bool,
@@ -281,19 +282,19 @@ pub struct HeaderArguments {
 #[command(
     after_help = "Example:\n  crashproof completions bash > ~/.local/share/bash-completion/completions/crashproof"
 )]
-pub struct CompletionsArguments {
+pub(crate) struct CompletionsArguments {
     pub shell: clap_complete::Shell,
 }
 
 /// Print the man page, or write one per command into a folder
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  crashproof man ~/.local/share/man/man1")]
-pub struct ManArguments {
+pub(crate) struct ManArguments {
     pub folder: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-pub struct SelfTestArguments {
+pub(crate) struct SelfTestArguments {
     pub file: PathBuf,
 }
 

@@ -2,7 +2,7 @@
 
 /// What to tell the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub(crate) enum Exit {
     Clean,
     Findings,
     /// It could not be done.
@@ -14,7 +14,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    pub fn now(self) -> ! {
+    pub(crate) fn now(self) -> ! {
         let code = match self {
             Exit::Clean => 0,
             Exit::Findings => 1,

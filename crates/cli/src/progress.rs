@@ -10,7 +10,7 @@ use crate::terminal;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Shows itself when the work has taken a while.
-pub struct Progress {
+pub(crate) struct Progress {
     what: &'static str,
     started: Instant,
     wanted: bool,
@@ -18,7 +18,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(what: &'static str) -> Self {
+    pub(crate) fn new(what: &'static str) -> Self {
         Progress {
             what,
             started: Instant::now(),
@@ -28,7 +28,7 @@ impl Progress {
     }
 
     /// `done` of `total` bytes.
-    pub fn update(&mut self, done: u64, total: u64) {
+    pub(crate) fn update(&mut self, done: u64, total: u64) {
         if !self.wanted || self.started.elapsed() < PATIENCE {
             return;
         }

@@ -18,14 +18,14 @@ const SHT_SYMTAB: u32 = 2;
 const MOST_SYMBOLS: u64 = 256 << 20;
 
 /// The module's file, if it is still the one that was mapped.
-pub struct ModuleFile {
+pub(crate) struct ModuleFile {
     file: OpenFile,
     sections: Vec<Elf64_Shdr>,
     bias: usize,
 }
 
 impl ModuleFile {
-    pub fn open(module: &Module) -> Option<ModuleFile> {
+    pub(crate) fn open(module: &Module) -> Option<ModuleFile> {
         let path = CString::new(module.path.as_ref()?.as_os_str().as_bytes()).ok()?;
         let file = OpenFile::open(&path).ok()?;
         let own: &[u8; size_of::<Elf64_Ehdr>()] = module.headers.first_chunk()?;
@@ -50,7 +50,7 @@ impl ModuleFile {
     }
 
     /// The sections that hold code, in the process. `None` if the section headers were stripped.
-    pub fn code(&self) -> Option<Vec<Range<usize>>> {
+    pub(crate) fn code(&self) -> Option<Vec<Range<usize>>> {
         const WANTED: u64 = SHF_ALLOC | SHF_EXECINSTR;
         let code = self
             .sections
@@ -66,7 +66,7 @@ impl ModuleFile {
     }
 
     /// The full symbol table; empty if stripped.
-    pub fn symbols(&self) -> Vec<Elf64_Sym> {
+    pub(crate) fn symbols(&self) -> Vec<Elf64_Sym> {
         let table = self.sections.iter().find(|section| section.sh_type == SHT_SYMTAB);
         table
             .and_then(|table| read_table(&self.file, table.sh_offset, table.sh_size))

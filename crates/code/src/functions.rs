@@ -7,14 +7,14 @@ use libc::Elf64_Sym;
 
 use crate::modules::{Module, bytes};
 
-pub type Reader = EndianSlice<'static, LittleEndian>;
+pub(crate) type Reader = EndianSlice<'static, LittleEndian>;
 
 const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
 
 /// The unwind tables of a mapped module.
-pub struct UnwindTables {
+pub(crate) struct UnwindTables {
     pub header: ParsedEhFrameHdr<Reader>,
     pub frames: EhFrame<Reader>,
     pub bases: BaseAddresses,
@@ -23,7 +23,7 @@ pub struct UnwindTables {
 impl UnwindTables {
     /// # Safety
     /// The module is, and stays, mapped.
-    pub unsafe fn of(module: &Module) -> Option<UnwindTables> {
+    pub(crate) unsafe fn of(module: &Module) -> Option<UnwindTables> {
         let range = module.eh_frame_hdr.clone()?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(range.start as u64);
         // SAFETY: within a mapped segment, as checked when the module was read.
@@ -42,7 +42,7 @@ impl UnwindTables {
         })
     }
 
-    pub fn function_at(&self, address: usize) -> Option<Range<usize>> {
+    pub(crate) fn function_at(&self, address: usize) -> Option<Range<usize>> {
         let table = self.header.table()?;
         let entry = table
             .fde_for_address(&self.frames, &self.bases, address as u64, EhFrame::cie_from_offset)
@@ -71,7 +71,7 @@ impl UnwindTables {
 
 /// A stretch of code that is decoded from its first byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub(crate) struct Chunk {
     pub range: Range<usize>,
     /// A function begins at the first byte and ends with the last.
     pub is_function: bool,
@@ -79,7 +79,7 @@ pub struct Chunk {
 
 /// The known functions of a module, disjoint and sorted, and the data known to lie between them.
 #[derive(Default)]
-pub struct Functions {
+pub(crate) struct Functions {
     functions: Vec<Range<usize>>,
     /// Where code is known to begin without its end being known.
     starts: Vec<usize>,
@@ -89,7 +89,7 @@ pub struct Functions {
 impl Functions {
     /// # Safety
     /// The module is mapped.
-    pub unsafe fn of(module: &Module, symbols_of_file: &[Elf64_Sym]) -> Functions {
+    pub(crate) unsafe fn of(module: &Module, symbols_of_file: &[Elf64_Sym]) -> Functions {
         // SAFETY: the caller's promise.
         let (tables, dynamic) = unsafe { (UnwindTables::of(module), module.dynamic_symbols()) };
         let from_tables = tables.map(|tables| tables.functions()).unwrap_or_default();
@@ -132,7 +132,7 @@ impl Functions {
     }
 
     /// Cuts `region` into functions and gaps, leaving out known data.
-    pub fn chunks(&self, region: Range<usize>) -> Vec<Chunk> {
+    pub(crate) fn chunks(&self, region: Range<usize>) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         let mut position = region.start;
         let first = self.functions.partition_point(|function| function.end <= region.start);

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
 
-pub const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// A system call as the kernel sees it; `Err` is the errno. Does not touch the thread's `errno`.
 ///
@@ -49,10 +49,10 @@ unsafe fn checked(number: libc::c_long, arguments: [usize; 6]) -> io::Result<usi
 }
 
 /// A file opened for reading.
-pub struct OpenFile(usize);
+pub(crate) struct OpenFile(usize);
 
 impl OpenFile {
-    pub fn open(path: &CStr) -> io::Result<OpenFile> {
+    pub(crate) fn open(path: &CStr) -> io::Result<OpenFile> {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
         // SAFETY: the path is terminated.
         unsafe {
@@ -65,7 +65,7 @@ impl OpenFile {
     }
 
     /// Reads until `buffer` is full or the file ends; returns how much was read.
-    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
             let rest = &mut buffer[done..];
@@ -97,7 +97,7 @@ impl Drop for OpenFile {
 }
 
 /// Where the symbolic link `path` points, in `buffer`.
-pub fn read_link<'b>(path: &CStr, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
+pub(crate) fn read_link<'b>(path: &CStr, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
     let arguments = [
         path.as_ptr() as usize,
         buffer.as_mut_ptr() as usize,
@@ -112,7 +112,7 @@ pub fn read_link<'b>(path: &CStr, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> 
 }
 
 /// Copies memory of this process from an address that need not be mapped. False if it is not, wholly, readable.
-pub fn read_memory(address: usize, buffer: &mut [u8]) -> bool {
+pub(crate) fn read_memory(address: usize, buffer: &mut [u8]) -> bool {
     let local = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),
@@ -133,7 +133,7 @@ pub fn read_memory(address: usize, buffer: &mut [u8]) -> bool {
 
 /// # Safety
 /// Nobody may rely on a protection that this takes away.
-pub unsafe fn mprotect(pages: Range<usize>, protection: i32) -> io::Result<()> {
+pub(crate) unsafe fn mprotect(pages: Range<usize>, protection: i32) -> io::Result<()> {
     // SAFETY: the caller's promise.
     unsafe {
         checked(
@@ -145,7 +145,7 @@ pub unsafe fn mprotect(pages: Range<usize>, protection: i32) -> io::Result<()> {
 }
 
 /// Calls `each` with the range and the protection of every mapping of this process, in address order.
-pub fn for_each_mapping(mut each: impl FnMut(Range<usize>, i32)) -> io::Result<()> {
+pub(crate) fn for_each_mapping(mut each: impl FnMut(Range<usize>, i32)) -> io::Result<()> {
     let maps = OpenFile::open(c"/proc/self/maps")?;
     let mut text = Vec::new();
     let mut buffer = [0; 16 * 1024];

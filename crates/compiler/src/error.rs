@@ -38,7 +38,7 @@ pub enum CompileError {
 }
 
 /// For `map_err`: what was being done to which file.
-pub fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CompileError {
+pub(crate) fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CompileError {
     let path = path.to_owned();
     move |source| CompileError::File { what, path, source }
 }

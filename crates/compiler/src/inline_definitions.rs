@@ -20,7 +20,7 @@ use crashproof_llvm::{Linkage, Module, Opcode, Value, ValueKind, Visibility};
 const VIRTUAL_TABLES: [&str; 3] = ["_ZTV", "_ZTT", "_ZTC"];
 
 /// Makes every definition of the module one that code is made of. Whether there was any to change.
-pub fn make_real(module: &mut Module) -> bool {
+pub(crate) fn make_real(module: &mut Module) -> bool {
     let only_for_inlining = |value: &Value| value.linkage() == Some(Linkage::LLVMAvailableExternallyLinkage);
     let name = |value: Value| value.name().to_owned();
     let globals: Vec<String> = module.globals().filter(only_for_inlining).map(name).collect();

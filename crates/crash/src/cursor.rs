@@ -262,7 +262,7 @@ pub(crate) struct Cursor {
 
 impl Cursor {
     /// Begins at the start of the trace, and makes the image what it was there.
-    pub fn open(
+    pub(crate) fn open(
         trace: &TraceFile,
         options: &CampaignOptions,
         stops: Stops,
@@ -312,31 +312,31 @@ impl Cursor {
         Ok(cursor)
     }
 
-    pub fn output(&self) -> &[u8] {
+    pub(crate) fn output(&self) -> &[u8] {
         &self.output
     }
 
     /// Of each file: how large it is, and what it is called if it is there.
-    pub fn sizes_and_paths(&self) -> Vec<(u64, Option<String>)> {
+    pub(crate) fn sizes_and_paths(&self) -> Vec<(u64, Option<String>)> {
         self.files.iter().map(|file| (file.size, file.path.clone())).collect()
     }
 
-    pub fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         self.window.place()
     }
 
     /// Hash of what is guaranteed persistent of a page.
-    pub fn page_hash(&self, file: u32, page: u64) -> u128 {
+    pub(crate) fn page_hash(&self, file: u32, page: u64) -> u128 {
         self.floor.base.pages.get(&(file, page)).copied().unwrap_or(0)
     }
 
     /// Goes to the next crash point. The image has to be at what is guaranteed persistent.
-    pub fn next(&mut self, image: &mut (impl Image + ?Sized)) -> Result<Option<&PointHead>, CrashError> {
+    pub(crate) fn next(&mut self, image: &mut (impl Image + ?Sized)) -> Result<Option<&PointHead>, CrashError> {
         self.next_showing(image, &mut |_, _| {})
     }
 
     /// The same, and shows the events that it comes to.
-    pub fn next_showing(
+    pub(crate) fn next_showing(
         &mut self,
         image: &mut (impl Image + ?Sized),
         show: Show<'_>,
@@ -382,7 +382,7 @@ impl Cursor {
     }
 
     /// Goes to just before an event, without stopping anywhere. For a cursor without a window that has not stopped.
-    pub fn go_to(&mut self, seq: u64, image: &mut (impl Image + ?Sized)) -> Result<(), CrashError> {
+    pub(crate) fn go_to(&mut self, seq: u64, image: &mut (impl Image + ?Sized)) -> Result<(), CrashError> {
         loop {
             match &self.held {
                 Some(held) if held.seq >= seq => return Ok(()),
@@ -402,7 +402,7 @@ impl Cursor {
 
     /// Writes just these stores, allowed or not, over what is guaranteed persistent where [`Cursor::go_to`] went, and those
     /// of the event there that are named.
-    pub fn persist_only(
+    pub(crate) fn persist_only(
         &mut self,
         seq: u64,
         persisted: &FxHashSet<StoreId>,
@@ -662,7 +662,7 @@ impl Cursor {
 
     /// At a point: pages (index of the file, offset) with a line that changed since the point before, and another that is
     /// uncertain. A recovery may read one of them and not the other.
-    pub fn shared_pages(&self) -> impl Iterator<Item = (usize, u64)> {
+    pub(crate) fn shared_pages(&self) -> impl Iterator<Item = (usize, u64)> {
         let pages = self.floor.changed.iter().map(|&at| page_of(at));
         pages
             .filter(|page| self.floor.crowded.get(page).is_some_and(|&lines| lines > 1))
@@ -751,7 +751,7 @@ impl Cursor {
     }
 
     /// The point that [`Cursor::next`] went to.
-    pub fn point(&self) -> Option<CrashPoint> {
+    pub(crate) fn point(&self) -> Option<CrashPoint> {
         self.head.as_ref().map(|head| self.point_with(head))
     }
 

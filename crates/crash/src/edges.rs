@@ -52,7 +52,7 @@ pub(crate) struct Ties {
 }
 
 impl Ties {
-    pub fn new(lines: &[Arc<UncertainLine>], edges: &dyn Edges) -> Ties {
+    pub(crate) fn new(lines: &[Arc<UncertainLine>], edges: &dyn Edges) -> Ties {
         let of_line = |line: usize| (0..lines[line].line().stores().len()).map(move |store| (line, store));
         let mut updates: Vec<(At, Update)> = (0..lines.len())
             .flat_map(of_line)
@@ -81,7 +81,7 @@ impl Ties {
     }
 
     /// The state that `close` makes of a choice.
-    pub fn nearest(
+    pub(crate) fn nearest(
         &self,
         lines: &[Arc<UncertainLine>],
         choice: &State,
@@ -102,7 +102,7 @@ impl Ties {
     }
 
     /// Whether an update cannot persist without another.
-    pub fn requires(&self, later: At, earlier: At) -> bool {
+    pub(crate) fn requires(&self, later: At, earlier: At) -> bool {
         let mut persisted = vec![false; self.order.len()];
         persisted[self.numbers[later.0][later.1]] = true;
         self.order.raise(&mut persisted);
@@ -141,14 +141,14 @@ pub(crate) enum Among {
 }
 
 impl Among {
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         match self {
             Among::Range(range) => range.end - range.start,
             Among::List(list) => list.len() as u64,
         }
     }
 
-    pub fn nth(&self, number: u64) -> u64 {
+    pub(crate) fn nth(&self, number: u64) -> u64 {
         match self {
             Among::Range(range) => range.start + number,
             Among::List(list) => list[number as usize],
@@ -163,7 +163,7 @@ pub(crate) struct Ways<'p> {
 }
 
 impl<'p> Ways<'p> {
-    pub fn new(point: &'p CrashPoint, among: &'p [Among]) -> Ways<'p> {
+    pub(crate) fn new(point: &'p CrashPoint, among: &'p [Among]) -> Ways<'p> {
         Ways { point, among }
     }
 
@@ -198,7 +198,7 @@ impl<'p> Ways<'p> {
     }
 
     /// How many states there are, saturating.
-    pub fn count(&self, chosen: &[Option<u64>]) -> u128 {
+    pub(crate) fn count(&self, chosen: &[Option<u64>]) -> u128 {
         let fits = |(line, option): (usize, &Option<u64>)| option.is_none_or(|option| self.fits(line, option, chosen));
         if !chosen.iter().enumerate().all(fits) {
             return 0;
@@ -224,7 +224,7 @@ impl<'p> Ways<'p> {
     }
 
     /// One of the states, by its number.
-    pub fn state(&self, chosen: &[Option<u64>], mut number: u128) -> State {
+    pub(crate) fn state(&self, chosen: &[Option<u64>], mut number: u128) -> State {
         let mut chosen = chosen.to_vec();
         while let Some(line) = self.most_tied(&chosen) {
             let options: Vec<u64> = self.options(line, &chosen).collect();

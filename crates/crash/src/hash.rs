@@ -63,7 +63,7 @@ pub(crate) fn change(at: LineAddress, old: &Content, new: &Content) -> u128 {
 pub(crate) struct Fold(pub u128);
 
 impl Fold {
-    pub fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|&word| self.word(u64::from_le_bytes(word)));

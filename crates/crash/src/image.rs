@@ -113,7 +113,7 @@ pub(crate) struct LastImage {
 
 impl LastImage {
     /// Makes the image this one, whatever it was.
-    pub fn show(&self, image: &mut (impl Image + ?Sized)) {
+    pub(crate) fn show(&self, image: &mut (impl Image + ?Sized)) {
         // First away with the names: files may have swapped them.
         for index in 0..self.files.len() {
             image.place(index, None);

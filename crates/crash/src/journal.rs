@@ -61,7 +61,11 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Begins a journal, or goes on with one: then gives what is in it.
-    pub fn open(path: &Path, trace: &Path, options: &CampaignOptions) -> Result<(Journal, Vec<Entry>), CrashError> {
+    pub(crate) fn open(
+        path: &Path,
+        trace: &Path,
+        options: &CampaignOptions,
+    ) -> Result<(Journal, Vec<Entry>), CrashError> {
         let fail = |what| {
             move |source| CrashError::Journal {
                 path: path.into(),
@@ -102,7 +106,7 @@ impl Journal {
         Ok((journal, entries))
     }
 
-    pub fn append(&mut self, entry: &Entry) -> Result<(), CrashError> {
+    pub(crate) fn append(&mut self, entry: &Entry) -> Result<(), CrashError> {
         let start = self.buffer.len();
         self.buffer.extend([0; 8]);
         put_entry(&mut self.buffer, entry);
@@ -116,7 +120,7 @@ impl Journal {
         Ok(())
     }
 
-    pub fn flush(&mut self) -> Result<(), CrashError> {
+    pub(crate) fn flush(&mut self) -> Result<(), CrashError> {
         if self.buffer.is_empty() {
             return Ok(());
         }

@@ -59,16 +59,16 @@ pub(crate) struct Tree {
 pub(crate) struct Contradiction;
 
 impl Tree {
-    pub fn root(&self, context: u128) -> Option<Position> {
+    pub(crate) fn root(&self, context: u128) -> Option<Position> {
         self.roots.get(&context).copied()
     }
 
-    pub fn next(&self, at: Position) -> Next {
+    pub(crate) fn next(&self, at: Position) -> Next {
         self.nodes[at.0 as usize].next
     }
 
     /// Where a run goes on whose next unit holds this.
-    pub fn follow(&self, at: Position, content: UnitHash) -> Option<Position> {
+    pub(crate) fn follow(&self, at: Position, content: UnitHash) -> Option<Position> {
         let node = &self.nodes[at.0 as usize];
         match node.next {
             Next::Ends(_) => None,
@@ -96,7 +96,7 @@ impl Tree {
     }
 
     /// Takes in a run.
-    pub fn insert(
+    pub(crate) fn insert(
         &mut self,
         context: u128,
         touches: &[(u64, UnitHash)],

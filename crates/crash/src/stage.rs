@@ -18,7 +18,7 @@ pub(crate) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     /// The image has to be at what is guaranteed persistent.
-    pub fn new(executor: &'a mut dyn Executor, point: &'a CrashPoint) -> Stage<'a> {
+    pub(crate) fn new(executor: &'a mut dyn Executor, point: &'a CrashPoint) -> Stage<'a> {
         Stage {
             executor,
             shown: point.nothing(),
@@ -26,7 +26,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    pub fn show(&mut self, state: &State) {
+    pub(crate) fn show(&mut self, state: &State) {
         for (index, line) in self.point.lines.iter().enumerate() {
             let (old, new) = (self.shown.0[index], state.0[index]);
             if old != new {
@@ -38,13 +38,13 @@ impl<'a> Stage<'a> {
     }
 
     /// Leaves the image at what is guaranteed persistent.
-    pub fn clear(mut self) {
+    pub(crate) fn clear(mut self) {
         let nothing = self.point.nothing();
         self.show(&nothing);
     }
 
     /// The lines of the point that lie in a unit.
-    pub fn lines_of(&self, unit: u64) -> std::ops::Range<usize> {
+    pub(crate) fn lines_of(&self, unit: u64) -> std::ops::Range<usize> {
         let (file, offset, len) = parse_unit(unit);
         let before = |end: u64| {
             self.point
@@ -55,7 +55,7 @@ impl<'a> Stage<'a> {
     }
 
     /// What a unit holds if its lines hold these options. The other lines are at what is guaranteed persistent, always.
-    pub fn unit(&self, unit: u64, cursor: &Cursor, option: impl Fn(usize) -> u64) -> UnitHash {
+    pub(crate) fn unit(&self, unit: u64, cursor: &Cursor, option: impl Fn(usize) -> u64) -> UnitHash {
         let (file, offset, len) = parse_unit(unit);
         let lines = self.lines_of(unit);
         let base = if len == PAGE {

@@ -146,7 +146,7 @@ impl LineState for UncertainLine {
 }
 
 impl UncertainLine {
-    pub fn new(at: LineAddress, base: Content, reorder: bool, exact: bool) -> UncertainLine {
+    pub(crate) fn new(at: LineAddress, base: Content, reorder: bool, exact: bool) -> UncertainLine {
         let mut line = UncertainLine {
             at,
             base,
@@ -186,20 +186,20 @@ impl UncertainLine {
         }
     }
 
-    pub fn line(&self) -> &Line<Pending> {
+    pub(crate) fn line(&self) -> &Line<Pending> {
         &self.line
     }
 
-    pub fn base(&self) -> &Content {
+    pub(crate) fn base(&self) -> &Content {
         &self.base
     }
 
-    pub fn is_capped(&self) -> bool {
+    pub(crate) fn is_capped(&self) -> bool {
         self.capped
     }
 
     /// A store that stays uncertain.
-    pub fn store(&mut self, store: Store<Pending>) {
+    pub(crate) fn store(&mut self, store: Store<Pending>) {
         write_store(&mut self.newest, &store);
         self.written = self.written.union(store.bytes);
         self.mixed |= store.nontemporal || self.reorder;
@@ -217,7 +217,7 @@ impl UncertainLine {
     }
 
     /// Changes what is guaranteed persistent: `change` sees the line and its base.
-    pub fn persist(&mut self, change: impl FnOnce(&mut Line<Pending>, &mut Content)) {
+    pub(crate) fn persist(&mut self, change: impl FnOnce(&mut Line<Pending>, &mut Content)) {
         change(&mut self.line, &mut self.base);
         self.mixed = self.line.stores().iter().any(|s| s.nontemporal || self.reorder);
         self.stale = true;
@@ -230,7 +230,7 @@ impl UncertainLine {
     }
 
     /// Before a point: brings the options up to date.
-    pub fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         if !self.stale {
             return;
         }
@@ -254,7 +254,7 @@ impl UncertainLine {
     }
 
     /// After a point: what is there now is not new to the next one.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.fresh_from = self.count();
     }
 
@@ -390,7 +390,7 @@ impl UncertainLine {
         list.len() as u64 - 1
     }
 
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         match &self.options {
             Options::Listed(list) => list.len() as u64,
             Options::Independent { stores, .. } => 1 << stores.len(),
@@ -398,11 +398,11 @@ impl UncertainLine {
     }
 
     /// Options from here on are new.
-    pub fn fresh_from(&self) -> u64 {
+    pub(crate) fn fresh_from(&self) -> u64 {
         self.fresh_from.min(self.count())
     }
 
-    pub fn everything(&self) -> u64 {
+    pub(crate) fn everything(&self) -> u64 {
         self.everything
     }
 
@@ -421,13 +421,13 @@ impl UncertainLine {
     }
 
     /// Whether it persists in the order of the line's stores.
-    pub fn is_ordered(&self, store: &Store<Pending>) -> bool {
+    pub(crate) fn is_ordered(&self, store: &Store<Pending>) -> bool {
         !store.nontemporal && !self.reorder
     }
 
     /// The option in which so many of the ordered stores have persisted, and these of the unordered ones. None if it was left
     /// out.
-    pub fn option_of(&self, ordered: usize, unordered: impl Fn(usize, &Store<Pending>) -> bool) -> Option<u64> {
+    pub(crate) fn option_of(&self, ordered: usize, unordered: impl Fn(usize, &Store<Pending>) -> bool) -> Option<u64> {
         let (mut choice, mut free) = (NOTHING, 0);
         let mut content = self.base;
         let mut chosen = 0u64;
@@ -460,19 +460,19 @@ impl UncertainLine {
     }
 
     /// The option in which these of the stores have persisted, if it is one.
-    pub fn option_with(&self, persisted: impl Fn(usize) -> bool) -> Option<u64> {
+    pub(crate) fn option_with(&self, persisted: impl Fn(usize) -> bool) -> Option<u64> {
         let stores = self.line.stores().iter().enumerate();
         let ordered = stores.filter(|(index, store)| self.is_ordered(store) && persisted(*index));
         self.option_of(ordered.count(), |index, _| persisted(index))
     }
 
     /// Of each store, whether it persisted in the option.
-    pub fn persisted(&self, option: u64) -> impl Iterator<Item = bool> {
+    pub(crate) fn persisted(&self, option: u64) -> impl Iterator<Item = bool> {
         self.chosen(self.choice(option)).map(|(_, persisted)| persisted)
     }
 
     /// A store as the model's edges know it.
-    pub fn update(&self, store: usize) -> Update {
+    pub(crate) fn update(&self, store: usize) -> Update {
         let Store { tag, nontemporal, .. } = &self.line.stores()[store];
         Update {
             id: tag.id,
@@ -482,12 +482,12 @@ impl UncertainLine {
         }
     }
 
-    pub fn content(&self, option: u64) -> Content {
+    pub(crate) fn content(&self, option: u64) -> Content {
         self.content_of(self.choice(option))
     }
 
     /// What the option adds to the hash of the base.
-    pub fn change(&self, option: u64) -> u128 {
+    pub(crate) fn change(&self, option: u64) -> u128 {
         match &self.options {
             Options::Listed(list) => list[option as usize].change,
             Options::Independent { .. } if option == 0 => 0,
@@ -550,7 +550,7 @@ impl UncertainLine {
     }
 
     /// Content with just these stores persisted, allowed or not.
-    pub fn content_with(&self, persisted: impl Fn(StoreId) -> bool) -> Content {
+    pub(crate) fn content_with(&self, persisted: impl Fn(StoreId) -> bool) -> Content {
         let mut content = self.base;
         for store in self.line.stores().iter().filter(|s| persisted(s.tag.id)) {
             write_store(&mut content, store);
@@ -624,30 +624,30 @@ pub(crate) struct CrashPoint {
 }
 
 impl CrashPoint {
-    pub fn nothing(&self) -> State {
+    pub(crate) fn nothing(&self) -> State {
         State(vec![0; self.lines.len()])
     }
 
-    pub fn everything(&self) -> State {
+    pub(crate) fn everything(&self) -> State {
         State(self.lines.iter().map(|line| line.everything()).collect())
     }
 
     /// Everything but what one line has pending, and what cannot persist without it.
-    pub fn without(&self, line: usize) -> State {
+    pub(crate) fn without(&self, line: usize) -> State {
         let mut state = self.everything();
         state.0[line] = 0;
         self.lowered(state)
     }
 
     /// Only what one line has pending, and what has to persist with it.
-    pub fn only(&self, line: usize) -> State {
+    pub(crate) fn only(&self, line: usize) -> State {
         let mut state = self.nothing();
         state.0[line] = self.lines[line].everything();
         self.raised(state)
     }
 
     /// The state that the model allows with the fewest updates more.
-    pub fn raised(&self, choice: State) -> State {
+    pub(crate) fn raised(&self, choice: State) -> State {
         match &self.ties {
             Some(ties) => ties.nearest(&self.lines, &choice, Order::raise),
             None => choice,
@@ -655,7 +655,7 @@ impl CrashPoint {
     }
 
     /// The state that the model allows with the fewest updates less.
-    pub fn lowered(&self, choice: State) -> State {
+    pub(crate) fn lowered(&self, choice: State) -> State {
         match &self.ties {
             Some(ties) => ties.nearest(&self.lines, &choice, Order::lower),
             None => choice,
@@ -663,12 +663,12 @@ impl CrashPoint {
     }
 
     /// The states in which each line has one of some options.
-    pub fn ways<'p>(&'p self, among: &'p [Among]) -> Ways<'p> {
+    pub(crate) fn ways<'p>(&'p self, among: &'p [Among]) -> Ways<'p> {
         Ways::new(self, among)
     }
 
     /// Of what the recovery sees beside the contents.
-    pub fn context(&self, with_output: bool) -> u128 {
+    pub(crate) fn context(&self, with_output: bool) -> u128 {
         match with_output {
             true => self.files.wrapping_add(self.output),
             false => self.files,
@@ -676,7 +676,7 @@ impl CrashPoint {
     }
 
     /// Equal for two states that a recovery cannot tell apart.
-    pub fn state_hash(&self, state: &State) -> u128 {
+    pub(crate) fn state_hash(&self, state: &State) -> u128 {
         let lines = self.lines.iter().zip(&state.0).filter(|(_, option)| **option != 0);
         let content = lines.fold(self.hash, |sum, (line, &option)| sum.wrapping_add(line.change(option)));
         hash::pair(0, content as u64)
@@ -685,7 +685,7 @@ impl CrashPoint {
     }
 
     /// Stores that were not guaranteed persistent: those that had persisted, and the others, as far as they matter.
-    pub fn split(&self, state: &State) -> (Vec<StoreId>, Vec<StoreId>) {
+    pub(crate) fn split(&self, state: &State) -> (Vec<StoreId>, Vec<StoreId>) {
         let (mut persisted, mut missing) = self.within.clone();
         for (line, &option) in self.lines.iter().zip(&state.0) {
             let (line_persisted, line_missing) = line.split(option);
@@ -708,7 +708,7 @@ impl CrashPoint {
     /// The states that the point before did not have, as disjoint products.
     ///
     /// A state is new if some line holds what it could not hold before. The products differ in which is the first such line.
-    pub fn products(&self) -> impl Iterator<Item = Product<'_>> {
+    pub(crate) fn products(&self) -> impl Iterator<Item = Product<'_>> {
         let count = if self.all_fresh { 1 } else { self.fresh.len() };
         let digits = self.digits();
         (0..count).map(move |first| Product {
@@ -729,7 +729,7 @@ pub(crate) struct Product<'a> {
 }
 
 impl Product<'_> {
-    pub fn digits(&self) -> impl Iterator<Item = (usize, Range<u64>)> + '_ {
+    pub(crate) fn digits(&self) -> impl Iterator<Item = (usize, Range<u64>)> + '_ {
         let fresh = self.point.fresh.len();
         self.digits.iter().enumerate().map(move |(digit, &index)| {
             let line = &self.point.lines[index];
@@ -743,7 +743,7 @@ impl Product<'_> {
     }
 
     /// The options of each line.
-    pub fn among(&self) -> Vec<Among> {
+    pub(crate) fn among(&self) -> Vec<Among> {
         let mut among = vec![Among::Range(0..0); self.point.lines.len()];
         self.digits()
             .for_each(|(line, range)| among[line] = Among::Range(range));
@@ -751,7 +751,7 @@ impl Product<'_> {
     }
 
     /// How many states, saturating.
-    pub fn count(&self) -> u128 {
+    pub(crate) fn count(&self) -> u128 {
         if self.point.ties.is_some() {
             return self.point.ways(&self.among()).count(&self.open());
         }
@@ -760,7 +760,7 @@ impl Product<'_> {
             .fold(1, u128::saturating_mul)
     }
 
-    pub fn state(&self, mut number: u128) -> State {
+    pub(crate) fn state(&self, mut number: u128) -> State {
         if self.point.ties.is_some() {
             return self.point.ways(&self.among()).state(&self.open(), number);
         }

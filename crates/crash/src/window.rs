@@ -70,7 +70,7 @@ fn without_parameters(function: &str) -> &str {
 }
 
 impl Window {
-    pub fn new(from: Option<&str>, until: Option<&str>) -> Window {
+    pub(crate) fn new(from: Option<&str>, until: Option<&str>) -> Window {
         Window {
             place: if from.is_some() { Place::Before } else { Place::Within },
             from: from.map(Function::new),
@@ -81,7 +81,7 @@ impl Window {
 
     /// Where the event with this call path is.
     #[inline]
-    pub fn event(&mut self, stack: StackId, tables: &Tables) -> Place {
+    pub(crate) fn event(&mut self, stack: StackId, tables: &Tables) -> Place {
         let Window {
             from,
             until,
@@ -101,7 +101,7 @@ impl Window {
         *place
     }
 
-    pub fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         self.place
     }
 }

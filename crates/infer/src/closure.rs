@@ -50,12 +50,12 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    pub fn get(&self, node: u64) -> Option<&Load> {
+    pub(crate) fn get(&self, node: u64) -> Option<&Load> {
         let number = self.numbers.get(&node)?;
         self.loads.get((number - self.first) as usize)
     }
 
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         node: u64,
         thread: ThreadId,
@@ -99,7 +99,7 @@ impl Loads {
     }
 
     /// An operation of the thread ended: nothing depends on its loads any more.
-    pub fn end_operation(&mut self, thread: ThreadId) {
+    pub(crate) fn end_operation(&mut self, thread: ThreadId) {
         let first = self.first;
         self.numbers.retain(|_, number| {
             let load = &mut self.loads[(*number - first) as usize];
@@ -117,7 +117,7 @@ impl Loads {
     }
 
     /// All loads that these dependences lead to, in chains of at least one control dependence.
-    pub fn guards(&mut self, depends: &[Dependence], out: &mut Vec<u64>) {
+    pub(crate) fn guards(&mut self, depends: &[Dependence], out: &mut Vec<u64>) {
         self.walk += 1;
         let mut front = std::mem::take(&mut self.front);
         let mut next = std::mem::take(&mut self.next);

@@ -222,7 +222,7 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    pub fn access(&mut self, access: &Access<'_>) {
+    pub(crate) fn access(&mut self, access: &Access<'_>) {
         self.accesses += 1;
         let locations: Vec<LocationId> = split(access.at, u64::from(access.len).min(LONGEST))
             .map(|location| self.locations.id(location))
@@ -290,7 +290,7 @@ impl Finder {
         }
     }
 
-    pub fn store(&mut self, at: PmAddress, len: u64, stack: StackId) {
+    pub(crate) fn store(&mut self, at: PmAddress, len: u64, stack: StackId) {
         for part in split(at, len) {
             let writers = self.writers.entry(part.word()).or_default();
             // Only who wrote some byte last.
@@ -303,11 +303,11 @@ impl Finder {
         }
     }
 
-    pub fn end_operation(&mut self, thread: ThreadId) {
+    pub(crate) fn end_operation(&mut self, thread: ThreadId) {
         self.loads.end_operation(thread);
     }
 
-    pub fn finish(self) -> Conditions {
+    pub(crate) fn finish(self) -> Conditions {
         // There may be tens of millions: each map is gone before the next is taken.
         let mut orders = Vec::with_capacity(self.orders.iter().map(FxHashMap::len).sum());
         for (rule, seen) in Rule::ALL.into_iter().zip(self.orders) {

@@ -68,7 +68,7 @@ pub(crate) struct Locations {
 }
 
 impl Locations {
-    pub fn id(&mut self, location: Location) -> LocationId {
+    pub(crate) fn id(&mut self, location: Location) -> LocationId {
         let list = &mut self.list;
         *self.ids.entry(location).or_insert_with(|| {
             list.push(location);

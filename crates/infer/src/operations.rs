@@ -49,7 +49,7 @@ pub(crate) struct Summaries {
 }
 
 impl Summaries {
-    pub fn new(boundaries: Boundaries) -> Summaries {
+    pub(crate) fn new(boundaries: Boundaries) -> Summaries {
         Summaries {
             operations: Operations::new(boundaries),
             written: FxHashMap::default(),
@@ -59,7 +59,7 @@ impl Summaries {
         }
     }
 
-    pub fn event(&mut self, event: &Event<'_>) {
+    pub(crate) fn event(&mut self, event: &Event<'_>) {
         let operation = self.operations.of(event);
         match event.kind {
             EventKind::Store { at, data, .. } => {
@@ -78,7 +78,7 @@ impl Summaries {
         self.last.insert(event.thread, operation);
     }
 
-    pub fn finish(mut self) -> ByOperation {
+    pub(crate) fn finish(mut self) -> ByOperation {
         let known: FxHashSet<Option<u64>> = self.written.keys().chain(self.blocks.keys()).copied().collect();
         let of = |operation: Option<u64>| {
             let written = self.written.remove(&operation).unwrap_or_default();

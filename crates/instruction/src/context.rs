@@ -39,25 +39,25 @@ const GREG: [usize; 16] = [
 ];
 
 pub(crate) mod flag {
-    pub const CARRY: u64 = 1 << 0;
-    pub const PARITY: u64 = 1 << 2;
-    pub const ZERO: u64 = 1 << 6;
-    pub const SIGN: u64 = 1 << 7;
-    pub const DIRECTION: u64 = 1 << 10;
-    pub const OVERFLOW: u64 = 1 << 11;
-    pub const RESUME: u64 = 1 << 16;
+    pub(crate) const CARRY: u64 = 1 << 0;
+    pub(crate) const PARITY: u64 = 1 << 2;
+    pub(crate) const ZERO: u64 = 1 << 6;
+    pub(crate) const SIGN: u64 = 1 << 7;
+    pub(crate) const DIRECTION: u64 = 1 << 10;
+    pub(crate) const OVERFLOW: u64 = 1 << 11;
+    pub(crate) const RESUME: u64 = 1 << 16;
     /// What arithmetic changes: CF, PF, AF, ZF, SF, OF.
-    pub const ARITHMETIC: u64 = 0x8d5;
+    pub(crate) const ARITHMETIC: u64 = 0x8d5;
 }
 
 /// State components of the XSAVE area.
 pub(crate) mod component {
-    pub const X87: usize = 0;
-    pub const SSE: usize = 1;
-    pub const AVX: usize = 2;
-    pub const OPMASK: usize = 5;
-    pub const ZMM_HIGH: usize = 6;
-    pub const ZMM16: usize = 7;
+    pub(crate) const X87: usize = 0;
+    pub(crate) const SSE: usize = 1;
+    pub(crate) const AVX: usize = 2;
+    pub(crate) const OPMASK: usize = 5;
+    pub(crate) const ZMM_HIGH: usize = 6;
+    pub(crate) const ZMM16: usize = 7;
 }
 
 /// "FXSR" backwards: the kernel's mark that the frame holds more than the legacy 512 bytes.

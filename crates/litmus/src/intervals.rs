@@ -10,7 +10,7 @@ use crate::{Action, Flush, Litmus, Op, StoreKind};
 
 /// Where to add what: positions in the operations, each meaning "right before the operation at".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Additions {
+pub(crate) struct Additions {
     pub flushes: Vec<(usize, u32, Flush)>,
     pub fences: Vec<(usize, u32)>,
 }
@@ -24,7 +24,7 @@ struct Interval {
 
 /// `None`: the bound was not met, or the sequence has what this does not judge (several threads, locked stores, `clflush`, stores
 /// over several lines).
-pub fn add_in_place(litmus: &Litmus, ops: &[Op], needs: &[Need]) -> Option<Additions> {
+pub(crate) fn add_in_place(litmus: &Litmus, ops: &[Op], needs: &[Need]) -> Option<Additions> {
     let plain = litmus
         .stores
         .iter()

@@ -7,13 +7,13 @@ use crate::{Action, Flush, Litmus, Op, Property, StoreId, StoreKind};
 /// After `store`, and before `until` (or the end), the part of it in `line` must be made persistent: a flush of the line and then a fence by
 /// one thread, or `clflush`; for a non-temporal store, a fence of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Need {
+pub(crate) struct Need {
     pub store: StoreId,
     pub line: u64,
     pub until: Option<StoreId>,
 }
 
-pub fn needs(litmus: &Litmus) -> Vec<Need> {
+pub(crate) fn needs(litmus: &Litmus) -> Vec<Need> {
     let mut needs = Vec::new();
     let mut seen = FxHashSet::default();
     for property in &litmus.properties {
@@ -38,18 +38,18 @@ pub fn needs(litmus: &Litmus) -> Vec<Need> {
 }
 
 /// Pairs of stores whose order is required, by a property or because they write the same bytes.
-pub struct Order {
+pub(crate) struct Order {
     /// For each store, those that have to come later.
     pub after: Vec<Vec<StoreId>>,
 }
 
 /// Why no order of the stores will do: a circle of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Circle(pub Vec<StoreId>);
+pub(crate) struct Circle(pub Vec<StoreId>);
 
 impl Order {
     /// `at`: the position of each store.
-    pub fn of(litmus: &Litmus, at: &[usize]) -> Order {
+    pub(crate) fn of(litmus: &Litmus, at: &[usize]) -> Order {
         let mut after = vec![Vec::new(); litmus.stores.len()];
         for property in &litmus.properties {
             if let Property::Before(first, second) = *property {
@@ -86,7 +86,7 @@ impl Order {
         Order { after }
     }
 
-    pub fn circle(&self) -> Option<Circle> {
+    pub(crate) fn circle(&self) -> Option<Circle> {
         // Depth first, without recursion: 0 unseen, 1 on the path, 2 done.
         let mut state = vec![0u8; self.after.len()];
         for root in 0..self.after.len() {
@@ -120,7 +120,7 @@ impl Order {
 }
 
 /// Where the flushes and fences are, to be asked quickly.
-pub struct Index {
+pub(crate) struct Index {
     /// Position of each store.
     pub at: Vec<usize>,
     /// Line, thread and position of each, sorted.
@@ -132,7 +132,7 @@ pub struct Index {
 }
 
 impl Index {
-    pub fn of(litmus: &Litmus, ops: &[Op]) -> Index {
+    pub(crate) fn of(litmus: &Litmus, ops: &[Op]) -> Index {
         let mut index = Index {
             at: vec![usize::MAX; litmus.stores.len()],
             flushes: Vec::new(),
@@ -166,7 +166,7 @@ impl Index {
     }
 
     /// Position of the fence (or `clflush`) that serves the need first, if one does.
-    pub fn served_by(&self, litmus: &Litmus, ops: &[Op], need: &Need) -> Option<usize> {
+    pub(crate) fn served_by(&self, litmus: &Litmus, ops: &[Op], need: &Need) -> Option<usize> {
         let from = self.at[need.store];
         let served = if litmus.stores[need.store].is_cached() {
             // The first flush after it, by each thread.
@@ -200,6 +200,6 @@ impl Index {
     }
 }
 
-pub fn first_after(positions: &[usize], position: usize) -> Option<usize> {
+pub(crate) fn first_after(positions: &[usize], position: usize) -> Option<usize> {
     positions.get(positions.partition_point(|&at| at <= position)).copied()
 }

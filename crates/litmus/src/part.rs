@@ -6,7 +6,7 @@ use crate::needs::{Index, Need, Order};
 use crate::{Action, Litmus, StoreId, StoreKind};
 
 /// Which stores may move.
-pub struct Moving {
+pub(crate) struct Moving {
     /// Each with its component: contradicted pairs that share a store are of one.
     pub movable: Vec<(StoreId, usize)>,
     /// How many of each component move: as many as have to.
@@ -16,7 +16,7 @@ pub struct Moving {
 }
 
 impl Moving {
-    pub fn of(order: &Order, pairs: &[(StoreId, StoreId)]) -> Moving {
+    pub(crate) fn of(order: &Order, pairs: &[(StoreId, StoreId)]) -> Moving {
         let mut component: FxHashMap<StoreId, usize> = FxHashMap::default();
         let mut of_pairs: Vec<Vec<(StoreId, StoreId)>> = Vec::new();
         for &(a, b) in pairs {
@@ -92,7 +92,7 @@ fn matching(pairs: &[(StoreId, StoreId)]) -> usize {
     count
 }
 
-pub enum Step {
+pub(crate) enum Step {
     Store {
         id: StoreId,
         at: usize,
@@ -106,7 +106,7 @@ pub enum Step {
 
 /// What the needs can be met with: their stores, the flushes of their lines, and of every run of fences without any of these in between, one
 /// more than there are stores to move, because each of those can come to lie between two of them.
-pub struct Part {
+pub(crate) struct Part {
     pub steps: Vec<Step>,
     pub movable: Vec<(StoreId, usize)>,
     pub budgets: Vec<u16>,
@@ -116,7 +116,7 @@ pub struct Part {
 }
 
 impl Part {
-    pub fn of(litmus: &Litmus, all: &[Need], needs: &FxHashSet<Need>, index: &Index, moving: &Moving) -> Part {
+    pub(crate) fn of(litmus: &Litmus, all: &[Need], needs: &FxHashSet<Need>, index: &Index, moving: &Moving) -> Part {
         let movable = moving.movable.iter().map(|&(store, _)| store);
         let mut wanted: FxHashSet<StoreId> = movable.clone().collect();
         wanted.extend(moving.order.iter().flat_map(|&(a, b)| [a, b]));

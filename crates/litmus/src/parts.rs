@@ -17,7 +17,7 @@ use crate::{Action, Flush, Litmus, Op, Property, Range, Store, StoreId, StoreKin
 const WAYS: usize = 4;
 
 /// A stretch of the sequence as a litmus of its own.
-pub struct Stretch {
+pub(crate) struct Stretch {
     /// Index of its first operation in the whole.
     pub from: usize,
     pub litmus: Litmus,
@@ -26,7 +26,7 @@ pub struct Stretch {
 }
 
 /// Ways to cut the sequence, each into two parts or more; those with the fewest crossed orders come first.
-pub fn ways(litmus: &Litmus, needs: &[Need], index: &Index, pairs: &[(StoreId, StoreId)]) -> Vec<Vec<Stretch>> {
+pub(crate) fn ways(litmus: &Litmus, needs: &[Need], index: &Index, pairs: &[(StoreId, StoreId)]) -> Vec<Vec<Stretch>> {
     let ops = &litmus.ops;
     // How many spans begin or end at each cut; a cut comes right before an operation.
     let mut hard = vec![0i64; ops.len() + 2];
@@ -132,7 +132,7 @@ fn cut(litmus: &Litmus, needs: &[Need], bounds: &[usize]) -> Vec<Stretch> {
 
 /// What parts of the same shape have in common: all but names and where their lines are.
 #[derive(PartialEq, Eq, Hash)]
-pub struct Shape {
+pub(crate) struct Shape {
     ops: Vec<ShapeOp>,
     times: Vec<u32>,
     properties: Vec<(StoreId, Option<StoreId>)>,
@@ -149,7 +149,7 @@ struct ShapeOp {
 }
 
 impl Stretch {
-    pub fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         let mut numbers: FxHashMap<u64, usize> = FxHashMap::default();
         let mut range = |range: Range| {
             let mut number = |line: u64| {
@@ -196,7 +196,7 @@ impl Stretch {
     }
 
     /// The change that was found for another of this shape, made here: operations of the whole.
-    pub fn changed_as(&self, model: &Stretch, change: &[Placed]) -> Vec<Placed> {
+    pub(crate) fn changed_as(&self, model: &Stretch, change: &[Placed]) -> Vec<Placed> {
         let range = |op: &Op, litmus: &Litmus| match op.action {
             Action::Store(id) => Some(litmus.stores[id].at),
             Action::Flush(flush) => Some(flush.at),

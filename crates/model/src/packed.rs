@@ -12,13 +12,13 @@ use crate::memory::{PageAddress, Past};
 
 /// States of the lines of a page, for the lines in `active` in ascending order.
 #[derive(Clone, PartialEq, Eq)]
-pub enum States {
+pub(crate) enum States {
     Same(u32),
     Each(Box<[u32]>),
 }
 
 impl States {
-    pub fn get(&self, nth: usize) -> u32 {
+    pub(crate) fn get(&self, nth: usize) -> u32 {
         match self {
             States::Same(state) => *state,
             States::Each(states) => states[nth],
@@ -28,7 +28,7 @@ impl States {
 
 /// What is known of a page.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PackedPage {
+pub(crate) struct PackedPage {
     pub past: Past,
     /// Bit n: line n has state.
     pub active: u64,
@@ -41,7 +41,7 @@ struct Run {
     page: PackedPage,
 }
 
-pub struct Packed<L> {
+pub(crate) struct Packed<L> {
     /// By the first page of the run.
     runs: BTreeMap<(u32, u64), Run>,
     states: Vec<L>,
@@ -65,15 +65,15 @@ impl<L> Default for Packed<L> {
 }
 
 impl<L: Clone + Eq + Hash> Packed<L> {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    pub fn state(&self, id: u32) -> &L {
+    pub(crate) fn state(&self, id: u32) -> &L {
         &self.states[id as usize]
     }
 
-    pub fn intern(&mut self, state: &L) -> u32 {
+    pub(crate) fn intern(&mut self, state: &L) -> u32 {
         if let Some(&id) = self.index.get(state) {
             return id;
         }
@@ -83,7 +83,7 @@ impl<L: Clone + Eq + Hash> Packed<L> {
         id
     }
 
-    pub fn insert(&mut self, at: PageAddress, page: PackedPage) {
+    pub(crate) fn insert(&mut self, at: PageAddress, page: PackedPage) {
         let mut run = Run { pages: 1, page };
         let mut first = at.page;
         if let Some((&(file, start), before)) = self.runs.range(..(at.file, at.page)).next_back()
@@ -105,7 +105,7 @@ impl<L: Clone + Eq + Hash> Packed<L> {
     }
 
     /// Takes one page out.
-    pub fn remove(&mut self, at: PageAddress) -> Option<PackedPage> {
+    pub(crate) fn remove(&mut self, at: PageAddress) -> Option<PackedPage> {
         let (&(file, first), run) = self.runs.range(..=(at.file, at.page)).next_back()?;
         if file != at.file || first + run.pages <= at.page {
             return None;
@@ -116,7 +116,11 @@ impl<L: Clone + Eq + Hash> Packed<L> {
     }
 
     /// The pages in `pages`, as runs: first page, number of pages, which of their lines have state.
-    pub fn active_in(&self, file: u32, pages: std::ops::Range<u64>) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+    pub(crate) fn active_in(
+        &self,
+        file: u32,
+        pages: std::ops::Range<u64>,
+    ) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let before = self.runs.range(..(file, pages.start)).next_back();
         let within = self.runs.range((file, pages.start)..(file, pages.end.max(pages.start)));
         before.into_iter().chain(within).filter_map(move |(&(of, first), run)| {
@@ -126,7 +130,7 @@ impl<L: Clone + Eq + Hash> Packed<L> {
     }
 
     /// Takes out all pages in `pages`, as runs: first page, number of pages, page.
-    pub fn remove_range(&mut self, file: u32, pages: std::ops::Range<u64>) -> Vec<(u64, u64, PackedPage)> {
+    pub(crate) fn remove_range(&mut self, file: u32, pages: std::ops::Range<u64>) -> Vec<(u64, u64, PackedPage)> {
         if pages.is_empty() {
             return Vec::new();
         }
@@ -141,7 +145,7 @@ impl<L: Clone + Eq + Hash> Packed<L> {
     }
 
     /// Takes out everything, as runs: file, first page, number of pages, page. The states stay.
-    pub fn remove_all(&mut self) -> Vec<(u32, u64, u64, PackedPage)> {
+    pub(crate) fn remove_all(&mut self) -> Vec<(u32, u64, u64, PackedPage)> {
         let runs = std::mem::take(&mut self.runs);
         runs.into_iter()
             .map(|((file, first), run)| (file, first, run.pages, run.page))
@@ -149,12 +153,12 @@ impl<L: Clone + Eq + Hash> Packed<L> {
     }
 
     /// Puts a run back that was taken out.
-    pub fn restore(&mut self, file: u32, first: u64, pages: u64, page: PackedPage) {
+    pub(crate) fn restore(&mut self, file: u32, first: u64, pages: u64, page: PackedPage) {
         self.runs.insert((file, first), Run { pages, page });
     }
 
     /// Looks at all states, each once; those become another for which `update` gives one.
-    pub fn update_states(&mut self, mut update: impl FnMut(&L) -> Option<L>) {
+    pub(crate) fn update_states(&mut self, mut update: impl FnMut(&L) -> Option<L>) {
         let changed = (0..)
             .zip(&self.states)
             .filter_map(|(id, state)| Some((id, update(state)?)));
@@ -173,7 +177,7 @@ impl<L: Clone + Eq + Hash> Packed<L> {
     }
 
     /// Forgets the states that no page has, once they may be as many as the others. All pages that have any are packed.
-    pub fn drop_unused(&mut self) {
+    pub(crate) fn drop_unused(&mut self) {
         if self.states.len() < FEW_STATES.max(2 * self.used) {
             return;
         }

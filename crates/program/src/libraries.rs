@@ -21,7 +21,7 @@ const DEFAULT: [&str; 7] = [
 ];
 
 /// The binary and its libraries, each once, in the order in which symbols are looked up; and the names that were not found.
-pub fn closure(binary: &Path) -> (Vec<PathBuf>, Vec<String>) {
+pub(crate) fn closure(binary: &Path) -> (Vec<PathBuf>, Vec<String>) {
     let mut files = vec![binary.to_path_buf()];
     let mut seen: HashSet<String> = HashSet::new();
     let mut missing = Vec::new();

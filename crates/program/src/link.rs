@@ -3,7 +3,7 @@
 use crashproof_llvm::{Context, Linkage, Module, Value, Visibility};
 
 /// Adds an object of a library or executable.
-pub fn add_object<'context>(
+pub(crate) fn add_object<'context>(
     file: &mut Module<'context>,
     bitcode: &[u8],
     context: &'context Context,
@@ -26,7 +26,7 @@ pub fn add_object<'context>(
 }
 
 /// What a library keeps to itself stays apart from what has the same name elsewhere, and what is defined already counts.
-pub fn close_library(file: &Module, program: &Module) {
+pub(crate) fn close_library(file: &Module, program: &Module) {
     let is_external =
         |symbol: &Value| !symbol.is_declaration() && symbol.linkage() == Some(Linkage::LLVMExternalLinkage);
     let close = |symbol: Value, first: Option<Value>| {

@@ -51,7 +51,7 @@ struct Hole {
     since: Instant,
 }
 
-pub struct Recording<'s> {
+pub(crate) struct Recording<'s> {
     session: &'s Session,
     consumer: Consumer<'s>,
     translator: Translator,
@@ -70,7 +70,7 @@ enum Drained {
 }
 
 impl<'s> Recording<'s> {
-    pub fn new(session: &'s Session, output: Output, images: Images, tracked: Option<Tracked>) -> Recording<'s> {
+    pub(crate) fn new(session: &'s Session, output: Output, images: Images, tracked: Option<Tracked>) -> Recording<'s> {
         Recording {
             session,
             consumer: Consumer::new(session),
@@ -80,22 +80,22 @@ impl<'s> Recording<'s> {
         }
     }
 
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.translator.counts()
     }
 
     /// What is not known of dependences.
-    pub fn unlabelled(&self) -> &Unlabelled {
+    pub(crate) fn unlabelled(&self) -> &Unlabelled {
         &self.translator.unlabelled
     }
 
     /// Whether any process had the runtime.
-    pub fn saw_runtime(&self) -> bool {
+    pub(crate) fn saw_runtime(&self) -> bool {
         self.translator.saw_runtime()
     }
 
     /// Records until the command has ended, which `poll` tells, and its descendants too.
-    pub fn run<T>(&mut self, mut poll: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn run<T>(&mut self, mut poll: impl FnMut() -> Option<T>) -> T {
         let mut ended: Option<(T, Instant)> = None;
         let mut nap = SHORTEST_NAP;
         let mut last_look = Instant::now();
@@ -150,7 +150,7 @@ impl<'s> Recording<'s> {
     }
 
     /// Verifies what is left to verify and ends the trace.
-    pub fn finish(mut self, end: ProgramEnd) -> Written {
+    pub(crate) fn finish(mut self, end: ProgramEnd) -> Written {
         for note in self.translator.images.finish() {
             self.translator.output.incomplete(note.reason, note.detail);
         }

@@ -14,7 +14,7 @@ const CHUNK: usize = 64 << 10;
 
 /// How a stretch of the file differs from the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub(crate) struct Difference {
     pub bytes: u64,
     /// Offset of the first byte that differs.
     pub first: u64,
@@ -22,7 +22,7 @@ pub struct Difference {
 
 impl Difference {
     /// Both taken together, `later` being behind self or found later.
-    pub fn merge(into: &mut Option<Difference>, later: Option<Difference>) {
+    pub(crate) fn merge(into: &mut Option<Difference>, later: Option<Difference>) {
         match (into.as_mut(), later) {
             (Some(all), Some(later)) => all.bytes += later.bytes,
             (None, later) => *into = later,
@@ -31,7 +31,7 @@ impl Difference {
     }
 }
 
-pub struct Image {
+pub(crate) struct Image {
     file: File,
     map: *mut u8,
     /// Bytes mapped, a multiple of `CHUNK`.
@@ -47,7 +47,7 @@ unsafe impl Send for Image {}
 
 impl Image {
     /// An image of zeros, in a nameless file in `directory`.
-    pub fn create(directory: &Path, size: u64) -> io::Result<Image> {
+    pub(crate) fn create(directory: &Path, size: u64) -> io::Result<Image> {
         let file = tempfile::tempfile_in(directory)?;
         let mut image = Image {
             file,
@@ -60,12 +60,12 @@ impl Image {
         Ok(image)
     }
 
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
     /// A store through a mapping: does not change the size of the file.
-    pub fn store(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+    pub(crate) fn store(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         let Some(last) = data.len().checked_sub(1) else {
             return Ok(());
         };
@@ -87,14 +87,14 @@ impl Image {
     }
 
     /// write(2): extends the file.
-    pub fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.store(offset, data)?;
         self.size = self.size.max(offset + data.len() as u64);
         Ok(())
     }
 
     /// What is cut off reads as zeros if the file grows again.
-    pub fn resize(&mut self, size: u64) -> io::Result<()> {
+    pub(crate) fn resize(&mut self, size: u64) -> io::Result<()> {
         if size > self.capacity as u64 {
             self.reserve(size)?;
         }
@@ -113,7 +113,7 @@ impl Image {
     }
 
     /// Compares, and takes over what differs so that it is not found again.
-    pub fn verify(&mut self, offset: u64, actual: &[u8]) -> io::Result<Option<Difference>> {
+    pub(crate) fn verify(&mut self, offset: u64, actual: &[u8]) -> io::Result<Option<Difference>> {
         let difference = self.compare(offset, actual);
         if difference.is_some() {
             self.store(offset, actual)?;
@@ -122,7 +122,7 @@ impl Image {
     }
 
     /// Compares with all of `file`, holes included.
-    pub fn verify_file(&self, file: &File) -> io::Result<Option<Difference>> {
+    pub(crate) fn verify_file(&self, file: &File) -> io::Result<Option<Difference>> {
         let size = file.metadata()?.len().min(self.size);
         let mut all = None;
         let mut buffer = vec![0; CHUNK];

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 const MAX_FILES: usize = 4096;
 
 #[derive(Default)]
-pub struct LeftOutFiles {
+pub(crate) struct LeftOutFiles {
     /// In the order in which they appeared.
     files: Vec<LeftOut>,
     /// By path: where in `files`.
@@ -19,7 +19,7 @@ pub struct LeftOutFiles {
 
 impl LeftOutFiles {
     /// A file that the runtime leaves out. The first reason that is about the file itself stays.
-    pub fn add(&mut self, path: String, reason: LeftOutReason) {
+    pub(crate) fn add(&mut self, path: String, reason: LeftOutReason) {
         if let Some(&index) = self.by_path.get(&path) {
             let known = &mut self.files[index].reason;
             if is_about_one_use(*known) {
@@ -34,12 +34,12 @@ impl LeftOutFiles {
     }
 
     /// A file whose events are in the trace.
-    pub fn recorded(&mut self, path: &str) {
+    pub(crate) fn recorded(&mut self, path: &str) {
         self.recorded.insert(path.to_owned());
     }
 
     /// What the trace says at its end.
-    pub fn finish(&mut self) -> Vec<LeftOut> {
+    pub(crate) fn finish(&mut self) -> Vec<LeftOut> {
         let mut files = std::mem::take(&mut self.files);
         files.retain(|file| !(is_about_one_use(file.reason) && self.recorded.contains(&file.path)));
         files

@@ -8,7 +8,7 @@ use crashproof_trace::{
     ProgramEnd, StackId, ThreadId, TraceWriter, WriteError,
 };
 
-pub struct Output {
+pub(crate) struct Output {
     writer: TraceWriter,
     failure: Option<WriteError>,
     incomplete: Vec<Incomplete>,
@@ -17,14 +17,14 @@ pub struct Output {
 }
 
 /// What came of the trace.
-pub struct Written {
+pub(crate) struct Written {
     pub failure: Option<WriteError>,
     /// Why the trace does not hold everything.
     pub incomplete: Vec<Incomplete>,
 }
 
 impl Output {
-    pub fn create(path: &Path, header: &Header, remedy: &'static str) -> Result<Output, WriteError> {
+    pub(crate) fn create(path: &Path, header: &Header, remedy: &'static str) -> Result<Output, WriteError> {
         let writer = TraceWriter::create(path, header)?;
         Ok(Output {
             writer,
@@ -35,16 +35,16 @@ impl Output {
     }
 
     /// Events so far.
-    pub fn events(&self) -> u64 {
+    pub(crate) fn events(&self) -> u64 {
         self.writer.events()
     }
 
-    pub fn event(&mut self, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) {
+    pub(crate) fn event(&mut self, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) {
         self.event_begun(self.events(), thread, stack, kind);
     }
 
     /// One that began when there were `begun` events.
-    pub fn event_begun(&mut self, begun: u64, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) {
+    pub(crate) fn event_begun(&mut self, begun: u64, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) {
         if self.failure.is_none()
             && let Err(error) = self.writer.event_begun(begun, thread, stack, kind)
         {
@@ -52,7 +52,7 @@ impl Output {
         }
     }
 
-    pub fn initial(&mut self, at: PmAddress, data: &[u8]) {
+    pub(crate) fn initial(&mut self, at: PmAddress, data: &[u8]) {
         if self.failure.is_none()
             && let Err(error) = self.writer.initial(at, data)
         {
@@ -60,18 +60,18 @@ impl Output {
         }
     }
 
-    pub fn module(&mut self, module: &Module) -> Option<ModuleId> {
+    pub(crate) fn module(&mut self, module: &Module) -> Option<ModuleId> {
         self.writer.module(module).map_err(|error| self.refused(error)).ok()
     }
 
-    pub fn stack(&mut self, frames: &[Frame]) -> StackId {
+    pub(crate) fn stack(&mut self, frames: &[Frame]) -> StackId {
         self.writer.stack(frames).unwrap_or_else(|error| {
             self.refused(error);
             StackId(0)
         })
     }
 
-    pub fn file(&mut self, file: &PmFile) -> FileId {
+    pub(crate) fn file(&mut self, file: &PmFile) -> FileId {
         self.writer.file(file).unwrap_or_else(|error| {
             self.refused(error);
             // No event with it gets into the trace.
@@ -80,7 +80,7 @@ impl Output {
     }
 
     /// Something that the trace does not hold. Each is said once.
-    pub fn incomplete(&mut self, reason: IncompleteReason, detail: String) {
+    pub(crate) fn incomplete(&mut self, reason: IncompleteReason, detail: String) {
         let incomplete = Incomplete { reason, detail };
         if self.incomplete.contains(&incomplete) {
             return;
@@ -92,7 +92,7 @@ impl Output {
     }
 
     /// A file of which the trace has no events.
-    pub fn left_out(&mut self, left_out: &LeftOut) {
+    pub(crate) fn left_out(&mut self, left_out: &LeftOut) {
         if self.failure.is_none()
             && let Err(error) = self.writer.left_out(left_out)
         {
@@ -101,7 +101,7 @@ impl Output {
     }
 
     /// Makes what was recorded so far safe from the recorder's death.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         if self.failure.is_none()
             && let Err(error) = self.writer.flush()
         {
@@ -109,7 +109,7 @@ impl Output {
         }
     }
 
-    pub fn finish(mut self, end: ProgramEnd) -> Written {
+    pub(crate) fn finish(mut self, end: ProgramEnd) -> Written {
         let finished = self.writer.finish(end);
         let failure = self.failure.or(finished.err());
         if let Some(failure) = &failure {

@@ -11,7 +11,7 @@ use crashproof_wire::PATTERN_BYTES;
 use crate::error::RecordError;
 
 /// All patterns, each with a NUL at its end.
-pub fn encode(patterns: &[String]) -> Result<Vec<u8>, RecordError> {
+pub(crate) fn encode(patterns: &[String]) -> Result<Vec<u8>, RecordError> {
     let mut encoded = Vec::new();
     for pattern in patterns {
         if pattern.is_empty() || pattern.contains('\0') {

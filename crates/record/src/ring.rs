@@ -9,7 +9,7 @@ use wire::{CONTINUATION, MAX_PAYLOAD, RING_SLOTS, SLOT_PAYLOAD, Session};
 const HEAD_BATCH: u64 = 1024;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next<'a> {
+pub(crate) enum Next<'a> {
     /// Its position, kind and payload.
     Record(u64, u8, &'a [u8]),
     /// Everything reserved was consumed.
@@ -19,7 +19,7 @@ pub enum Next<'a> {
 }
 
 /// Reads the ring in order. There is one consumer of a session.
-pub struct Consumer<'s> {
+pub(crate) struct Consumer<'s> {
     session: &'s Session,
     position: u64,
     /// What `head` says; at most `position`.
@@ -31,7 +31,7 @@ pub struct Consumer<'s> {
 }
 
 impl<'s> Consumer<'s> {
-    pub fn new(session: &'s Session) -> Consumer<'s> {
+    pub(crate) fn new(session: &'s Session) -> Consumer<'s> {
         let head = session.head.0.load(Ordering::Acquire);
         Consumer {
             session,
@@ -43,7 +43,7 @@ impl<'s> Consumer<'s> {
     }
 
     /// The next record. Its slots stay the consumer's until the next call.
-    pub fn next(&mut self) -> Next<'_> {
+    pub(crate) fn next(&mut self) -> Next<'_> {
         self.position += std::mem::take(&mut self.handed_out);
         if self.position - self.published >= HEAD_BATCH {
             self.release();
@@ -71,18 +71,18 @@ impl<'s> Consumer<'s> {
     }
 
     /// Slots that await the consumer.
-    pub fn pending(&self) -> u64 {
+    pub(crate) fn pending(&self) -> u64 {
         let reserved = self.session.tail.0.load(Ordering::Acquire);
         reserved.saturating_sub(self.position())
     }
 
-    pub fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.position + self.handed_out
     }
 
     /// Where the hole that starts at the next slot ends: at the next record that is committed, or where the last
     /// producer reserved. A record that is waiting for room in the ring is not in the hole.
-    pub fn hole_end(&self) -> u64 {
+    pub(crate) fn hole_end(&self) -> u64 {
         let start = self.position();
         let waiting_for_room = start + RING_SLOTS - wire::slots_for(MAX_PAYLOAD);
         let end = self.session.tail.0.load(Ordering::Acquire).min(waiting_for_room);
@@ -90,7 +90,7 @@ impl<'s> Consumer<'s> {
     }
 
     /// Gives up the slots before `position`, which nobody will ever commit.
-    pub fn skip_to(&mut self, position: u64) {
+    pub(crate) fn skip_to(&mut self, position: u64) {
         debug_assert!(position >= self.position());
         self.handed_out = 0;
         self.position = position;

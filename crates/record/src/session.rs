@@ -32,7 +32,7 @@ const LINK_SUFFIX: &str = ".so";
 
 /// What the runtime is told.
 #[derive(Clone, Debug, Default)]
-pub struct SessionOptions {
+pub(crate) struct SessionOptions {
     /// Globs of the files that are PM; none: every shared, writable file mapping.
     pub pm: Vec<String>,
     pub client_requests: bool,
@@ -56,7 +56,7 @@ fn tick() -> u64 {
 }
 
 /// A mapped session; unmapped and removed on drop.
-pub struct SessionFile {
+pub(crate) struct SessionFile {
     map: NonNull<Session>,
     path: tempfile::TempPath,
     /// Its lock says that the session is in use.
@@ -72,7 +72,7 @@ unsafe impl Send for SessionFile {}
 unsafe impl Sync for SessionFile {}
 
 impl SessionFile {
-    pub fn create(options: &SessionOptions) -> Result<SessionFile, RecordError> {
+    pub(crate) fn create(options: &SessionOptions) -> Result<SessionFile, RecordError> {
         let patterns = pattern::encode(&options.pm)?;
         let shared_memory = Path::new(SHARED_MEMORY);
         let temporary = std::env::temp_dir();
@@ -99,13 +99,13 @@ impl SessionFile {
         Ok(session)
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// A name of `runtime` that `LD_PRELOAD` can hold: the variable is split at spaces and colons, so a path that has
     /// one gets a symbolic link beside the session.
-    pub fn preloadable(&mut self, runtime: &Path) -> io::Result<PathBuf> {
+    pub(crate) fn preloadable(&mut self, runtime: &Path) -> io::Result<PathBuf> {
         use std::os::unix::ffi::OsStrExt;
         if !runtime
             .as_os_str()

@@ -42,12 +42,12 @@ fn pass_on(signal: i32) {
 }
 
 /// The handlers; dropped, what was before is back.
-pub struct Signals {
+pub(crate) struct Signals {
     previous: Vec<(i32, libc::sigaction)>,
 }
 
 impl Signals {
-    pub fn install() -> Signals {
+    pub(crate) fn install() -> Signals {
         INTERRUPTED.store(false, Ordering::Relaxed);
         TERMINATED.store(false, Ordering::Relaxed);
         PROGRAM.store(0, Ordering::Release);
@@ -71,7 +71,7 @@ impl Signals {
     }
 
     /// From now on signals are passed on to this process.
-    pub fn program_started(&self, pid: u32) {
+    pub(crate) fn program_started(&self, pid: u32) {
         PROGRAM.store(pid as i32, Ordering::Release);
         match PENDING.swap(0, Ordering::AcqRel) {
             0 => {}
@@ -80,17 +80,17 @@ impl Signals {
     }
 
     /// To be called before the program is reaped.
-    pub fn program_ended(&self) {
+    pub(crate) fn program_ended(&self) {
         PROGRAM.store(0, Ordering::Release);
     }
 
     /// Whether the user pressed Ctrl-C (or Ctrl-\).
-    pub fn interrupted(&self) -> bool {
+    pub(crate) fn interrupted(&self) -> bool {
         INTERRUPTED.load(Ordering::Relaxed)
     }
 
     /// Whether a signal that asks to end was passed on.
-    pub fn terminated(&self) -> bool {
+    pub(crate) fn terminated(&self) -> bool {
         TERMINATED.load(Ordering::Relaxed)
     }
 }

@@ -43,7 +43,7 @@ pub struct Tracked {
     pub program: String,
 }
 
-pub struct Translator {
+pub(crate) struct Translator {
     tracked: Option<Tracked>,
     pub unlabelled: Unlabelled,
     dependences: Vec<Dependence>,
@@ -70,7 +70,7 @@ pub struct Translator {
 }
 
 impl Translator {
-    pub fn new(output: Output, images: Images, tracked: Option<Tracked>) -> Translator {
+    pub(crate) fn new(output: Output, images: Images, tracked: Option<Tracked>) -> Translator {
         Translator {
             tracked,
             unlabelled: Unlabelled::default(),
@@ -92,17 +92,17 @@ impl Translator {
         }
     }
 
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
 
     /// Whether any process had the runtime.
-    pub fn saw_runtime(&self) -> bool {
+    pub(crate) fn saw_runtime(&self) -> bool {
         !self.process_ids.is_empty()
     }
 
     /// The record at a position of the ring.
-    pub fn record(&mut self, position: u64, kind: u8, body: &[u8]) {
+    pub(crate) fn record(&mut self, position: u64, kind: u8, body: &[u8]) {
         let understood = match kind {
             wire::STORE => self.store(body),
             wire::FLUSH => self.flush(body),
@@ -129,7 +129,7 @@ impl Translator {
     }
 
     /// The process with this number is gone. If it did not say so itself, its files were not verified.
-    pub fn process_died(&mut self, pid: u32) {
+    pub(crate) fn process_died(&mut self, pid: u32) {
         let dead: Vec<u32> = self
             .processes
             .iter()
@@ -144,12 +144,12 @@ impl Translator {
     }
 
     /// Numbers of the processes that started since the last call.
-    pub fn take_started(&mut self) -> Vec<u32> {
+    pub(crate) fn take_started(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.started)
     }
 
     /// The processes that run, as messages name them.
-    pub fn running(&self) -> Vec<String> {
+    pub(crate) fn running(&self) -> Vec<String> {
         self.processes
             .values()
             .map(|p| format!("process {} ({})", p.pid, p.executable))
@@ -384,7 +384,7 @@ impl Translator {
     }
 
     /// Nobody has logged anything for a while.
-    pub fn quiet(&mut self) {
+    pub(crate) fn quiet(&mut self) {
         self.output.event(ThreadId(0), NO_STACK, &EventKind::Quiet);
     }
 

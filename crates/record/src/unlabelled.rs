@@ -7,7 +7,7 @@ use crashproof_trace::{Frame, ModuleId, StackId};
 use rustc_hash::FxHashMap;
 
 #[derive(Default)]
-pub struct Unlabelled {
+pub(crate) struct Unlabelled {
     /// Modules other than the program and the C library, whose functions are known.
     names: FxHashMap<ModuleId, String>,
     c_library: BTreeSet<ModuleId>,
@@ -18,7 +18,7 @@ pub struct Unlabelled {
 }
 
 impl Unlabelled {
-    pub fn module(&mut self, id: ModuleId, path: &str, is_program: bool) {
+    pub(crate) fn module(&mut self, id: ModuleId, path: &str, is_program: bool) {
         let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with("libc.so") || name.starts_with("ld-linux") {
             self.c_library.insert(id);
@@ -27,7 +27,7 @@ impl Unlabelled {
         }
     }
 
-    pub fn stack(&mut self, id: StackId, frames: &[Frame]) {
+    pub(crate) fn stack(&mut self, id: StackId, frames: &[Frame]) {
         let modules = frames.iter().map_while(|frame| frame.module);
         let caller = modules.into_iter().find(|module| !self.c_library.contains(module));
         if let Some(module) = caller.filter(|module| self.names.contains_key(module)) {
@@ -35,14 +35,14 @@ impl Unlabelled {
         }
     }
 
-    pub fn store(&mut self, stack: StackId) {
+    pub(crate) fn store(&mut self, stack: StackId) {
         if let Some(&module) = self.stacks.get(&stack) {
             self.found.insert(module);
         }
     }
 
     /// The libraries that stored to PM.
-    pub fn libraries(&self) -> Vec<String> {
+    pub(crate) fn libraries(&self) -> Vec<String> {
         let mut names: Vec<String> = self.found.iter().map(|module| self.names[module].clone()).collect();
         names.sort_unstable();
         names.dedup();

@@ -20,7 +20,7 @@ use crate::image::{Difference, Image};
 const ROOM_FOR_TRACE: u64 = 64 << 20;
 
 /// What an announcement of contents says.
-pub enum Announced {
+pub(crate) enum Announced {
     /// What the file held when it was first mapped.
     First,
     /// It was written while nobody had it mapped.
@@ -66,14 +66,14 @@ impl Verified {
 }
 
 /// The images of all PM files.
-pub struct Images {
+pub(crate) struct Images {
     /// Where image files are made: beside the trace, which is on a disk that the user chose for much data.
     directories: Vec<PathBuf>,
     files: Vec<Option<Verified>>,
 }
 
 impl Images {
-    pub fn new(trace: &Path) -> Images {
+    pub(crate) fn new(trace: &Path) -> Images {
         let beside = match trace.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
             _ => PathBuf::from("."),
@@ -84,7 +84,7 @@ impl Images {
         }
     }
 
-    pub fn add(&mut self, raw: u32, size: u64, dev: u64, ino: u64, path: String, memory: bool) {
+    pub(crate) fn add(&mut self, raw: u32, size: u64, dev: u64, ino: u64, path: String, memory: bool) {
         let image = self.create_image(size);
         let raw = raw as usize;
         if self.files.len() <= raw {
@@ -105,7 +105,7 @@ impl Images {
         });
     }
 
-    pub fn store(&mut self, raw: u32, offset: u64, data: &[u8]) {
+    pub(crate) fn store(&mut self, raw: u32, offset: u64, data: &[u8]) {
         if let Some(file) = self.file(raw) {
             file.used = true;
             file.stored = true;
@@ -114,7 +114,7 @@ impl Images {
         }
     }
 
-    pub fn write(&mut self, raw: u32, offset: u64, data: &[u8]) {
+    pub(crate) fn write(&mut self, raw: u32, offset: u64, data: &[u8]) {
         if let Some(file) = self.file(raw) {
             file.used = true;
             file.stored = true;
@@ -122,14 +122,14 @@ impl Images {
         }
     }
 
-    pub fn resize(&mut self, raw: u32, size: u64) {
+    pub(crate) fn resize(&mut self, raw: u32, size: u64) {
         if let Some(file) = self.file(raw) {
             file.stored = true;
             file.with_image(|image| image.resize(size));
         }
     }
 
-    pub fn rename(&mut self, raw: u32, path: Option<&str>) {
+    pub(crate) fn rename(&mut self, raw: u32, path: Option<&str>) {
         if let Some(file) = self.file(raw) {
             file.path = path.map(str::to_owned);
             file.name = path.map_or_else(|| file.name.clone(), str::to_owned);
@@ -137,7 +137,7 @@ impl Images {
     }
 
     /// Contents that the runtime found at a mapping.
-    pub fn initial(&mut self, raw: u32, offset: u64, data: &[u8]) -> Announced {
+    pub(crate) fn initial(&mut self, raw: u32, offset: u64, data: &[u8]) -> Announced {
         let Some(file) = self.file(raw) else {
             return Announced::First;
         };
@@ -152,7 +152,7 @@ impl Images {
     }
 
     /// The file was mapped: from now on an announcement of its contents is a check.
-    pub fn mapped(&mut self, raw: u32) {
+    pub(crate) fn mapped(&mut self, raw: u32) {
         if let Some(file) = self.file(raw) {
             file.used = true;
             file.compared = false;
@@ -160,7 +160,7 @@ impl Images {
     }
 
     /// Contents that the runtime found at an unmapping or at the end; none: of registered memory, it has sent all that there is.
-    pub fn verify(&mut self, raw: u32, offset: u64, actual: &[u8]) {
+    pub(crate) fn verify(&mut self, raw: u32, offset: u64, actual: &[u8]) {
         if let Some(file) = self.file(raw) {
             file.stored = false;
             file.compared |= actual.is_empty();
@@ -170,7 +170,7 @@ impl Images {
     }
 
     /// A process that had these mapped died without a word: they are read at the end.
-    pub fn orphaned(&mut self, files: &[u32]) {
+    pub(crate) fn orphaned(&mut self, files: &[u32]) {
         for &raw in files {
             if let Some(file) = self.file(raw) {
                 file.orphaned = true;
@@ -179,7 +179,7 @@ impl Images {
     }
 
     /// All that is wrong with the log. The images are gone afterwards, and so is the space they took.
-    pub fn finish(&mut self) -> Vec<Incomplete> {
+    pub(crate) fn finish(&mut self) -> Vec<Incomplete> {
         self.files.drain(..).flatten().filter_map(judge).flatten().collect()
     }
 

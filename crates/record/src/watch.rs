@@ -22,14 +22,14 @@ struct Watched {
 
 /// The processes that registered with the session, or that the log says have started.
 #[derive(Default)]
-pub struct Watch {
+pub(crate) struct Watch {
     processes: FxHashMap<u32, Watched>,
     /// Largest `died_at`: only before it can a dead process have left a hole.
     last_death: u64,
 }
 
 impl Watch {
-    pub fn add(&mut self, pid: u32) {
+    pub(crate) fn add(&mut self, pid: u32) {
         self.processes.entry(pid).or_insert_with(|| {
             let start = match look(pid) {
                 Life::Running { start, .. } => Some(start),
@@ -44,7 +44,7 @@ impl Watch {
     }
 
     /// Looks at each process that is not known to be dead.
-    pub fn update(&mut self, session: &Session) {
+    pub(crate) fn update(&mut self, session: &Session) {
         for slot in &session.processes {
             match slot.pid.load(Ordering::Acquire) {
                 0 => {}
@@ -68,7 +68,7 @@ impl Watch {
     }
 
     /// Takes out the dead whose records were all consumed, and gives their place in the table back.
-    pub fn take_dead(&mut self, session: &Session, position: u64) -> Vec<u32> {
+    pub(crate) fn take_dead(&mut self, session: &Session, position: u64) -> Vec<u32> {
         let gone = |w: &Watched| w.died_at.is_some_and(|tail| tail <= position);
         let dead: Vec<u32> = self
             .processes
@@ -90,22 +90,22 @@ impl Watch {
         dead
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }
 
     /// A hole at `position` may be that of a dead process.
-    pub fn died_after(&self, position: u64) -> bool {
+    pub(crate) fn died_after(&self, position: u64) -> bool {
         self.last_death > position
     }
 
     /// Of the processes whose records were not all consumed yet.
-    pub fn all_dead(&self) -> bool {
+    pub(crate) fn all_dead(&self) -> bool {
         self.processes.values().all(|w| w.died_at.is_some())
     }
 
     /// A process is stopped (job control, debugger): it may go on and commit what it reserved.
-    pub fn any_stopped(&self) -> bool {
+    pub(crate) fn any_stopped(&self) -> bool {
         self.processes.values().any(|w| w.stopped)
     }
 }

@@ -61,7 +61,7 @@ fn main() {
     }
 }
 
-pub fn write_all(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn write_all(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(folder.join("src"))?;
     std::fs::write(folder.join("src/list.c"), LIST_C)?;
     std::fs::write(folder.join("src/pm.h"), PM_H)?;

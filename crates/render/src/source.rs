@@ -17,7 +17,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    pub fn new(root: &Path) -> Self {
+    pub(crate) fn new(root: &Path) -> Self {
         Sources {
             root: root.to_owned(),
             files: HashMap::new(),
@@ -25,7 +25,7 @@ impl Sources {
     }
 
     /// The file, if it can be read; a relative name counts from the root.
-    pub fn get(&mut self, file: &str) -> Option<&Source> {
+    pub(crate) fn get(&mut self, file: &str) -> Option<&Source> {
         if !self.files.contains_key(file) {
             let source = Source::read(&self.root.join(file));
             self.files.insert(file.to_owned(), source);
@@ -34,7 +34,7 @@ impl Sources {
     }
 
     /// The name to show: relative to the root for files below it.
-    pub fn display<'a>(&self, file: &'a str) -> &'a str {
+    pub(crate) fn display<'a>(&self, file: &'a str) -> &'a str {
         Path::new(file)
             .strip_prefix(&self.root)
             .ok()
@@ -67,7 +67,7 @@ impl Source {
         Some(Source::new(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    pub fn new(text: String) -> Source {
+    pub(crate) fn new(text: String) -> Source {
         let starts = std::iter::once(0)
             .chain(text.match_indices('\n').map(|(at, _)| at + 1))
             .collect();
@@ -75,24 +75,24 @@ impl Source {
     }
 
     /// Where line `line` (from 1) lies in `text`, without its line end.
-    pub fn line_range(&self, line: u32) -> Option<Range<usize>> {
+    pub(crate) fn line_range(&self, line: u32) -> Option<Range<usize>> {
         let index = (line as usize).checked_sub(1)?;
         let start = *self.starts.get(index)?;
         let end = self.starts.get(index + 1).map_or(self.text.len(), |next| next - 1);
         Some(start..end.max(start))
     }
 
-    pub fn text(&self, range: Range<usize>) -> &str {
+    pub(crate) fn text(&self, range: Range<usize>) -> &str {
         &self.text[range]
     }
 
     /// The text of a line, without blanks around it.
-    pub fn line(&self, line: u32) -> Option<&str> {
+    pub(crate) fn line(&self, line: u32) -> Option<&str> {
         Some(self.text[self.line_range(line)?].trim())
     }
 
     /// The lines `first` to `last` (from 1; both exist).
-    pub fn excerpt(&self, first: u32, last: u32) -> Excerpt<'_> {
+    pub(crate) fn excerpt(&self, first: u32, last: u32) -> Excerpt<'_> {
         let start = self.line_range(first).map_or(0, |range| range.start);
         let end = self.line_range(last).map_or(self.text.len(), |range| range.end);
         Excerpt {
@@ -104,7 +104,7 @@ impl Source {
 
     /// What to mark for a position: the statement around it, or the whole line without a usable column. `None` if the
     /// line does not exist or is blank, so the file is not the one that was compiled.
-    pub fn statement(&self, line: u32, column: Option<u32>) -> Option<Range<usize>> {
+    pub(crate) fn statement(&self, line: u32, column: Option<u32>) -> Option<Range<usize>> {
         let range = self.line_range(line)?;
         let text = &self.text[range.clone()];
         let code = code_range(text);

@@ -343,11 +343,11 @@ fn command_words(command: &Command) -> Vec<OsString> {
         .collect()
 }
 
-pub fn shown(words: &[OsString]) -> String {
+pub(crate) fn shown(words: &[OsString]) -> String {
     shell_words::join(words.iter().map(|word| word.to_string_lossy()))
 }
 
-pub fn ended(status: ExitStatus) -> String {
+pub(crate) fn ended(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("was ended by signal {signal}"),
         None => format!("exited with status {}", status.code().unwrap_or_default()),

@@ -43,7 +43,7 @@ fn on<T>(what: &'static str, path: &Path, result: io::Result<T>) -> Result<T, Co
 
 /// What is in a tree that a copy needs.
 #[derive(Debug)]
-pub struct Survey {
+pub(crate) struct Survey {
     root: PathBuf,
     /// Relative to the root; a folder comes before what it holds.
     entries: Vec<PathBuf>,
@@ -53,7 +53,7 @@ pub struct Survey {
 
 impl Survey {
     /// Looks at the tree, but not into `except`.
-    pub fn of(root: &Path, except: &Path) -> Result<Survey, CopyError> {
+    pub(crate) fn of(root: &Path, except: &Path) -> Result<Survey, CopyError> {
         let mut survey = Survey {
             root: root.to_owned(),
             entries: Vec::new(),
@@ -97,7 +97,7 @@ impl Survey {
     }
 
     /// Makes a copy; its folder must not exist yet.
-    pub fn copy_to(&self, target: &Path) -> Result<(), CopyError> {
+    pub(crate) fn copy_to(&self, target: &Path) -> Result<(), CopyError> {
         on("make the folder", target, fs::create_dir_all(target))?;
         for name in &self.entries {
             let (from, to) = (self.root.join(name), target.join(name));

@@ -87,7 +87,7 @@ impl Tried {
 }
 
 /// What is verified.
-pub struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     pub options: &'a PlanOptions,
     /// Of the check and of a crash test; they name the files of the user's tree.
     pub findings: &'a [Finding],
@@ -97,7 +97,7 @@ pub struct Subject<'a> {
 }
 
 /// Verifies `first`, and what comes after it if it fails.
-pub fn climb(
+pub(crate) fn climb(
     designer: &Designer,
     first: Design,
     subject: &Subject,

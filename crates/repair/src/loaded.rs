@@ -11,7 +11,7 @@ use crate::commands::{Site, shown};
 use crate::flow::RepairError;
 use crate::observed::Observed;
 
-pub fn read_trace(path: &Path) -> Result<(TraceReader, Observed), RepairError> {
+pub(crate) fn read_trace(path: &Path) -> Result<(TraceReader, Observed), RepairError> {
     let failed = |source| RepairError::Trace {
         path: path.to_owned(),
         source,
@@ -22,7 +22,7 @@ pub fn read_trace(path: &Path) -> Result<(TraceReader, Observed), RepairError> {
 }
 
 /// The program's bitcode: of the program itself, or, of a script, of what it ran.
-pub fn load<'context>(
+pub(crate) fn load<'context>(
     site: &Site,
     reader: &TraceReader,
     context: &'context Context,

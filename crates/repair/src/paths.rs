@@ -48,7 +48,7 @@ pub enum InTree {
 }
 
 /// Without `.` and `..`; the path need not exist.
-pub fn plain(path: &Path) -> PathBuf {
+pub(crate) fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
         match component {

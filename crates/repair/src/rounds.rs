@@ -27,7 +27,7 @@ const ROUNDS: usize = 4;
 const SINGLY: usize = 6;
 
 /// What the rounds need.
-pub struct Rounds<'a, 't> {
+pub(crate) struct Rounds<'a, 't> {
     /// The build for repair, unpatched.
     pub site: &'a Site<'a>,
     pub recovery: &'a Recovery,
@@ -125,7 +125,7 @@ impl Tried {
 
 impl<'a> Rounds<'a, '_> {
     /// What came of it if nothing is left to put in order.
-    pub fn nothing(&self, start: &[Changed]) -> Ordered {
+    pub(crate) fn nothing(&self, start: &[Changed]) -> Ordered {
         Ordered {
             findings: self.site.copy.findings_to_tree(self.wanted),
             changes: start.to_vec(),
@@ -134,7 +134,7 @@ impl<'a> Rounds<'a, '_> {
     }
 
     /// On top of `start`, which is verified or to be so with what comes.
-    pub fn run(mut self, start: &[Changed]) -> Result<Ordered, RepairError> {
+    pub(crate) fn run(mut self, start: &[Changed]) -> Result<Ordered, RepairError> {
         let mut ordered = self.nothing(start);
         let mut current = Patched {
             changes: start.to_vec(),

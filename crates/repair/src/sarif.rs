@@ -9,7 +9,7 @@ use crate::outcome::{Outcome, State};
 use crate::source::Changed;
 
 /// `changes` and `findings` are those of the outcome, in the user's tree.
-pub fn log(
+pub(crate) fn log(
     outcome: &Outcome,
     changes: &[Changed],
     findings: Vec<Finding>,

@@ -8,7 +8,7 @@ use crashproof_llvm::Context;
 use crashproof_program::Program;
 
 /// A compiled snippet. Lines are named by comments in it: `//@ name`.
-pub struct Snippet<'context> {
+pub(crate) struct Snippet<'context> {
     pub program: Program<'context>,
     text: String,
     path: PathBuf,
@@ -20,11 +20,11 @@ const PRELUDE: &str = "#include <stdint.h>\n#include <string.h>\n#include <stdli
     #define SFENCE() __asm__ volatile(\"sfence\" : : : \"memory\")\n";
 
 impl<'context> Snippet<'context> {
-    pub fn c(context: &'context Context, text: &str) -> Snippet<'context> {
+    pub(crate) fn c(context: &'context Context, text: &str) -> Snippet<'context> {
         Snippet::compile(context, text, "c", "clang-19")
     }
 
-    pub fn cpp(context: &'context Context, text: &str) -> Snippet<'context> {
+    pub(crate) fn cpp(context: &'context Context, text: &str) -> Snippet<'context> {
         Snippet::compile(context, text, "cpp", "clang++-19")
     }
 
@@ -45,14 +45,14 @@ impl<'context> Snippet<'context> {
         Snippet { program, text, path }
     }
 
-    pub fn line(&self, name: &str) -> u32 {
+    pub(crate) fn line(&self, name: &str) -> u32 {
         let mark = format!("//@ {name}");
         let found = self.text.lines().position(|line| line.trim_end().ends_with(&mark));
         found.unwrap_or_else(|| panic!("no line {name}")) as u32 + 1
     }
 
     /// `function@line`, innermost first; a function without a line is one of a library.
-    pub fn stack(&self, frames: &str) -> Vec<Frame> {
+    pub(crate) fn stack(&self, frames: &str) -> Vec<Frame> {
         let frame = |word: &str| {
             let (function, line) = match word.split_once('@') {
                 Some((function, line)) => (function, Some(self.line(line))),
@@ -68,7 +68,7 @@ impl<'context> Snippet<'context> {
         frames.split_whitespace().map(frame).collect()
     }
 
-    pub fn finding(&self, kind: Kind, stack: &str, durable_by: Option<(DurableByKind, &str)>) -> Finding {
+    pub(crate) fn finding(&self, kind: Kind, stack: &str, durable_by: Option<(DurableByKind, &str)>) -> Finding {
         Finding {
             kind,
             severity: Severity::Error,
@@ -93,11 +93,11 @@ impl<'context> Snippet<'context> {
         }
     }
 
-    pub fn missing_flush(&self, stack: &str, kind: DurableByKind, durable_by: &str) -> Finding {
+    pub(crate) fn missing_flush(&self, stack: &str, kind: DurableByKind, durable_by: &str) -> Finding {
         self.finding(Kind::MissingFlush, stack, Some((kind, durable_by)))
     }
 
-    pub fn missing_fence(&self, stack: &str, flushed: &str, kind: DurableByKind, durable_by: &str) -> Finding {
+    pub(crate) fn missing_fence(&self, stack: &str, flushed: &str, kind: DurableByKind, durable_by: &str) -> Finding {
         let related = vec![Related {
             message: "flushed here".into(),
             stack: self.stack(flushed),

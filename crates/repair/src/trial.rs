@@ -30,7 +30,7 @@ pub enum TrialError {
 }
 
 /// What is needed for every trial.
-pub struct Trials<'a> {
+pub(crate) struct Trials<'a> {
     workspace: &'a Workspace,
     commands: &'a UserCommands,
     recovery: Option<&'a Recovery>,
@@ -83,7 +83,11 @@ impl Trial {
 }
 
 impl<'a> Trials<'a> {
-    pub fn new(workspace: &'a Workspace, commands: &'a UserCommands, recovery: Option<&'a Recovery>) -> Trials<'a> {
+    pub(crate) fn new(
+        workspace: &'a Workspace,
+        commands: &'a UserCommands,
+        recovery: Option<&'a Recovery>,
+    ) -> Trials<'a> {
         Trials {
             workspace,
             commands,
@@ -121,7 +125,7 @@ impl<'a> Trials<'a> {
 
     /// Builds, tests, records, checks and crashes the patched program. `findings` and `crashes` are those to be repaired, with the names of the
     /// tree. `Err` only for what has nothing to do with the patch.
-    pub fn try_patch(
+    pub(crate) fn try_patch(
         &mut self,
         changes: &[Changed],
         findings: &[Finding],
@@ -256,7 +260,7 @@ impl<'a> Trials<'a> {
 }
 
 /// Tries a program that was made otherwise than by the user's build, in a copy of the tree in which it takes the place of what that made.
-pub fn try_binary(
+pub(crate) fn try_binary(
     binary: &Path,
     workspace: &Workspace,
     commands: &UserCommands,
@@ -301,7 +305,7 @@ fn site<'a>(workspace: &'a Workspace, commands: &'a UserCommands, name: &str) ->
     })
 }
 
-pub fn write_changes(changes: &[Changed], root: &Path) -> Result<(), TrialError> {
+pub(crate) fn write_changes(changes: &[Changed], root: &Path) -> Result<(), TrialError> {
     // All or nothing: a file that cannot be written is found before another is.
     for change in changes.iter().filter(|change| change.old.is_some()) {
         let path = root.join(&change.path);

@@ -7,7 +7,7 @@ const BEST: u8 = 3;
 const RETRY: u32 = 64;
 
 /// A small saturating score for each place of an event, by a hash of its address.
-pub struct Prospects {
+pub(crate) struct Prospects {
     scores: [u8; ENTRIES],
     refused: u32,
 }
@@ -26,7 +26,7 @@ impl Prospects {
         &mut self.scores[(event.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % ENTRIES]
     }
 
-    pub fn good(&mut self, event: u64) -> bool {
+    pub(crate) fn good(&mut self, event: u64) -> bool {
         if *self.score(event) > 0 {
             return true;
         }
@@ -34,12 +34,12 @@ impl Prospects {
         self.refused.is_multiple_of(RETRY)
     }
 
-    pub fn confirm(&mut self, event: u64) {
+    pub(crate) fn confirm(&mut self, event: u64) {
         let score = self.score(event);
         *score = (*score + 1).min(BEST);
     }
 
-    pub fn disappoint(&mut self, event: u64) {
+    pub(crate) fn disappoint(&mut self, event: u64) {
         let score = self.score(event);
         *score = score.saturating_sub(1);
     }

@@ -11,7 +11,7 @@ const CLASSES: usize = 13;
 const LARGEST: usize = SMALLEST << (CLASSES - 1);
 const CHUNK: usize = 1 << 20;
 
-pub struct Allocator {
+pub(crate) struct Allocator {
     pub lock: Spin,
     state: UnsafeCell<State>,
 }
@@ -26,7 +26,7 @@ struct State {
 unsafe impl Sync for Allocator {}
 
 impl Allocator {
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         let state = State {
             free: [std::ptr::null_mut(); CLASSES],
             chunk: std::ptr::null_mut(),

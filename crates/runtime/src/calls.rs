@@ -234,7 +234,7 @@ extern "C" fn lookup_framed(index: usize) -> usize {
 }
 
 /// What the frame of an interposed function stands for: the real function, and where it ends.
-pub fn stands_for(return_address: u64) -> Option<std::ops::Range<u64>> {
+pub(crate) fn stands_for(return_address: u64) -> Option<std::ops::Range<u64>> {
     let index = FRAMED
         .iter()
         .position(|framed| framed.returns as *const u8 as u64 == return_address)?;
@@ -446,14 +446,14 @@ impl Exports {
 }
 
 /// For a process that is not recorded; else [`settle`] is called as libraries come and go.
-pub fn init() {
+pub(crate) fn init() {
     if let Some(loader) = Loader::find() {
         settle(&loader.modules(&[]), &[]);
     }
 }
 
 /// The loader changes its list. What it loads may be, or need, a library of PMDK, and is to find our functions.
-pub fn show() {
+pub(crate) fn show() {
     if let Some(exports) = EXPORTS.get() {
         exports.show([true; LIBRARIES.len()]);
     }
@@ -473,7 +473,7 @@ fn defined_elsewhere(function: &Export, modules: &[Arc<Module>]) -> usize {
 }
 
 /// The loader has loaded these modules, of which some were known before.
-pub fn settle(modules: &[Arc<Module>], known: &[Arc<Module>]) {
+pub(crate) fn settle(modules: &[Arc<Module>], known: &[Arc<Module>]) {
     if EXPORTS.get().is_none()
         && let Some(exports) = Exports::read(modules)
     {

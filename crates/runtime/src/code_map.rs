@@ -14,8 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-pub use crashproof_code::sweep::Site;
-pub use crashproof_code::unwind::{Cache, Evidence, Registers, stack_hash};
+pub(crate) use crashproof_code::sweep::Site;
+pub(crate) use crashproof_code::unwind::{Cache, Evidence, Registers, stack_hash};
 
 static SITES: SiteTable = SiteTable::new();
 static UNWINDER: AtomicPtr<Unwinder> = AtomicPtr::new(std::ptr::null_mut());
@@ -39,7 +39,7 @@ static KNOWN: Known = Known {
     modules: UnsafeCell::new(Vec::new()),
 };
 
-pub fn address_space() -> u32 {
+pub(crate) fn address_space() -> u32 {
     ADDRESS_SPACE.load(Ordering::Relaxed)
 }
 
@@ -50,7 +50,7 @@ fn new_address_space() -> u32 {
 }
 
 /// Starts a new address space; its modules are announced by [`modules_changed`].
-pub fn init() -> u32 {
+pub(crate) fn init() -> u32 {
     if let Some(loader) = Loader::find() {
         let here = init as *const () as usize;
         if let Some(own) = loader.modules(&[]).iter().find(|m| m.range.contains(&here)) {
@@ -87,15 +87,15 @@ fn watch_loader(r_brk: usize) {
     let _ = unsafe { patch::patch(&[site]) };
 }
 
-pub fn is_loader_breakpoint(address: u64) -> bool {
+pub(crate) fn is_loader_breakpoint(address: u64) -> bool {
     LOADER_BREAKPOINT.load(Ordering::Relaxed) as u64 == address
 }
 
-pub fn is_runtime(address: u64) -> bool {
+pub(crate) fn is_runtime(address: u64) -> bool {
     (OWN[0].load(Ordering::Relaxed) as u64..OWN[1].load(Ordering::Relaxed) as u64).contains(&address)
 }
 
-pub fn site(address: u64) -> Option<Site> {
+pub(crate) fn site(address: u64) -> Option<Site> {
     SITES.find(address as usize).cloned()
 }
 
@@ -105,12 +105,12 @@ fn unwinder() -> Option<&'static Unwinder> {
 }
 
 /// Whether the address is in a module's code.
-pub fn is_code(address: u64) -> bool {
+pub(crate) fn is_code(address: u64) -> bool {
     unwinder().is_some_and(|unwinder| unwinder.is_code(address))
 }
 
 /// The call stack that these registers are at the top of, innermost first. [rsp, stack_limit) is readable.
-pub fn unwind(cache: &mut Cache, registers: &Registers, stack_limit: u64, out: &mut [u64]) -> usize {
+pub(crate) fn unwind(cache: &mut Cache, registers: &Registers, stack_limit: u64, out: &mut [u64]) -> usize {
     match unwinder() {
         Some(unwinder) => unwinder.unwind(cache, registers, stack_limit, out),
         None => {
@@ -121,7 +121,7 @@ pub fn unwind(cache: &mut Cache, registers: &Registers, stack_limit: u64, out: &
 }
 
 /// As [`unwind`], and notes by what the stack can be known again.
-pub fn unwind_noting(
+pub(crate) fn unwind_noting(
     cache: &mut Cache,
     registers: &Registers,
     stack_limit: u64,
@@ -135,13 +135,13 @@ pub fn unwind_noting(
 }
 
 /// Where the function ends that begins at the address; 0 if that is not known.
-pub fn function_end(address: usize) -> usize {
+pub(crate) fn function_end(address: usize) -> usize {
     let function = unwinder().and_then(|unwinder| unwinder.function_at(address as u64));
     function.filter(|f| f.start == address).map_or(0, |f| f.end)
 }
 
 /// Another number whenever a call stack may have another name: an unwinder is never freed, so its address is its own.
-pub fn generation() -> u64 {
+pub(crate) fn generation() -> u64 {
     UNWINDER.load(Ordering::Acquire) as u64 ^ (address_space() as u64) << 48
 }
 
@@ -158,7 +158,7 @@ fn options() -> SweepOptions {
 }
 
 /// Reads the loader's list again: new modules are announced and get their breakpoints before any of their code runs.
-pub fn modules_changed() {
+pub(crate) fn modules_changed() {
     let Some(loader) = Loader::find() else { return };
     if !matches!(loader.state(), LoaderState::Consistent) {
         calls::show();
@@ -206,7 +206,7 @@ pub fn modules_changed() {
 }
 
 /// Each module there is now. Signals are blocked.
-pub fn for_each_module(mut f: impl FnMut(&Module)) {
+pub(crate) fn for_each_module(mut f: impl FnMut(&Module)) {
     let _held = KNOWN.lock.lock();
     // SAFETY: the lock is held.
     let known = unsafe { &*KNOWN.modules.get() };
@@ -214,7 +214,7 @@ pub fn for_each_module(mut f: impl FnMut(&Module)) {
 }
 
 /// The function of this name in the only module of the program's that exports one; unlike `dlsym` this leaves `dlerror` alone.
-pub fn exported_function(name: &[u8]) -> Option<usize> {
+pub(crate) fn exported_function(name: &[u8]) -> Option<usize> {
     let (mut found, mut several) = (None, false);
     for_each_module(|module| {
         // SAFETY: the loader has the module mapped.
@@ -292,7 +292,7 @@ fn set_breakpoints(module: Option<&Module>, found: &mut Sweep) {
 }
 
 /// Code that the program mapped or made executable itself.
-pub fn sweep_range(start: u64, end: u64) {
+pub(crate) fn sweep_range(start: u64, end: u64) {
     let _held = KNOWN.lock.lock();
     // SAFETY: just mapped executable by the program.
     let mut found = unsafe { sweep::sweep_range(start as usize..end as usize, &options()) };
@@ -300,21 +300,21 @@ pub fn sweep_range(start: u64, end: u64) {
 }
 
 /// Keeps everyone from changing what is known, for a fork.
-pub fn lock() -> Held<'static> {
+pub(crate) fn lock() -> Held<'static> {
     KNOWN.lock.lock()
 }
 
-pub fn after_fork() {
+pub(crate) fn after_fork() {
     KNOWN.lock.reset();
 }
 
 /// In a forked child: the same code, until one of the two loads or unloads something.
-pub fn share() {
+pub(crate) fn share() {
     SHARED.store(true, Ordering::Relaxed);
 }
 
 /// The path of the program.
-pub fn executable(buffer: &mut [u8; 4096]) -> &[u8] {
+pub(crate) fn executable(buffer: &mut [u8; 4096]) -> &[u8] {
     let link = c"/proc/self/exe".as_ptr();
     // SAFETY: NUL-terminated path and a buffer of that size.
     let read = unsafe {

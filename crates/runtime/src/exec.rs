@@ -32,7 +32,7 @@ type Arguments = *const *const c_char;
 ///
 /// # Safety
 /// `environment` is the block that the loader passes.
-pub unsafe fn init(environment: Environment) {
+pub(crate) unsafe fn init(environment: Environment) {
     for (prefix, variable) in KEPT.iter().zip(&VARIABLES) {
         // SAFETY: the caller's promise.
         if let Some(found) = unsafe { find(environment, prefix) } {

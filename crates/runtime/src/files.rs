@@ -13,7 +13,7 @@ use pm::{PAGE, Region};
 use std::sync::atomic::Ordering;
 
 /// What is known of an open file.
-pub struct Identity {
+pub(crate) struct Identity {
     pub dev: u64,
     pub ino: u64,
     pub born: u64,
@@ -25,7 +25,7 @@ pub struct Identity {
     pub links: u32,
 }
 
-pub fn identity(directory: c_int, path: *const c_char, flags: c_int) -> Option<Identity> {
+pub(crate) fn identity(directory: c_int, path: *const c_char, flags: c_int) -> Option<Identity> {
     // SAFETY: all-zero is a valid statx; the kernel fills it.
     let mut status: libc::statx = unsafe { std::mem::zeroed() };
     let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
@@ -52,11 +52,11 @@ pub fn identity(directory: c_int, path: *const c_char, flags: c_int) -> Option<I
     })
 }
 
-pub fn identity_of_fd(fd: c_int) -> Option<Identity> {
+pub(crate) fn identity_of_fd(fd: c_int) -> Option<Identity> {
     identity(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
 }
 
-pub fn is_file(slot: &FileSlot, identity: &Identity) -> bool {
+pub(crate) fn is_file(slot: &FileSlot, identity: &Identity) -> bool {
     slot.ino.load(Ordering::Relaxed) == identity.ino
         && slot.dev.load(Ordering::Relaxed) == identity.dev
         && slot.born.load(Ordering::Relaxed) == identity.born
@@ -80,7 +80,7 @@ fn known_fd(fd: c_int) -> Option<(u32, Identity)> {
     Some((known(&identity)?, identity))
 }
 
-pub fn assign(slot: &FileSlot, identity: &Identity) {
+pub(crate) fn assign(slot: &FileSlot, identity: &Identity) {
     slot.dev.store(identity.dev, Ordering::Relaxed);
     slot.ino.store(identity.ino, Ordering::Relaxed);
     slot.born.store(identity.born, Ordering::Relaxed);
@@ -151,7 +151,7 @@ fn register_replaced((directory, path): (c_int, *const c_char)) -> Option<(u32, 
 
 /// The id of registered memory, which stands for a file, and whether it is new. `None`: it is not under test, or there are
 /// too many files.
-pub fn add_memory(session: &'static Session, dev: u64, ino: u64, born: u64, size: u64) -> Option<(u32, bool)> {
+pub(crate) fn add_memory(session: &'static Session, dev: u64, ino: u64, born: u64, size: u64) -> Option<(u32, bool)> {
     let identity = Identity {
         dev,
         ino,
@@ -235,7 +235,7 @@ fn announce_range(file: u32, fd: c_int, start: u64, end: u64) {
 }
 
 /// The number of a descriptor after a prefix: `/proc/self/fd/N`, NUL-terminated.
-pub fn proc_fd_path(prefix: &[u8], fd: c_int, name: &mut [u8; 36]) {
+pub(crate) fn proc_fd_path(prefix: &[u8], fd: c_int, name: &mut [u8; 36]) {
     name[..prefix.len()].copy_from_slice(prefix);
     let mut digits = [0u8; 10];
     let mut n = 0;
@@ -250,7 +250,7 @@ pub fn proc_fd_path(prefix: &[u8], fd: c_int, name: &mut [u8; 36]) {
     }
 }
 
-pub fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
+pub(crate) fn path_of_fd(fd: c_int, buffer: &mut [u8; 4096]) -> Option<&[u8]> {
     let mut name = [0u8; 36];
     proc_fd_path(b"/proc/self/fd/", fd, &mut name);
     // SAFETY: NUL-terminated path, and room for the result less its final NUL.
@@ -307,7 +307,7 @@ fn other_name(identity: &Identity, len: usize, path: &mut [u8; 4096]) -> Option<
 }
 
 /// Whether the file at this path, which the process has open, begins so. Read through the process's own descriptor.
-pub fn starts_with(path: &[u8], content: &[u8; 16]) -> bool {
+pub(crate) fn starts_with(path: &[u8], content: &[u8; 16]) -> bool {
     let mut found = false;
     sys::for_each_descriptor(|fd| {
         let mut buffer = [0u8; 4096];
@@ -322,7 +322,7 @@ pub fn starts_with(path: &[u8], content: &[u8; 16]) -> bool {
     found
 }
 
-pub fn is_shared(flags: c_int) -> bool {
+pub(crate) fn is_shared(flags: c_int) -> bool {
     matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE)
 }
 
@@ -377,12 +377,12 @@ fn pm_file(fd: c_int, protection: c_int, flags: c_int) -> Option<u32> {
     Some(file)
 }
 
-pub fn page_up(len: u64) -> u64 {
+pub(crate) fn page_up(len: u64) -> u64 {
     len.next_multiple_of(PAGE)
 }
 
 /// Ends what lies in [start, end): verified, logged as unmapped, alias gone. The view itself is the caller's to unmap.
-pub fn forget(start: u64, end: u64) {
+pub(crate) fn forget(start: u64, end: u64) {
     if !pm::contains(start, end - start) && !registered::contains(start, end - start) {
         return;
     }
@@ -459,7 +459,7 @@ fn read_no_more_than_asked(alias: u64, len: u64) {
 }
 
 /// Takes a free range of addresses, to be mapped over; 0: wherever the kernel likes. (`MAP_FIXED_NOREPLACE` itself does not go with `MAP_SYNC`.)
-pub fn reserve(address: u64, len: u64) -> Result<u64, i32> {
+pub(crate) fn reserve(address: u64, len: u64) -> Result<u64, i32> {
     let fixed = if address == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
     // SAFETY: replaces nothing.
@@ -468,7 +468,7 @@ pub fn reserve(address: u64, len: u64) -> Result<u64, i32> {
 
 /// Addresses for a view: of the range of views, or of the kernel's choice where the program has that range itself (a
 /// language's run-time library may reserve half of the address space).
-pub fn reserve_view(len: u64) -> Result<u64, i32> {
+pub(crate) fn reserve_view(len: u64) -> Result<u64, i32> {
     reserve_preferring(pm::new_view(len), len)
 }
 
@@ -488,7 +488,7 @@ fn unmap(address: u64, len: u64) {
 }
 
 /// Readable where the program may read or write, never writable.
-pub fn view_protection(protection: c_int) -> c_int {
+pub(crate) fn view_protection(protection: c_int) -> c_int {
     if protection & libc::PROT_WRITE != 0 {
         protection & !libc::PROT_WRITE | libc::PROT_READ
     } else {
@@ -751,7 +751,7 @@ unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c
 }
 
 /// An operation begins on what may be a PM file.
-pub fn begin_on(fd: c_int) -> Begun {
+pub(crate) fn begin_on(fd: c_int) -> Begun {
     match known_fd(fd) {
         Some(_) => log::begin(),
         None => Begun::NOT,
@@ -807,7 +807,7 @@ fn resizing(identify: impl Fn() -> Option<Identity>, call: impl FnOnce() -> Resu
 }
 
 /// A file was opened with `O_TRUNC`, which `O_PATH` makes void.
-pub fn truncated(fd: c_int, begun: Begun) {
+pub(crate) fn truncated(fd: c_int, begun: Begun) {
     sys::without_signals(|| {
         if let Some((file, identity)) = known_fd(fd) {
             resized(file, identity.size, begun);
@@ -819,7 +819,7 @@ pub fn truncated(fd: c_int, begun: Begun) {
 ///
 /// # Safety
 /// The program's call, with its arguments.
-pub unsafe fn truncating(number: i64, arguments: [u64; 6]) -> Option<Result<u64, i32>> {
+pub(crate) unsafe fn truncating(number: i64, arguments: [u64; 6]) -> Option<Result<u64, i32>> {
     let [a, b, c, ..] = arguments;
     let (directory, path, flags) = match number {
         libc::SYS_open => (libc::AT_FDCWD, a, b as c_int),
@@ -935,7 +935,7 @@ extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, len: off_t) -> c_int {
 }
 
 /// After a write(2) or one of its kin on a regular file: logs what went into a PM file. `offset`: `None` for the file position.
-pub fn written(fd: c_int, data: &[u8], offset: Option<u64>, begun: Begun) {
+pub(crate) fn written(fd: c_int, data: &[u8], offset: Option<u64>, begun: Begun) {
     let Some((file, identity)) = known_fd(fd) else { return };
     let end = match offset {
         Some(offset) => offset + data.len() as u64,
@@ -1161,7 +1161,7 @@ unsafe extern "C" fn remove(path: *const c_char) -> c_int {
 ///
 /// # Safety
 /// As for the system call itself.
-pub unsafe fn by_number(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> Option<i64> {
+pub(crate) unsafe fn by_number(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> Option<i64> {
     // SAFETY: the caller's promise.
     Some(unsafe {
         match number {
@@ -1202,7 +1202,7 @@ pub unsafe fn by_number(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> Option<i64
 }
 
 /// The process ends: what it has mapped is compared with the log a last time.
-pub fn verify_all() {
+pub(crate) fn verify_all() {
     pm::for_each(pm::verify);
     registered::confirm_all();
     if let Some(session) = log::session() {
@@ -1248,7 +1248,7 @@ fn unseen(session: &Session, path: &[u8]) {
 }
 
 /// A forked child has its parent's mappings.
-pub fn after_fork() {
+pub(crate) fn after_fork() {
     let Some(session) = log::session() else { return };
     pm::for_each(|region| {
         if !(region.registered && region.private) {

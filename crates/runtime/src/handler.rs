@@ -22,7 +22,7 @@ const SEGV_ACCERR: i32 = 2;
 const PATIENCE: u32 = 40;
 
 /// SIGSEGV. True: it was a store to PM, and it is done.
-pub fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+pub(crate) fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     // SAFETY: SIGSEGV carries an address; both are what the kernel passed.
     let (nested, address) = unsafe { (instruction::fix_up(uc, info), info.si_addr() as u64) };
     if nested {
@@ -57,7 +57,7 @@ pub fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
 }
 
 /// SIGBUS. True: the alias of a file that is shorter than its mapping; what was being performed reports the fault.
-pub fn bus(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+pub(crate) fn bus(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     // SAFETY: both are what the kernel passed.
     let nested = unsafe { instruction::fix_up(uc, info) };
     if !nested {
@@ -76,7 +76,7 @@ fn in_hook(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
 }
 
 /// Whether the program stands behind a breakpoint of ours, where no instruction begins.
-pub fn at_breakpoint(uc: &ucontext_t) -> bool {
+pub(crate) fn at_breakpoint(uc: &ucontext_t) -> bool {
     let address = rip(uc).wrapping_sub(1);
     !watch::active()
         && (code_map::is_loader_breakpoint(address)
@@ -85,7 +85,7 @@ pub fn at_breakpoint(uc: &ucontext_t) -> bool {
 }
 
 /// SIGTRAP. True: it was one of our breakpoints.
-pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+pub(crate) fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     if watch::active() {
         return watch::fault::trap(info, uc);
     }
@@ -381,7 +381,7 @@ fn breakpoint(session: &'static Session, site: &Site, uc: &mut ucontext_t) {
 }
 
 /// Logs a flush of the line at `address`, of which only a part may be PM, or several parts in different files.
-pub fn flush(session: &'static Session, address: u64, kind: u8, stack: impl Fn() -> u64) {
+pub(crate) fn flush(session: &'static Session, address: u64, kind: u8, stack: impl Fn() -> u64) {
     let line = address / pm::LINE * pm::LINE;
     let mut from = line;
     while let Some(region) = pm::first_after(from).filter(|r| r.start < line + pm::LINE) {
@@ -498,7 +498,7 @@ fn return_to_caller(uc: &mut ucontext_t) {
 }
 
 /// The process is about to end in order.
-pub fn finish() {
+pub(crate) fn finish() {
     sys::without_signals(|| {
         crate::files::verify_all();
         log::end_process();

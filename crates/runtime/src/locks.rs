@@ -212,7 +212,7 @@ static NEXT_MUTEX_INIT: Next<MutexInit> = unsafe { Next::new(c"pthread_mutex_ini
 static NEXT_MUTEXATTR_GETROBUST: Next<GetRobust> = unsafe { Next::new(c"pthread_mutexattr_getrobust") };
 
 /// Looks up libc's functions.
-pub fn init() {
+pub(crate) fn init() {
     FENCING.iter().for_each(|next| next.resolve());
     NOTED.iter().for_each(|noted| noted.next.resolve());
     NEXT_MUTEX_INIT.resolve();

@@ -19,7 +19,7 @@ const ANNOUNCED_SLOTS: usize = 1 << 20;
 const MAX_FRAMES: usize = 96;
 
 /// What each thread keeps for logging; made at its first event.
-pub struct Logger {
+pub(crate) struct Logger {
     pub thread: u32,
     pub os_id: u32,
     process: u32,
@@ -67,13 +67,13 @@ impl StackRange {
     }
 }
 
-pub fn session() -> Option<&'static Session> {
+pub(crate) fn session() -> Option<&'static Session> {
     // SAFETY: set once to a mapping of that size which is never unmapped.
     unsafe { SESSION.load(Ordering::Acquire).as_ref() }
 }
 
 /// The session of a process that is not recorded, which only says what the trace will not hold.
-pub fn unrecorded() -> Option<&'static Session> {
+pub(crate) fn unrecorded() -> Option<&'static Session> {
     // SAFETY: as above.
     unsafe { UNRECORDED.load(Ordering::Acquire).as_ref() }
 }
@@ -86,14 +86,14 @@ fn session_at(path: &[u8]) -> Option<*mut Session> {
 }
 
 /// Opens the session in a process that is not to be recorded.
-pub fn open_unrecorded(path: &[u8]) {
+pub(crate) fn open_unrecorded(path: &[u8]) {
     if let Some(session) = session_at(path) {
         UNRECORDED.store(session, Ordering::Release);
     }
 }
 
 /// Opens the session that the recorder prepared. False: there is none, the program runs as without us.
-pub fn open(path: &[u8]) -> bool {
+pub(crate) fn open(path: &[u8]) -> bool {
     let Some(session) = session_at(path) else {
         return false;
     };
@@ -106,7 +106,7 @@ pub fn open(path: &[u8]) -> bool {
 }
 
 /// Makes this process known: at start, after exec, and in a forked child (whose parent is the process it was).
-pub fn start_process(executable: &[u8], address_space: u32) {
+pub(crate) fn start_process(executable: &[u8], address_space: u32) {
     let Some(session) = session() else { return };
     let pid = sys::getpid();
     let mut parent = PROCESS.load(Ordering::Relaxed);
@@ -144,11 +144,11 @@ pub fn start_process(executable: &[u8], address_space: u32) {
 }
 
 /// The id of this process in the records.
-pub fn process() -> u32 {
+pub(crate) fn process() -> u32 {
     PROCESS.load(Ordering::Relaxed)
 }
 
-pub fn end_process() {
+pub(crate) fn end_process() {
     let Some(session) = session() else { return };
     publish(PROCESS_END, &[&PROCESS.load(Ordering::Relaxed).to_le_bytes()]);
     let pid = sys::getpid();
@@ -159,7 +159,7 @@ pub fn end_process() {
 
 /// The calling thread's logger. A thread that is another process's now (fork), or has the state of one that ended, is
 /// announced anew.
-pub fn logger() -> &'static mut Logger {
+pub(crate) fn logger() -> &'static mut Logger {
     let state = threads::current();
     if state.user.is_null() {
         let memory = sys::map_anonymous(size_of::<Logger>() as u64).map(|m| m.cast::<Logger>());
@@ -205,23 +205,29 @@ pub fn logger() -> &'static mut Logger {
 }
 
 /// Writes a record. Waits while the ring is full, unless the recorder is gone.
-pub fn publish(kind: u8, parts: &[&[u8]]) {
+pub(crate) fn publish(kind: u8, parts: &[&[u8]]) {
     publish_at(kind, parts);
 }
 
 /// The same; the record's place in the order of all. `None`: nobody reads.
-pub fn publish_at(kind: u8, parts: &[&[u8]]) -> Option<u64> {
+pub(crate) fn publish_at(kind: u8, parts: &[&[u8]]) -> Option<u64> {
     let session = session().or_else(unrecorded)?;
     let mut waits = 0u32;
     session.publish(kind, parts, || wait_for_room(session, &mut waits))
 }
 
 /// Bytes of data that fit a slot with their [`Access`].
-pub const SLOT_DATA: usize = wire::SLOT_PAYLOAD - Access::SIZE;
+pub(crate) const SLOT_DATA: usize = wire::SLOT_PAYLOAD - Access::SIZE;
 
 /// As [`publish`], for a flush, a fence, or a store of at most [`SLOT_DATA`] bytes, which lie in `data`.
 #[inline]
-pub fn publish_access(session: &Session, logger: &mut Logger, kind: u8, access: &Access, data: [u64; SLOT_DATA / 8]) {
+pub(crate) fn publish_access(
+    session: &Session,
+    logger: &mut Logger,
+    kind: u8,
+    access: &Access,
+    data: [u64; SLOT_DATA / 8],
+) {
     // SAFETY: both are three words without padding.
     let head = unsafe { std::mem::transmute::<Access, [u64; Access::SIZE / 8]>(*access) };
     let mut payload = [0u64; wire::SLOT_PAYLOAD / 8];
@@ -247,7 +253,7 @@ fn wait_for_room(session: &Session, waits: &mut u32) -> bool {
 impl Logger {
     /// Keeps account of what the next fence of the thread is for.
     #[inline]
-    pub fn note(&mut self, kind: u8, flags: u8) {
+    pub(crate) fn note(&mut self, kind: u8, flags: u8) {
         match kind {
             FLUSH => self.set_pending(true),
             STORE if flags & STORE_NONTEMPORAL != 0 => self.set_pending(true),
@@ -266,13 +272,13 @@ impl Logger {
         }
     }
 
-    pub fn has_pending(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         self.pending
     }
 
     /// The stack of a call, whose return address lies at `slot`: its hash, announced.
     #[inline]
-    pub fn stack_of_call(&mut self, slot: *const u64, rbp: u64) -> u64 {
+    pub(crate) fn stack_of_call(&mut self, slot: *const u64, rbp: u64) -> u64 {
         // SAFETY: where the processor has put it.
         let pc = unsafe { *slot } - 1;
         let rsp = slot as u64 + 8;
@@ -323,18 +329,18 @@ impl Logger {
 }
 
 /// The stack of the interrupted code: its hash, announced.
-pub fn stack_of(uc: &libc::ucontext_t) -> u64 {
+pub(crate) fn stack_of(uc: &libc::ucontext_t) -> u64 {
     announce(logger().unwind(&Registers::from_context(uc)))
 }
 
 /// The stack of a system call, whose instruction lies behind rip already.
-pub fn stack_of_syscall(uc: &libc::ucontext_t) -> u64 {
+pub(crate) fn stack_of_syscall(uc: &libc::ucontext_t) -> u64 {
     const SYSCALL: u64 = 2;
     announce(logger().unwind(&Registers::from_context(uc).before(SYSCALL)))
 }
 
 /// The stack of the program's call into an interposed function: ours, less the runtime's own frames.
-pub fn stack_here() -> u64 {
+pub(crate) fn stack_here() -> u64 {
     if let Some(stack) = raw::stack() {
         return stack;
     }
@@ -382,28 +388,28 @@ fn announce_frames(address_space: u32, hash: u64, frames: &[u64]) {
     publish(STACK, &[head.as_bytes(), bytes]);
 }
 
-pub fn store(stack: u64, place: Place, flags: u8, data: &[u8]) {
+pub(crate) fn store(stack: u64, place: Place, flags: u8, data: &[u8]) {
     let logger = logger();
     logger.note(STORE, flags);
     let access = Access::new(stack, place, logger.thread, flags, data.len());
     publish(STORE, &[access.as_bytes(), data]);
 }
 
-pub fn flush(stack: u64, place: Place, kind: u8) {
+pub(crate) fn flush(stack: u64, place: Place, kind: u8) {
     let logger = logger();
     logger.note(FLUSH, kind);
     let access = Access::new(stack, place, logger.thread, kind, 0);
     publish(FLUSH, &[access.as_bytes()]);
 }
 
-pub fn fence(stack: u64, kind: u8) {
+pub(crate) fn fence(stack: u64, kind: u8) {
     let logger = logger();
     logger.note(FENCE, kind);
     let access = Access::new(stack, Place::NONE, logger.thread, kind, 0);
     publish(FENCE, &[access.as_bytes()]);
 }
 
-pub fn file(file: u32, size: u64, dev: u64, ino: u64, flags: u32, path: &[u8]) {
+pub(crate) fn file(file: u32, size: u64, dev: u64, ino: u64, flags: u32, path: &[u8]) {
     publish(
         FILE,
         &[Fields::<4200>::default()
@@ -417,14 +423,14 @@ pub fn file(file: u32, size: u64, dev: u64, ino: u64, flags: u32, path: &[u8]) {
     );
 }
 
-pub fn initial(file: u32, offset: u64, data: &[u8]) {
+pub(crate) fn initial(file: u32, offset: u64, data: &[u8]) {
     publish(
         INITIAL,
         &[Fields::<12>::default().u32(file).u64(offset).as_bytes(), data],
     );
 }
 
-pub fn verify(file: u32, offset: u64, data: &[u8]) {
+pub(crate) fn verify(file: u32, offset: u64, data: &[u8]) {
     publish(
         VERIFY,
         &[Fields::<12>::default().u32(file).u64(offset).as_bytes(), data],
@@ -436,36 +442,36 @@ fn about<const N: usize>(stack: u64, file: u32) -> Fields<N> {
     Fields::default().u32(logger().thread).u64(stack).u32(file)
 }
 
-pub fn map(stack: u64, file: u32, address: u64, offset: u64, len: u64, protection: i32) {
+pub(crate) fn map(stack: u64, file: u32, address: u64, offset: u64, len: u64, protection: i32) {
     let fields = about::<48>(stack, file).u64(address).u64(offset).u64(len);
     publish(MAP, &[fields.u32(protection as u32).as_bytes()]);
 }
 
-pub fn unmap(stack: u64, file: u32, offset: u64, len: u64) {
+pub(crate) fn unmap(stack: u64, file: u32, offset: u64, len: u64) {
     publish(UNMAP, &[about::<32>(stack, file).u64(offset).u64(len).as_bytes()]);
 }
 
 /// Where an operation began, for the records of what it did.
 #[derive(Clone, Copy)]
-pub struct Begun(u64);
+pub(crate) struct Begun(u64);
 
 impl Begun {
     /// Nobody noted it.
-    pub const NOT: Begun = Begun(NOT_BEGUN);
+    pub(crate) const NOT: Begun = Begun(NOT_BEGUN);
 }
 
 /// A sync or an operation on a PM file begins.
-pub fn begin() -> Begun {
+pub(crate) fn begin() -> Begun {
     let position = publish_at(BEGIN, &[&logger().thread.to_le_bytes()]);
     position.map_or(Begun::NOT, Begun)
 }
 
-pub fn resize(stack: u64, begun: Begun, file: u32, size: u64) {
+pub(crate) fn resize(stack: u64, begun: Begun, file: u32, size: u64) {
     publish(RESIZE, &[about::<32>(stack, file).u64(begun.0).u64(size).as_bytes()]);
 }
 
 /// Cut into pieces that fit a record.
-pub fn file_write(stack: u64, begun: Begun, file: u32, offset: u64, data: &[u8]) {
+pub(crate) fn file_write(stack: u64, begun: Begun, file: u32, offset: u64, data: &[u8]) {
     for (i, piece) in data.chunks(4096).enumerate() {
         let head = about::<32>(stack, file).u64(begun.0).u64(offset + i as u64 * 4096);
         publish(FILE_WRITE, &[head.as_bytes(), piece]);
@@ -473,19 +479,19 @@ pub fn file_write(stack: u64, begun: Begun, file: u32, offset: u64, data: &[u8])
 }
 
 /// An empty path: unlinked.
-pub fn rename(stack: u64, begun: Begun, file: u32, path: &[u8]) {
+pub(crate) fn rename(stack: u64, begun: Begun, file: u32, path: &[u8]) {
     publish(
         RENAME,
         &[about::<4200>(stack, file).u64(begun.0).bytes(path).as_bytes()],
     );
 }
 
-pub fn sync(stack: u64, begun: Begun, file: u32, offset: u64, len: u64) {
+pub(crate) fn sync(stack: u64, begun: Begun, file: u32, offset: u64, len: u64) {
     let fields = about::<40>(stack, file).u64(begun.0);
     publish(SYNC, &[fields.u64(offset).u64(len).as_bytes()]);
 }
 
-pub fn output(fd: u32, data: &[u8]) {
+pub(crate) fn output(fd: u32, data: &[u8]) {
     // An operation of a driver ends with its line.
     if fd == 1 && data.contains(&b'\n') {
         labels::line_written();
@@ -496,7 +502,7 @@ pub fn output(fd: u32, data: &[u8]) {
     }
 }
 
-pub fn call(stack: u64, name: &[u8], arguments: &[u64; 6]) {
+pub(crate) fn call(stack: u64, name: &[u8], arguments: &[u64; 6]) {
     let head = Fields::<12>::default().u32(logger().thread).u64(stack);
     let fields = arguments
         .iter()
@@ -506,7 +512,7 @@ pub fn call(stack: u64, name: &[u8], arguments: &[u64; 6]) {
 }
 
 /// The object: its pool, its offset and its usable size.
-pub fn returned(stack: u64, name: &[u8], arguments: &[u64; 6], result: u64, object: Option<[u64; 3]>) {
+pub(crate) fn returned(stack: u64, name: &[u8], arguments: &[u64; 6], result: u64, object: Option<[u64; 3]>) {
     let head = Fields::<12>::default().u32(logger().thread).u64(stack);
     let fields = arguments.iter().fold(Fields::<160>::default(), |f, &a| f.u64(a));
     let fields = fields.u64(result).u32(object.is_some().into());
@@ -515,7 +521,7 @@ pub fn returned(stack: u64, name: &[u8], arguments: &[u64; 6], result: u64, obje
 }
 
 /// `name` is cut to what fits.
-pub fn annotation(stack: u64, annotation: u32, words: &[u64; 4], name: &[u8]) {
+pub(crate) fn annotation(stack: u64, annotation: u32, words: &[u64; 4], name: &[u8]) {
     match annotation {
         ANNOTATION_OPERATION_BEGIN => labels::operation_begins(),
         ANNOTATION_OPERATION_END => labels::operation_ends(),
@@ -529,7 +535,7 @@ pub fn annotation(stack: u64, annotation: u32, words: &[u64; 4], name: &[u8]) {
     publish(ANNOTATION, &[head.as_bytes(), fields.as_bytes()]);
 }
 
-pub fn request(stack: u64, request: u32, argument: u64, range: Option<(u32, u64, u64)>) {
+pub(crate) fn request(stack: u64, request: u32, argument: u64, range: Option<(u32, u64, u64)>) {
     let (file, offset, len) = range.unwrap_or((NONE, 0, 0));
     let fields = Fields::<48>::default()
         .u32(logger().thread)
@@ -539,7 +545,7 @@ pub fn request(stack: u64, request: u32, argument: u64, range: Option<(u32, u64,
     publish(REQUEST, &[fields.u32(file).u64(offset).u64(len).as_bytes()]);
 }
 
-pub fn module(address_space: u32, bias: u64, start: u64, end: u64, locked: u32, build_id: &[u8], path: &[u8]) {
+pub(crate) fn module(address_space: u32, bias: u64, start: u64, end: u64, locked: u32, build_id: &[u8], path: &[u8]) {
     let fields = Fields::<4400>::default()
         .u32(address_space)
         .u64(bias)
@@ -550,7 +556,7 @@ pub fn module(address_space: u32, bias: u64, start: u64, end: u64, locked: u32, 
 }
 
 /// Something that the trace will not hold. Said once per text.
-pub fn incomplete(reason: u32, text: &[u8]) {
+pub(crate) fn incomplete(reason: u32, text: &[u8]) {
     static SAID: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
     if is_new(&SAID, reason, text) != Some(false) {
         publish(
@@ -564,7 +570,7 @@ pub fn incomplete(reason: u32, text: &[u8]) {
 static FILES_LEFT_OUT: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
 /// A file whose stores are not recorded. Said once, and of so many files only.
-pub fn left_out(reason: u32, errno: i32, path: &[u8]) {
+pub(crate) fn left_out(reason: u32, errno: i32, path: &[u8]) {
     if is_new(&FILES_LEFT_OUT, reason, path) == Some(true) {
         let fields = Fields::<4200>::default().u32(reason).u32(errno as u32).bytes(path);
         publish(LEFT_OUT, &[fields.as_bytes()]);
@@ -572,7 +578,7 @@ pub fn left_out(reason: u32, errno: i32, path: &[u8]) {
 }
 
 /// Whether the process has left out the file of this path.
-pub fn is_left_out(path: &[u8]) -> bool {
+pub(crate) fn is_left_out(path: &[u8]) -> bool {
     (LEFT_OUT_SHARED_MEMORY..LEFT_OUT_OPEN_FAILED).any(|reason| {
         let wanted = hash(reason, path);
         FILES_LEFT_OUT.iter().any(|slot| slot.load(Ordering::Relaxed) == wanted)

@@ -50,12 +50,12 @@ impl Names {
     }
 }
 
-pub fn any() -> bool {
+pub(crate) fn any() -> bool {
     EVER.load(Ordering::Relaxed)
 }
 
 /// A file that had no name has this one now.
-pub fn given(file: &Identity, path: &[u8]) {
+pub(crate) fn given(file: &Identity, path: &[u8]) {
     EVER.store(true, Ordering::Relaxed);
     NAMES.with(|known| {
         known.retain(|name| !name.is_of(file));
@@ -72,7 +72,7 @@ pub fn given(file: &Identity, path: &[u8]) {
 }
 
 /// A file was renamed. It need not be one of those here.
-pub fn moved(file: &Identity, path: &[u8]) {
+pub(crate) fn moved(file: &Identity, path: &[u8]) {
     NAMES.with(|known| {
         if let Some(name) = known.iter_mut().find(|name| name.is_of(file)) {
             name.path = path.into();
@@ -81,7 +81,7 @@ pub fn moved(file: &Identity, path: &[u8]) {
 }
 
 /// Puts the file's name here into the buffer, if the file still has it; its length then.
-pub fn of(file: &Identity, buffer: &mut [u8; 4096]) -> Option<usize> {
+pub(crate) fn of(file: &Identity, buffer: &mut [u8; 4096]) -> Option<usize> {
     if !any() {
         return None;
     }
@@ -100,10 +100,10 @@ pub fn of(file: &Identity, buffer: &mut [u8; 4096]) -> Option<usize> {
 }
 
 /// The child must not inherit a name that is half changed.
-pub fn before_fork() {
+pub(crate) fn before_fork() {
     NAMES.lock.lock_as(sys::gettid()).leave_locked();
 }
 
-pub fn after_fork() {
+pub(crate) fn after_fork() {
     NAMES.lock.reset();
 }

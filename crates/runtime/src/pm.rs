@@ -7,8 +7,8 @@ use libc::c_int;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const PAGE: u64 = 4096;
-pub const LINE: u64 = 64;
+pub(crate) const PAGE: u64 = 4096;
+pub(crate) const LINE: u64 = 64;
 
 /// Views are placed here, so that the system-call filter and instrumented code can tell PM by its address alone.
 const VIEWS: (u64, u64) = wire::hooks::VIEWS;
@@ -16,7 +16,7 @@ const ALIASES: (u64, u64) = (0x2800_0000_0000, 0x3000_0000_0000);
 
 /// A range of a view with one file, one alias and one protection.
 #[derive(Clone, Copy, Debug)]
-pub struct Region {
+pub(crate) struct Region {
     pub start: u64,
     pub end: u64,
     /// alias = view + delta
@@ -33,15 +33,15 @@ pub struct Region {
 }
 
 impl Region {
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.end - self.start
     }
 
-    pub fn writable(&self) -> bool {
+    pub(crate) fn writable(&self) -> bool {
         self.protection & libc::PROT_WRITE != 0
     }
 
-    pub fn place(&self, address: u64) -> Place {
+    pub(crate) fn place(&self, address: u64) -> Place {
         Place {
             file: self.file,
             offset: self.offset + (address - self.start),
@@ -61,7 +61,7 @@ impl Region {
 const MAX_REGIONS: usize = 4096;
 
 /// Sorted regions behind a sequence lock: handlers read without waiting for anything but a writer's few instructions.
-pub struct Table {
+pub(crate) struct Table {
     version: AtomicU64,
     writer: spin::Spin,
     len: AtomicU32,
@@ -87,24 +87,24 @@ static TABLE: Table = Table::new();
 static NEXT_VIEW: AtomicU64 = AtomicU64::new(VIEWS.0);
 static NEXT_ALIAS: AtomicU64 = AtomicU64::new(ALIASES.0);
 
-pub fn view_range() -> (u64, u64) {
+pub(crate) fn view_range() -> (u64, u64) {
     VIEWS
 }
 
 /// An address for a view of this length that was never used; `None` if it does not fit the range any more.
-pub fn new_view(len: u64) -> Option<u64> {
+pub(crate) fn new_view(len: u64) -> Option<u64> {
     take(&NEXT_VIEW, VIEWS.1, len)
 }
 
 /// No view goes below `end` from here on, as far as the range allows.
-pub fn views_after(end: u64) {
+pub(crate) fn views_after(end: u64) {
     const GAP: u64 = 2 << 20;
     if (VIEWS.0..VIEWS.1 - GAP).contains(&end) {
         NEXT_VIEW.fetch_max(end.next_multiple_of(GAP), Ordering::Relaxed);
     }
 }
 
-pub fn new_alias(len: u64) -> Option<u64> {
+pub(crate) fn new_alias(len: u64) -> Option<u64> {
     take(&NEXT_ALIAS, ALIASES.1, len)
 }
 
@@ -116,24 +116,24 @@ fn take(next: &AtomicU64, end: u64, len: u64) -> Option<u64> {
     next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance).ok()
 }
 
-pub fn is_alias(address: u64) -> bool {
+pub(crate) fn is_alias(address: u64) -> bool {
     let mut found = (ALIASES.0..ALIASES.1).contains(&address);
     for_each(|region| found |= region.start.wrapping_add_signed(region.delta) == address);
     found
 }
 
 /// Whether another mapping, and what mprotect may split it into, would not fit the table.
-pub fn is_full() -> bool {
+pub(crate) fn is_full() -> bool {
     TABLE.is_full()
 }
 
 /// Changes with every change of the table; odd while it is being changed.
-pub fn version() -> u64 {
+pub(crate) fn version() -> u64 {
     TABLE.version.load(Ordering::Acquire)
 }
 
 impl Table {
-    pub const fn new() -> Table {
+    pub(crate) const fn new() -> Table {
         Table {
             version: AtomicU64::new(0),
             writer: spin::Spin::new(),
@@ -148,7 +148,7 @@ impl Table {
     }
 
     /// The first region that ends after `address`.
-    pub fn first_after(&self, address: u64) -> Option<Region> {
+    pub(crate) fn first_after(&self, address: u64) -> Option<Region> {
         loop {
             let version = self.version.load(Ordering::Acquire);
             if version & 1 == 0 {
@@ -172,17 +172,17 @@ impl Table {
         }
     }
 
-    pub fn find(&self, address: u64) -> Option<Region> {
+    pub(crate) fn find(&self, address: u64) -> Option<Region> {
         self.first_after(address).filter(|r| r.start <= address)
     }
 
-    pub fn insert(&self, region: Region) {
+    pub(crate) fn insert(&self, region: Region) {
         let _held = self.writer.lock();
         self.edit(|regions, len| insert_sorted(regions, len, region));
     }
 
     /// Calls `replace` for each piece of a region that lies in [start, end), and puts what it returns in its place.
-    pub fn change(&self, start: u64, end: u64, mut replace: impl FnMut(Region) -> Option<Region>) {
+    pub(crate) fn change(&self, start: u64, end: u64, mut replace: impl FnMut(Region) -> Option<Region>) {
         let _held = self.writer.lock();
         let mut from = start;
         while let Some(region) = self.first_after(from).filter(|r| r.start < end) {
@@ -207,7 +207,7 @@ impl Table {
     }
 
     /// Moves what lies in [start, end) by so much; the aliases stay where they are.
-    pub fn relocate(&self, start: u64, end: u64, by: i64) {
+    pub(crate) fn relocate(&self, start: u64, end: u64, by: i64) {
         self.change(start, end, |piece| {
             Some(Region {
                 start: piece.start.wrapping_add_signed(by),
@@ -228,7 +228,7 @@ impl Table {
     }
 
     /// Each region there is now.
-    pub fn for_each(&self, mut f: impl FnMut(Region)) {
+    pub(crate) fn for_each(&self, mut f: impl FnMut(Region)) {
         let mut from = 0;
         while let Some(region) = self.first_after(from) {
             f(region);
@@ -237,43 +237,43 @@ impl Table {
     }
 
     /// Whether another region, and what may be cut out of it, would not fit.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.len.load(Ordering::Relaxed) as usize + 64 > MAX_REGIONS
     }
 }
 
 /// The first region that ends after `address`.
-pub fn first_after(address: u64) -> Option<Region> {
+pub(crate) fn first_after(address: u64) -> Option<Region> {
     TABLE.first_after(address)
 }
 
-pub fn find(address: u64) -> Option<Region> {
+pub(crate) fn find(address: u64) -> Option<Region> {
     first_after(address).filter(|r| r.start <= address)
 }
 
 /// Any overlap of [address, address + len) with a PM view.
-pub fn contains(address: u64, len: u64) -> bool {
+pub(crate) fn contains(address: u64, len: u64) -> bool {
     first_after(address).is_some_and(|r| r.start < address.saturating_add(len))
 }
 
 /// Takes [start, end) out of the table; `removed` gets each piece.
-pub fn remove(start: u64, end: u64, mut removed: impl FnMut(Region)) {
+pub(crate) fn remove(start: u64, end: u64, mut removed: impl FnMut(Region)) {
     TABLE.change(start, end, |piece| {
         removed(piece);
         None
     });
 }
 
-pub fn set_protection(start: u64, end: u64, protection: c_int) {
+pub(crate) fn set_protection(start: u64, end: u64, protection: c_int) {
     TABLE.change(start, end, |piece| Some(Region { protection, ..piece }));
 }
 
 /// The views in [start, end) have moved by so much; their aliases have not.
-pub fn relocate(start: u64, end: u64, by: i64) {
+pub(crate) fn relocate(start: u64, end: u64, by: i64) {
     TABLE.relocate(start, end, by);
 }
 
-pub fn insert(region: Region) {
+pub(crate) fn insert(region: Region) {
     TABLE.insert(region);
 }
 
@@ -292,21 +292,21 @@ fn insert_sorted(regions: &mut [Region; MAX_REGIONS], len: &mut usize, region: R
 }
 
 /// Each region there is now.
-pub fn for_each(f: impl FnMut(Region)) {
+pub(crate) fn for_each(f: impl FnMut(Region)) {
     TABLE.for_each(f);
 }
 
 /// Keeps everyone from changing the table, for a fork.
-pub fn lock() -> spin::Held<'static> {
+pub(crate) fn lock() -> spin::Held<'static> {
     TABLE.writer.lock()
 }
 
-pub fn after_fork() {
+pub(crate) fn after_fork() {
     TABLE.writer.reset();
 }
 
 /// The locks of all lines in some ranges, held. At most one `LineLocks` at a time per thread.
-pub struct LineLocks {
+pub(crate) struct LineLocks {
     session: &'static Session,
     indices: [u32; LineLocks::MOST],
     len: usize,
@@ -314,10 +314,10 @@ pub struct LineLocks {
 
 impl LineLocks {
     /// A page, or the largest XSAVE area, with room for crossing lines.
-    pub const MOST: usize = 80;
+    pub(crate) const MOST: usize = 80;
 
     /// Locks the lines of the given (place, length) ranges, in ascending order of lock.
-    pub fn take(session: &'static Session, ranges: impl Iterator<Item = (Place, u64)>) -> LineLocks {
+    pub(crate) fn take(session: &'static Session, ranges: impl Iterator<Item = (Place, u64)>) -> LineLocks {
         let mut locks = LineLocks {
             session,
             indices: [0; Self::MOST],
@@ -368,7 +368,7 @@ impl Drop for LineLocks {
 }
 
 /// Stores `data` at a view address through the alias, as the kernel would have (a system call's result), and logs it.
-pub fn write(address: u64, data: &[u8], stack: u64) {
+pub(crate) fn write(address: u64, data: &[u8], stack: u64) {
     let Some(session) = log::session() else { return };
     let mut done = 0;
     while done < data.len() {
@@ -395,7 +395,7 @@ pub fn write(address: u64, data: &[u8], stack: u64) {
 }
 
 /// Sends what the resident pages of the region hold, page by page under their locks, for the recorder to compare.
-pub fn verify(region: Region) {
+pub(crate) fn verify(region: Region) {
     let Some(session) = log::session() else { return };
     if region.registered {
         registered::show(session, region, log::verify);

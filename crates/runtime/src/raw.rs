@@ -22,7 +22,7 @@ use libc::{c_int, c_void, iovec, off_t, siginfo_t, ucontext_t};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The calls that get a breakpoint; an instruction of which the number is not known gets one too.
-pub const WANTED: &[i64] = table::WITH_EFFECT;
+pub(crate) const WANTED: &[i64] = table::WITH_EFFECT;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const BREAKPOINT: u8 = 0xcc;
@@ -40,7 +40,7 @@ static BLOCKS: [(AtomicU64, AtomicU64); 64] = [const { (AtomicU64::new(0), Atomi
 static BLOCK_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes copies of each of these instructions that go on behind it. False: that is not possible.
-pub fn make_copies<'a>(sites: impl ExactSizeIterator<Item = &'a mut Site>) -> bool {
+pub(crate) fn make_copies<'a>(sites: impl ExactSizeIterator<Item = &'a mut Site>) -> bool {
     let size = ((sites.len() * COPIES * COPY) as u64).next_multiple_of(4096);
     let index = BLOCK_COUNT.load(Ordering::Relaxed);
     let (Some(block), Some(memory)) = (BLOCKS.get(index), sys::map_anonymous(size)) else {
@@ -88,24 +88,24 @@ fn behind_copy(address: u64) -> Option<(usize, u64)> {
 }
 
 /// Where the program stands, if `rip` is behind the system call of a copy.
-pub fn origin(rip: u64) -> Option<u64> {
+pub(crate) fn origin(rip: u64) -> Option<u64> {
     behind_copy(rip).map(|(_, target)| target)
 }
 
 /// The call that was made, and where the program goes on, if the address is that of a breakpoint behind a copy.
-pub fn noted(address: u64) -> Option<(i64, u64)> {
+pub(crate) fn noted(address: u64) -> Option<(i64, u64)> {
     let (kind, target) = behind_copy(address)?;
     Some((*NOTED.get(kind.checked_sub(1)?)?, target))
 }
 
 /// The arguments of a system call.
-pub fn arguments(uc: &ucontext_t) -> [u64; 6] {
+pub(crate) fn arguments(uc: &ucontext_t) -> [u64; 6] {
     use libc::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI};
     [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9].map(|r| uc.uc_mcontext.gregs[r as usize] as u64)
 }
 
 /// The program has come to a system call of its own: rip is at it.
-pub fn trap(site: &Site, info: &siginfo_t, uc: &mut ucontext_t) {
+pub(crate) fn trap(site: &Site, info: &siginfo_t, uc: &mut ucontext_t) {
     let behind = (site.address + SYSCALL.len()) as i64;
     let number = uc.uc_mcontext.gregs[libc::REG_RAX as usize];
     uc.uc_mcontext.gregs[libc::REG_RIP as usize] = behind;
@@ -202,7 +202,7 @@ fn thread_pointer([operation, ..]: [u64; 6]) {
     }
 }
 
-pub fn read<T: Copy>(address: u64) -> Result<Option<T>, i32> {
+pub(crate) fn read<T: Copy>(address: u64) -> Result<Option<T>, i32> {
     if address == 0 {
         return Ok(None);
     }
@@ -258,14 +258,14 @@ fn sigaltstack(uc: &ucontext_t) -> Result<u64, i32> {
 
 /// Whether the handler of a call that may block can run on the stack that the program has for signals: the stack that it
 /// makes system calls on may be as small as a goroutine's.
-pub fn wants_alternate_stack() -> bool {
+pub(crate) fn wants_alternate_stack() -> bool {
     const ENOUGH: usize = 32 << 10;
     let stack = &threads::current().alternate;
     stack.ss_flags & libc::SS_DISABLE == 0 && stack.ss_size >= ENOUGH
 }
 
 /// The kernel has made a call that the trace needs; the program goes on at `target`.
-pub fn note(number: i64, target: u64, uc: &mut ucontext_t) {
+pub(crate) fn note(number: i64, target: u64, uc: &mut ucontext_t) {
     let registers = &mut uc.uc_mcontext.gregs;
     registers[libc::REG_RIP as usize] = target as i64;
     registers[libc::REG_RCX as usize] = target as i64;
@@ -317,7 +317,7 @@ extern "C-unwind" fn emulate_read(_: c_int, _: *const siginfo_t, uc: *mut uconte
 }
 
 /// The stack of the system call that is being made for the program, if one is.
-pub fn stack() -> Option<u64> {
+pub(crate) fn stack() -> Option<u64> {
     // SAFETY: set only while the frame that it points to is in use.
     unsafe { threads::current().raw_call.as_ref() }.map(log::stack_of_syscall)
 }

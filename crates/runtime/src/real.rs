@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// `dlsym` forgets the thread's last error (`dlerror`) and sets one of its own if it finds nothing. So this is called before the program
 /// runs ([`forget_errors`]); what is called later has to be looked up then.
-pub fn next(name: &std::ffi::CStr) -> usize {
+pub(crate) fn next(name: &std::ffi::CStr) -> usize {
     let _errno = KeptErrno::new();
     // SAFETY: NUL-terminated name.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
@@ -17,23 +17,23 @@ pub fn next(name: &std::ffi::CStr) -> usize {
 static POSIX_FALLOCATE: AtomicUsize = AtomicUsize::new(0);
 
 /// The program does not see an error of a function that this libc does not have.
-pub fn forget_errors() {
+pub(crate) fn forget_errors() {
     // SAFETY: returns a string of libc's, if any.
     unsafe { libc::dlerror() };
 }
 
 /// Looked up at start: dlsym allocates, and must not be called at any time.
-pub fn resolve() {
+pub(crate) fn resolve() {
     POSIX_FALLOCATE.store(next(c"posix_fallocate"), Ordering::Relaxed);
 }
 
-pub fn posix_fallocate() -> extern "C" fn(c_int, off_t, off_t) -> c_int {
+pub(crate) fn posix_fallocate() -> extern "C" fn(c_int, off_t, off_t) -> c_int {
     // SAFETY: libc always has it.
     unsafe { std::mem::transmute(POSIX_FALLOCATE.load(Ordering::Relaxed)) }
 }
 
 /// A function of libc's behind an interposed one of the same name; `F` is its type.
-pub struct Next<F> {
+pub(crate) struct Next<F> {
     name: &'static std::ffi::CStr,
     address: AtomicUsize,
     function: std::marker::PhantomData<F>,
@@ -42,7 +42,7 @@ pub struct Next<F> {
 impl<F: Copy> Next<F> {
     /// # Safety
     /// `F` is the type of libc's function `name`.
-    pub const unsafe fn new(name: &'static std::ffi::CStr) -> Self {
+    pub(crate) const unsafe fn new(name: &'static std::ffi::CStr) -> Self {
         const { assert!(size_of::<F>() == size_of::<usize>()) };
         Next {
             name,
@@ -52,14 +52,14 @@ impl<F: Copy> Next<F> {
     }
 
     /// The function, if it was looked up.
-    pub fn known(&self) -> Option<F> {
+    pub(crate) fn known(&self) -> Option<F> {
         let address = self.address.load(Ordering::Relaxed);
         // SAFETY: a function pointer of the type that `new` was promised.
         (address != 0).then(|| unsafe { std::mem::transmute_copy(&address) })
     }
 
     /// Looked up at the start by [`Resolve::resolve`]; where that has not been (no session), at the first call.
-    pub fn get(&self) -> F {
+    pub(crate) fn get(&self) -> F {
         if self.address.load(Ordering::Relaxed) == 0 {
             self.resolve();
         }
@@ -69,7 +69,7 @@ impl<F: Copy> Next<F> {
     }
 }
 
-pub trait Resolve {
+pub(crate) trait Resolve {
     fn resolve(&self);
 }
 

@@ -32,17 +32,17 @@ static RESTORED: AtomicU32 = AtomicU32::new(0);
 static FOR_CHILD: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Keeps the pages as they are, and other threads from storing to them. Signals are blocked.
-pub fn hold() -> Held<'static> {
+pub(crate) fn hold() -> Held<'static> {
     STORES.lock_as(threads::current().os_id)
 }
 
 /// Whether the program has registered any memory.
-pub fn any() -> bool {
+pub(crate) fn any() -> bool {
     EVER.load(Ordering::Relaxed)
 }
 
 /// The pages around `address`, if they are views.
-pub fn find(address: u64) -> Option<Region> {
+pub(crate) fn find(address: u64) -> Option<Region> {
     if !any() {
         return None;
     }
@@ -50,7 +50,7 @@ pub fn find(address: u64) -> Option<Region> {
 }
 
 /// Whether some of [address, address + len) is on such a page.
-pub fn contains(address: u64, len: u64) -> bool {
+pub(crate) fn contains(address: u64, len: u64) -> bool {
     any()
         && PAGES
             .first_after(address)
@@ -58,7 +58,7 @@ pub fn contains(address: u64, len: u64) -> bool {
 }
 
 /// The end of the stretch at `address` that is such pages throughout, or not at all.
-pub fn boundary(address: u64) -> u64 {
+pub(crate) fn boundary(address: u64) -> u64 {
     match any().then(|| PAGES.first_after(address)).flatten() {
         Some(pages) if pages.start <= address => pages.end,
         Some(pages) => pages.start,
@@ -67,7 +67,7 @@ pub fn boundary(address: u64) -> u64 {
 }
 
 /// Whether the store that faulted must be tried again: the page has just become a view, or has just ceased to be one.
-pub fn try_again(address: u64) -> bool {
+pub(crate) fn try_again(address: u64) -> bool {
     if !any() {
         return false;
     }
@@ -82,7 +82,7 @@ pub fn try_again(address: u64) -> bool {
 
 /// Writes to memory of the program's that is not PM, and may not be there or not be writable. What is beside registered
 /// memory is [held](hold).
-pub fn write_beside(address: u64, data: &[u8]) -> bool {
+pub(crate) fn write_beside(address: u64, data: &[u8]) -> bool {
     let mut done = 0;
     while done < data.len() {
         let at = address + done as u64;
@@ -101,7 +101,7 @@ pub fn write_beside(address: u64, data: &[u8]) -> bool {
 }
 
 /// Tells the recorder that all of the registered memory has been sent: only then does it count as compared.
-pub fn confirm_all() {
+pub(crate) fn confirm_all() {
     pm::for_each(|region| {
         if region.registered {
             confirm(region.file);
@@ -114,7 +114,7 @@ fn confirm(file: u32) {
 }
 
 /// After an exec nothing of the memory is left to compare.
-pub fn before_exec() {
+pub(crate) fn before_exec() {
     if log::session().is_none() || !any() || signals::in_vfork_child() {
         return;
     }
@@ -129,7 +129,7 @@ pub fn before_exec() {
 }
 
 /// Shows what the region holds, page by page with its lines locked. Pages without memory, which are zeros, are left out.
-pub fn show(session: &'static Session, region: Region, show: impl Fn(u32, u64, &[u8])) {
+pub(crate) fn show(session: &'static Session, region: Region, show: impl Fn(u32, u64, &[u8])) {
     let mut from = region.start;
     while from < region.end {
         let to = region.end.min((from / PAGE + 1) * PAGE);
@@ -193,7 +193,7 @@ fn mappings(low: u64, high: u64) -> Option<([Memory; MOST_MAPPINGS], usize)> {
 }
 
 /// The program says that [start, start + len) is persistent. What is PM already stays what it is.
-pub fn register(uc: &ucontext_t, start: u64, len: u64) {
+pub(crate) fn register(uc: &ucontext_t, start: u64, len: u64) {
     let (Some(session), Some(end)) = (log::session(), start.checked_add(len)) else {
         return;
     };
@@ -437,7 +437,7 @@ fn begin(session: &'static Session, stack: u64, region: Region, fresh: bool) {
 // --- Restoring ------------------------------------------------------------------------------------------------------
 
 /// The program says that [start, start + len) is not persistent any more, or gives it back.
-pub fn unregister(stack: u64, start: u64, len: u64) {
+pub(crate) fn unregister(stack: u64, start: u64, len: u64) {
     let end = start.saturating_add(len);
     if !contains(start, len) {
         return;
@@ -511,7 +511,7 @@ fn restore_private(pages: &Region, alias: u64) -> Result<u64, i32> {
 }
 
 /// The program unmaps [start, end), or maps something else there: what was registered is gone. The pages are page-aligned.
-pub fn forget(stack: u64, start: u64, end: u64) {
+pub(crate) fn forget(stack: u64, start: u64, end: u64) {
     if !contains(start, end - start) {
         return;
     }
@@ -524,7 +524,7 @@ pub fn forget(stack: u64, start: u64, end: u64) {
     RESTORED.fetch_add(1, Ordering::AcqRel);
 }
 
-pub fn set_protection(start: u64, end: u64, protection: c_int) {
+pub(crate) fn set_protection(start: u64, end: u64, protection: c_int) {
     if contains(start, end - start) {
         let _held = hold();
         PAGES.change(start, end, |pages| Some(Region { protection, ..pages }));
@@ -535,7 +535,7 @@ pub fn set_protection(start: u64, end: u64, protection: c_int) {
 
 /// `mremap` of memory some of which is registered. Views are mappings of their own, so it is done piece by piece; what is
 /// registered stays so, at its new place. The lengths are of whole pages. What is grown by is not registered.
-pub fn remap(start: u64, old_len: u64, new_len: u64, flags: c_int, new: u64) -> Result<u64, i32> {
+pub(crate) fn remap(start: u64, old_len: u64, new_len: u64, flags: c_int, new: u64) -> Result<u64, i32> {
     const MOVING: c_int = libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
     let (fixed, stays) = (flags & libc::MREMAP_FIXED != 0, flags & libc::MREMAP_DONTUNMAP != 0);
     let may_move = flags & libc::MREMAP_MAYMOVE != 0;
@@ -730,7 +730,7 @@ static FREE: AtomicPtr<()> = AtomicPtr::new(giving_free as *mut ());
 static REALLOC: AtomicPtr<()> = AtomicPtr::new(giving_realloc as *mut ());
 
 /// Looks up the allocator's functions.
-pub fn resolve() {
+pub(crate) fn resolve() {
     NEXT_FREE.resolve();
     NEXT_REALLOC.resolve();
     if !any() {
@@ -812,7 +812,7 @@ unsafe extern "C" fn giving_realloc(block: *mut c_void, size: size_t) -> *mut c_
 // --- Forking --------------------------------------------------------------------------------------------------------
 
 /// Before a fork: copies the private pages for the child. They stay as they are until [`after_fork_in_parent`].
-pub fn before_fork() {
+pub(crate) fn before_fork() {
     STORES.lock().leave_locked();
     let mut total = 0;
     for_each_private(|pages| total += pages.len());
@@ -838,7 +838,7 @@ fn for_each_private(mut f: impl FnMut(Region)) {
     });
 }
 
-pub fn after_fork_in_parent() {
+pub(crate) fn after_fork_in_parent() {
     let [copies, total] = [0, 1].map(|i| FOR_CHILD[i].swap(0, Ordering::Relaxed));
     if total > 0 {
         unmap(copies, total);
@@ -847,7 +847,7 @@ pub fn after_fork_in_parent() {
 }
 
 /// In the child: its pages are the copies, and what is registered there is its own.
-pub fn after_fork_in_child() {
+pub(crate) fn after_fork_in_child() {
     let mut at = FOR_CHILD[0].load(Ordering::Relaxed);
     let mut mapped = true;
     for_each_private(|pages| {
@@ -863,7 +863,7 @@ pub fn after_fork_in_child() {
 }
 
 /// In the child, which is a process of the trace by now: announces what it has.
-pub fn announce_in_child() {
+pub(crate) fn announce_in_child() {
     let Some(session) = log::session() else { return };
     let mut from = 0;
     while let Some(region) = pm::first_after(from) {

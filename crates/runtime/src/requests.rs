@@ -26,7 +26,7 @@ const MAX_NAME: u64 = 48;
 const REGISTER_MAPPING: u64 = PMEMCHECK;
 const REMOVE_MAPPING: u64 = PMEMCHECK + 2;
 
-pub fn answer(uc: &mut ucontext_t) {
+pub(crate) fn answer(uc: &mut ucontext_t) {
     let registers = &uc.uc_mcontext.gregs;
     let arguments = registers[libc::REG_RAX as usize] as *const [u64; 6];
     // SAFETY: the preamble stands only where a client request does; rax points at its six words.

@@ -31,7 +31,7 @@ type Strings = *const *const c_char;
 ///
 /// # Safety
 /// The blocks that the loader passes to a constructor.
-pub unsafe fn come_first(arguments: Strings, environment: Strings) {
+pub(crate) unsafe fn come_first(arguments: Strings, environment: Strings) {
     // SAFETY: the caller's promise.
     unsafe {
         if restore(environment) {
@@ -52,7 +52,7 @@ pub unsafe fn come_first(arguments: Strings, environment: Strings) {
 static WITHOUT_ROOM: OnceLock<&'static str> = OnceLock::new();
 
 /// Whether the program is built with a sanitizer that leaves no room for views: in a library, or in the executable, which then exports its functions.
-pub fn leaves_no_room() -> bool {
+pub(crate) fn leaves_no_room() -> bool {
     let Some(loader) = Loader::find() else { return false };
     let modules = loader.modules(&[]);
     // SAFETY: reads the auxiliary vector.
@@ -70,7 +70,7 @@ pub fn leaves_no_room() -> bool {
 }
 
 /// The program, which is not recorded, maps a file that would be PM.
-pub fn mapped(file: &[u8]) {
+pub(crate) fn mapped(file: &[u8]) {
     use std::io::Write;
     let Some(sanitizer) = WITHOUT_ROOM.get() else { return };
     let mut path = [0u8; PATH];
@@ -86,7 +86,7 @@ pub fn mapped(file: &[u8]) {
 }
 
 /// The functions behind ours, for a process that is not recorded.
-pub struct Natively {
+pub(crate) struct Natively {
     pub mmap: Next<unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void>,
     pub munmap: Next<unsafe extern "C" fn(*mut c_void, size_t) -> c_int>,
     pub mprotect: Next<unsafe extern "C" fn(*mut c_void, size_t, c_int) -> c_int>,
@@ -106,7 +106,7 @@ static NATIVELY: Natively = unsafe {
 };
 
 /// Looks them up.
-pub fn resolve() {
+pub(crate) fn resolve() {
     let Natively {
         mmap,
         munmap,
@@ -119,7 +119,7 @@ pub fn resolve() {
 }
 
 /// `None`: the process is recorded, or is a recovery.
-pub fn natively() -> Option<&'static Natively> {
+pub(crate) fn natively() -> Option<&'static Natively> {
     log::unrecorded().map(|_| &NATIVELY)
 }
 

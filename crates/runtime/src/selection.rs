@@ -12,14 +12,14 @@ use libc::{c_char, c_int, c_uint};
 use std::sync::atomic::Ordering;
 
 /// What becomes of a file that the program maps.
-pub enum Selection {
+pub(crate) enum Selection {
     Pm,
     /// A `LEFT_OUT_*`.
     LeftOut(u32),
 }
 
 /// The decision for an open file.
-pub fn of_file(session: &Session, fd: c_int, identity: &Identity, path: &[u8]) -> Selection {
+pub(crate) fn of_file(session: &Session, fd: c_int, identity: &Identity, path: &[u8]) -> Selection {
     let selected = (session.options.pattern_count > 0).then(|| matches_pattern(session, path));
     if selected == Some(true) {
         return Selection::Pm;
@@ -32,7 +32,7 @@ pub fn of_file(session: &Session, fd: c_int, identity: &Identity, path: &[u8]) -
 }
 
 /// The decision for a mapping that is known only by its path: as far as that tells.
-pub fn of_path(session: &Session, path: &[u8]) -> bool {
+pub(crate) fn of_path(session: &Session, path: &[u8]) -> bool {
     if session.options.pattern_count > 0 {
         return matches_pattern(session, path);
     }
@@ -40,7 +40,7 @@ pub fn of_path(session: &Session, path: &[u8]) -> bool {
 }
 
 /// Whether one of the user's patterns matches: the path if the pattern has a slash, else the name.
-pub fn matches_pattern(session: &Session, path: &[u8]) -> bool {
+pub(crate) fn matches_pattern(session: &Session, path: &[u8]) -> bool {
     let options = &session.options;
     let mut subject = [0u8; 4096];
     subject[..path.len()].copy_from_slice(path);
@@ -148,7 +148,7 @@ fn is_locked(fd: c_int) -> bool {
 }
 
 /// Whether the file was made without a name (`O_TMPFILE`), and can still get one by `linkat`: the kernel calls it `#INODE`.
-pub fn is_temporary(identity: &Identity, path: &[u8]) -> bool {
+pub(crate) fn is_temporary(identity: &Identity, path: &[u8]) -> bool {
     let Some(digits) = name_of(path).strip_prefix(b"#") else {
         return false;
     };
@@ -160,7 +160,7 @@ pub fn is_temporary(identity: &Identity, path: &[u8]) -> bool {
 
 /// A mapping or an open that cannot be recorded, of a file that could have been PM. Only told while no file is: it explains
 /// why there is none.
-pub fn unusable(reason: u32, fd: c_int) {
+pub(crate) fn unusable(reason: u32, fd: c_int) {
     let Some(session) = log::session().filter(|session| session.next_file.load(Ordering::Relaxed) == 0) else {
         return;
     };
@@ -177,7 +177,7 @@ pub fn unusable(reason: u32, fd: c_int) {
 ///
 /// # Safety
 /// `path` is NUL-terminated.
-pub unsafe fn open_failed(directory: c_int, path: *const c_char, errno: c_int) {
+pub(crate) unsafe fn open_failed(directory: c_int, path: *const c_char, errno: c_int) {
     let is_unused = |session: &&'static Session| session.next_file.load(Ordering::Relaxed) == 0;
     if log::session().filter(is_unused).is_none() || path.is_null() {
         return;
@@ -199,7 +199,7 @@ pub unsafe fn open_failed(directory: c_int, path: *const c_char, errno: c_int) {
 }
 
 /// The path with its directory before it.
-pub fn absolute<'a>(directory: c_int, path: &'a [u8], buffer: &'a mut [u8; 4096]) -> Option<&'a [u8]> {
+pub(crate) fn absolute<'a>(directory: c_int, path: &'a [u8], buffer: &'a mut [u8; 4096]) -> Option<&'a [u8]> {
     if path.first() == Some(&b'/') {
         return (path.len() < 4096).then_some(path);
     }
@@ -228,7 +228,7 @@ static NEXT_SHM_OPEN: Next<ShmOpen> = unsafe { Next::new(c"shm_open") };
 // SAFETY: likewise. It is variadic; the arguments of a variadic function that are integers are passed as those of others are.
 static NEXT_SEM_OPEN: Next<SemOpen> = unsafe { Next::new(c"sem_open") };
 
-pub fn resolve() {
+pub(crate) fn resolve() {
     NEXT_SHM_OPEN.resolve();
     NEXT_SEM_OPEN.resolve();
 }

@@ -4,34 +4,34 @@
 use crate::sys;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub struct Spin(AtomicU32);
+pub(crate) struct Spin(AtomicU32);
 
-pub struct Held<'a>(&'a AtomicU32);
+pub(crate) struct Held<'a>(&'a AtomicU32);
 
 impl Spin {
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Spin(AtomicU32::new(0))
     }
 
-    pub fn lock(&self) -> Held<'_> {
+    pub(crate) fn lock(&self) -> Held<'_> {
         self.lock_as(sys::gettid())
     }
 
     /// For a thread that knows its id: to ask for it is a system call.
-    pub fn lock_as(&self, me: u32) -> Held<'_> {
+    pub(crate) fn lock_as(&self, me: u32) -> Held<'_> {
         acquire(&self.0, me);
         Held(&self.0)
     }
 
     /// Releases what was left locked.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Release);
     }
 }
 
 impl Held<'_> {
     /// For a lock that is held across functions; [`Spin::reset`] releases it.
-    pub fn leave_locked(self) {
+    pub(crate) fn leave_locked(self) {
         std::mem::forget(self);
     }
 }
@@ -43,7 +43,7 @@ impl Drop for Held<'_> {
 }
 
 /// Takes the lock at `word` for the thread `me`.
-pub fn acquire(word: &AtomicU32, me: u32) {
+pub(crate) fn acquire(word: &AtomicU32, me: u32) {
     let mut tries = 0u32;
     while let Err(holder) = word.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
         tries += 1;
@@ -63,6 +63,6 @@ pub fn acquire(word: &AtomicU32, me: u32) {
     }
 }
 
-pub fn release(word: &AtomicU32) {
+pub(crate) fn release(word: &AtomicU32) {
     word.store(0, Ordering::Release);
 }

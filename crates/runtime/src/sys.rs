@@ -1,10 +1,17 @@
 //! Raw system calls: usable in signal handlers, before libc is ready, and never trapped by our own filter's libc rule.
 
-pub use crashproof_code::syscall;
+pub(crate) use crashproof_code::syscall;
 
 /// # Safety
 /// As for mmap.
-pub unsafe fn mmap(address: u64, len: u64, protection: i32, flags: i32, fd: i32, offset: u64) -> Result<u64, i32> {
+pub(crate) unsafe fn mmap(
+    address: u64,
+    len: u64,
+    protection: i32,
+    flags: i32,
+    fd: i32,
+    offset: u64,
+) -> Result<u64, i32> {
     // SAFETY: the caller's promise.
     unsafe {
         syscall(
@@ -15,7 +22,7 @@ pub unsafe fn mmap(address: u64, len: u64, protection: i32, flags: i32, fd: i32,
 }
 
 /// Fresh zeroed private memory that is never given back.
-pub fn map_anonymous(len: u64) -> Option<*mut u8> {
+pub(crate) fn map_anonymous(len: u64) -> Option<*mut u8> {
     // SAFETY: a new anonymous mapping at an address of the kernel's choice.
     let address = unsafe {
         mmap(
@@ -31,7 +38,7 @@ pub fn map_anonymous(len: u64) -> Option<*mut u8> {
 }
 
 /// Maps the first `len` bytes of a file, shared and writable, for good.
-pub fn map_file(path: &[u8], len: u64) -> Option<*mut u8> {
+pub(crate) fn map_file(path: &[u8], len: u64) -> Option<*mut u8> {
     let mut name = [0u8; 4096];
     if path.len() >= name.len() {
         return None;
@@ -48,7 +55,7 @@ pub fn map_file(path: &[u8], len: u64) -> Option<*mut u8> {
     }
 }
 
-pub fn fstat(fd: i32) -> Option<libc::stat> {
+pub(crate) fn fstat(fd: i32) -> Option<libc::stat> {
     // SAFETY: all-zero is a valid stat; the kernel fills it.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
@@ -57,7 +64,7 @@ pub fn fstat(fd: i32) -> Option<libc::stat> {
 }
 
 /// How many threads the process has; 0 if that cannot be told.
-pub fn threads() -> u64 {
+pub(crate) fn threads() -> u64 {
     // SAFETY: as in `fstat`, with a NUL-terminated path.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let path = c"/proc/self/task".as_ptr() as u64;
@@ -70,7 +77,7 @@ pub fn threads() -> u64 {
 }
 
 /// Shows every descriptor that the process has open.
-pub fn for_each_descriptor(mut show: impl FnMut(i32)) {
+pub(crate) fn for_each_descriptor(mut show: impl FnMut(i32)) {
     for_each_entry(c"/proc/self/fd", |directory, _, name| {
         let number = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
         if let Some(fd) = number.filter(|&fd: &i32| fd as u64 != directory) {
@@ -80,7 +87,7 @@ pub fn for_each_descriptor(mut show: impl FnMut(i32)) {
 }
 
 /// Shows every entry of a directory: the descriptor by which it is read, the inode and the name.
-pub fn for_each_entry(path: &std::ffi::CStr, mut show: impl FnMut(u64, u64, &[u8])) {
+pub(crate) fn for_each_entry(path: &std::ffi::CStr, mut show: impl FnMut(u64, u64, &[u8])) {
     let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
     // SAFETY: a NUL-terminated path.
     let Ok(directory) = (unsafe { syscall(libc::SYS_open, [path.as_ptr() as u64, flags, 0, 0, 0, 0]) }) else {
@@ -108,17 +115,17 @@ pub fn for_each_entry(path: &std::ffi::CStr, mut show: impl FnMut(u64, u64, &[u8
     let _ = unsafe { syscall(libc::SYS_close, [directory, 0, 0, 0, 0, 0]) };
 }
 
-pub fn getpid() -> u32 {
+pub(crate) fn getpid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { syscall(libc::SYS_getpid, [0; 6]) }.unwrap_or(0) as u32
 }
 
-pub fn gettid() -> u32 {
+pub(crate) fn gettid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { syscall(libc::SYS_gettid, [0; 6]) }.unwrap_or(0) as u32
 }
 
-pub fn nap(nanoseconds: i64) {
+pub(crate) fn nap(nanoseconds: i64) {
     let time = libc::timespec {
         tv_sec: 0,
         tv_nsec: nanoseconds,
@@ -128,7 +135,7 @@ pub fn nap(nanoseconds: i64) {
 }
 
 /// A line of /proc/self/maps.
-pub struct Mapping<'a> {
+pub(crate) struct Mapping<'a> {
     pub start: u64,
     pub end: u64,
     permissions: &'a [u8],
@@ -156,7 +163,7 @@ impl<'a> Mapping<'a> {
         })
     }
 
-    pub fn protection(&self) -> i32 {
+    pub(crate) fn protection(&self) -> i32 {
         let bits = [
             (b'r', libc::PROT_READ),
             (b'w', libc::PROT_WRITE),
@@ -169,17 +176,17 @@ impl<'a> Mapping<'a> {
         granted.fold(0, |all, ((_, bit), _)| all | bit)
     }
 
-    pub fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.permissions.get(3) == Some(&b's')
     }
 
-    pub fn is_shared_and_writable(&self) -> bool {
+    pub(crate) fn is_shared_and_writable(&self) -> bool {
         matches!(self.permissions, [_, b'w', _, b's', ..])
     }
 }
 
 /// The end of the stretch at `from` that can be written, up to `to`.
-pub fn writable_until(from: u64, to: u64) -> u64 {
+pub(crate) fn writable_until(from: u64, to: u64) -> u64 {
     let mut at = from;
     for_each_mapping(|mapping| {
         if (mapping.start..mapping.end).contains(&at) && mapping.protection() & libc::PROT_WRITE != 0 {
@@ -209,7 +216,7 @@ fn device(numbers: &[u8]) -> u64 {
 }
 
 /// Shows every mapping of the process, without allocation.
-pub fn for_each_mapping(mut show: impl FnMut(&Mapping)) {
+pub(crate) fn for_each_mapping(mut show: impl FnMut(&Mapping)) {
     let path = c"/proc/self/maps".as_ptr() as u64;
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
     // SAFETY: a NUL-terminated path.
@@ -245,7 +252,7 @@ pub fn for_each_mapping(mut show: impl FnMut(&Mapping)) {
 }
 
 /// The mapping that holds `address`.
-pub fn mapping_around(address: u64) -> Option<(u64, u64)> {
+pub(crate) fn mapping_around(address: u64) -> Option<(u64, u64)> {
     let mut found = None;
     for_each_mapping(|mapping| {
         if (mapping.start..mapping.end).contains(&address) {
@@ -256,12 +263,12 @@ pub fn mapping_around(address: u64) -> Option<(u64, u64)> {
 }
 
 /// Reads memory of this process that may not be there.
-pub fn read_memory(address: u64, into: &mut [u8]) -> bool {
+pub(crate) fn read_memory(address: u64, into: &mut [u8]) -> bool {
     copy_memory(libc::SYS_process_vm_readv, address, into.as_mut_ptr(), into.len())
 }
 
 /// Writes memory of this process that may not be there, or not be writable.
-pub fn write_memory(address: u64, from: &[u8]) -> bool {
+pub(crate) fn write_memory(address: u64, from: &[u8]) -> bool {
     copy_memory(
         libc::SYS_process_vm_writev,
         address,
@@ -289,7 +296,7 @@ fn copy_memory(number: i64, address: u64, local: *mut u8, len: usize) -> bool {
 }
 
 /// Whether a process or thread with this id exists.
-pub fn alive(id: u32) -> bool {
+pub(crate) fn alive(id: u32) -> bool {
     // SAFETY: signal 0 only probes.
     !matches!(
         unsafe { syscall(libc::SYS_kill, [id as u64, 0, 0, 0, 0, 0]) },
@@ -298,7 +305,7 @@ pub fn alive(id: u32) -> bool {
 }
 
 /// Ends the process where nothing else is left to do, saying why.
-pub fn fail(reason: &[u8]) -> ! {
+pub(crate) fn fail(reason: &[u8]) -> ! {
     for text in [&b"crashproof runtime: "[..], reason, b"\n"] {
         // SAFETY: writes from these bytes only.
         let _ = unsafe { syscall(libc::SYS_write, [2, text.as_ptr() as u64, text.len() as u64, 0, 0, 0]) };
@@ -310,7 +317,7 @@ pub fn fail(reason: &[u8]) -> ! {
 }
 
 /// Turns a raw result into libc's convention for the program: -1 and `errno`.
-pub fn to_libc(result: Result<u64, i32>) -> i64 {
+pub(crate) fn to_libc(result: Result<u64, i32>) -> i64 {
     match result {
         Ok(value) => value as i64,
         Err(errno) => {
@@ -325,10 +332,10 @@ pub fn to_libc(result: Result<u64, i32>) -> i64 {
 ///
 /// System calls of ours are raw and do not touch it, but the few functions of libc that we call may. Only code of ours may run meanwhile:
 /// the program's handlers, and the instructions that a handler of ours executes in its place, set `errno` for the program to see.
-pub struct KeptErrno(i32);
+pub(crate) struct KeptErrno(i32);
 
 impl KeptErrno {
-    pub fn new() -> KeptErrno {
+    pub(crate) fn new() -> KeptErrno {
         // SAFETY: libc's own location for this thread.
         KeptErrno(unsafe { *libc::__errno_location() })
     }
@@ -343,7 +350,7 @@ impl Drop for KeptErrno {
 
 /// Runs `f`, code of ours, with no asynchronous signal delivered to this thread, so that the program's handlers cannot interrupt it,
 /// with the program's `errno` kept, and on our own stack. The four signals that the runtime itself needs stay deliverable.
-pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(u64);
 
     impl Drop for Restore {
@@ -360,11 +367,11 @@ pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// The signals that the runtime needs at any time, as a kernel mask.
-pub const OURS: u64 =
+pub(crate) const OURS: u64 =
     1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGTRAP - 1) | 1 << (libc::SIGSYS - 1);
 
 /// Sets the thread's kernel mask and returns the old one.
-pub fn set_mask(mask: u64) -> u64 {
+pub(crate) fn set_mask(mask: u64) -> u64 {
     let mut old = 0u64;
     let arguments = [
         libc::SIG_SETMASK as u64,

@@ -21,11 +21,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 const GUARD: u64 = 4096;
-pub const STACK: u64 = 256 << 10;
+pub(crate) const STACK: u64 = 256 << 10;
 const STATE: u64 = 4096;
 
 /// What the runtime keeps for a thread.
-pub struct ThreadState {
+pub(crate) struct ThreadState {
     /// The kernel's id of the thread. Memory of an ended thread is used again: whoever keeps something in `user` compares.
     pub os_id: u32,
     /// The logger's.
@@ -73,13 +73,13 @@ const _: () = assert!(size_of::<ThreadState>() <= STATE as usize);
 
 /// A signal, and the task that got it. A task that is copied with this memory (fork), or that shares it (vfork), was not sent it.
 #[derive(Clone, Copy)]
-pub struct Sent {
+pub(crate) struct Sent {
     info: libc::siginfo_t,
     task: u32,
 }
 
 impl Sent {
-    pub fn to_this_task(info: &libc::siginfo_t) -> Sent {
+    pub(crate) fn to_this_task(info: &libc::siginfo_t) -> Sent {
         Sent {
             info: *info,
             task: sys::gettid(),
@@ -89,7 +89,7 @@ impl Sent {
 
 impl ThreadState {
     /// What [`ThreadState::blocked`] is for this task: a vfork child has its own, its parent has what it had before.
-    pub fn blocked_here(&mut self) -> &mut u64 {
+    pub(crate) fn blocked_here(&mut self) -> &mut u64 {
         if let Some((parents, borrower)) = self.lent
             && sys::gettid() != borrower
         {
@@ -99,7 +99,7 @@ impl ThreadState {
         &mut self.blocked
     }
 
-    pub fn block(&mut self, blocked: u64) {
+    pub(crate) fn block(&mut self, blocked: u64) {
         let known = *self.blocked_here();
         if known != blocked {
             if self.lent.is_none() && crate::signals::in_vfork_child() {
@@ -110,14 +110,14 @@ impl ThreadState {
     }
 
     /// Takes the signal at `index` out of [`ThreadState::sent`] if this task was sent it.
-    pub fn take_sent(&mut self, index: usize) -> Option<libc::siginfo_t> {
+    pub(crate) fn take_sent(&mut self, index: usize) -> Option<libc::siginfo_t> {
         let sent = &mut self.sent[index];
         sent.take_if(|sent| sent.task == sys::gettid()).map(|sent| sent.info)
     }
 }
 
 /// Of the stack for our handlers in a [`ThreadState`], for the entries of the hooks.
-pub const STACK_OFFSET: usize = std::mem::offset_of!(ThreadState, stack);
+pub(crate) const STACK_OFFSET: usize = std::mem::offset_of!(ThreadState, stack);
 
 global_asm!(
     ".pushsection .tbss.crashproof_thread, \"awT\", @nobits",
@@ -145,7 +145,7 @@ fn slot() -> *mut *mut ThreadState {
 }
 
 /// The calling thread's state.
-pub fn current() -> &'static mut ThreadState {
+pub(crate) fn current() -> &'static mut ThreadState {
     // SAFETY: the slot is this thread's; its state lives until the thread is gone. Handlers of this thread may hold a
     // reference at the same time as interrupted code does, but neither keeps one across the other's changes.
     unsafe {
@@ -216,7 +216,7 @@ static ENDED: Ended = Ended {
 static ALL: AtomicPtr<ThreadState> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Whether some of [start, end), which lies in the given mapping, is the stack of a running thread.
-pub fn is_stack(start: u64, end: u64, mapping: Range<u64>) -> bool {
+pub(crate) fn is_stack(start: u64, end: u64, mapping: Range<u64>) -> bool {
     const PAGE: u64 = 4096;
     let process = sys::getpid() as u64;
     let mut next = ALL.load(Ordering::Acquire);
@@ -258,7 +258,7 @@ static NEXT_TIMER_CREATE: Next<TimerCreate> = unsafe { Next::new(c"timer_create"
 static NEXT_MQ_NOTIFY: Next<MqNotify> = unsafe { Next::new(c"mq_notify") };
 
 /// State and stack of the first thread, and what later threads need.
-pub fn init() {
+pub(crate) fn init() {
     let mut key = 0;
     // SAFETY: a plain key whose destructor lives as long as the process.
     if unsafe { libc::pthread_key_create(&mut key, Some(ended)) } != 0 {
@@ -276,7 +276,7 @@ pub fn init() {
 }
 
 /// In a forked child: it has one thread, and a new id.
-pub fn reset_after_fork() {
+pub(crate) fn reset_after_fork() {
     ENDED.lock.reset();
     signals::reset_after_fork();
     syscalls::reset_after_fork();
@@ -362,12 +362,12 @@ impl ThreadState {
 }
 
 /// Whether the address is on our own stack of this thread.
-pub fn is_own_stack(address: u64) -> bool {
+pub(crate) fn is_own_stack(address: u64) -> bool {
     current().owns(address)
 }
 
 /// Whether the caller, a handler, runs on our own stack. If not, what lies below the interrupted stack pointer is in use.
-pub fn is_on_own_stack() -> bool {
+pub(crate) fn is_on_own_stack() -> bool {
     let here = 0u8;
     is_own_stack(&raw const here as u64)
 }
@@ -375,7 +375,7 @@ pub fn is_on_own_stack() -> bool {
 /// Runs `f`, code of ours, on our own stack: it needs more than the program may have left on its own (a goroutine's, a handler's
 /// alternate stack, a thread with the least stack that there is). Signals other than ours are blocked, so that nothing else needs our
 /// stack meanwhile. A thread without one, and a task that shares the state of another (vfork, a raw clone), stays where it is.
-pub fn on_own_stack<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn on_own_stack<R>(f: impl FnOnce() -> R) -> R {
     struct Call<F, R> {
         f: Option<F>,
         result: Option<R>,
@@ -417,7 +417,7 @@ pub fn on_own_stack<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Where the program's stack was left, for whoever runs on ours by [`on_own_stack`].
-pub fn left_at() -> Option<Registers> {
+pub(crate) fn left_at() -> Option<Registers> {
     current().left_at
 }
 
@@ -442,7 +442,7 @@ unsafe extern "C" fn call_on(top: u64, function: extern "C" fn(*mut c_void), arg
 }
 
 /// Makes our stack the kernel's alternate stack of this thread, if it has one and it is not; returns what was there.
-pub fn reclaim_stack() -> Option<libc::stack_t> {
+pub(crate) fn reclaim_stack() -> Option<libc::stack_t> {
     let ours = libc::stack_t {
         ss_sp: current().stack,
         ss_flags: 0,
@@ -615,7 +615,7 @@ unsafe fn through_us(event: *const libc::sigevent) -> Option<libc::sigevent> {
 }
 
 /// Tells the program that an asynchronous operation has ended, as its event asks.
-pub fn notify(event: &libc::sigevent) {
+pub(crate) fn notify(event: &libc::sigevent) {
     // SAFETY: the program's event; all-zero is a valid siginfo, whose value stands behind the sender's pid and uid.
     unsafe {
         match event.sigev_notify {

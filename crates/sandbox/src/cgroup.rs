@@ -39,7 +39,7 @@ impl Version {
 
 /// A group of our own; removed on drop, when its processes have ended.
 #[derive(Debug)]
-pub struct Cgroup {
+pub(crate) struct Cgroup {
     folder: PathBuf,
     version: Version,
     /// A process that writes `0` here joins the group.
@@ -50,7 +50,7 @@ pub struct Cgroup {
 
 impl Cgroup {
     /// `None`: none can be made here, or no process could join it.
-    pub fn create(limit: u64) -> Option<Cgroup> {
+    pub(crate) fn create(limit: u64) -> Option<Cgroup> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
@@ -81,7 +81,7 @@ impl Cgroup {
     }
 
     /// For all processes in it together, with what they write to files in memory.
-    pub fn limit(&self, bytes: u64) -> io::Result<()> {
+    pub(crate) fn limit(&self, bytes: u64) -> io::Result<()> {
         let (memory, swap, _) = self.version.files();
         let set = |file: &str, bytes: u64| fs::write(self.folder.join(file), bytes.to_string());
         // The kernel rounds to pages; more than it can count is no limit. Not every kernel counts swap.
@@ -102,7 +102,7 @@ impl Cgroup {
     }
 
     /// The descriptors that the supervisor needs: to join it, and to see what was ended in it.
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.procs.as_fd(), self.events.as_fd()]
     }
 
@@ -142,12 +142,12 @@ impl Drop for Cgroup {
 }
 
 /// What joins a group, and how often one of its processes was ended for lack of memory: the supervisor's side.
-pub fn join(procs: BorrowedFd<'_>) -> bool {
+pub(crate) fn join(procs: BorrowedFd<'_>) -> bool {
     // SAFETY: writes one byte from a constant; async-signal-safe.
     unsafe { libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) == 1 }
 }
 
-pub fn ended_for_memory(events: BorrowedFd<'_>) -> u64 {
+pub(crate) fn ended_for_memory(events: BorrowedFd<'_>) -> u64 {
     let mut buffer = [0; 512];
     // SAFETY: reads into the buffer, from the beginning of the file.
     let read = unsafe { libc::pread(events.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };

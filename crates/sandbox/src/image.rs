@@ -18,7 +18,7 @@ static ZEROES: [u8; PAGE] = [0; PAGE];
 const HUGE: usize = 2 << 20;
 const MOST_HUGE: usize = 256 << 20;
 
-pub struct Image {
+pub(crate) struct Image {
     path: PathBuf,
     size: u64,
     expected: Memory,
@@ -39,7 +39,7 @@ struct Mapped {
 }
 
 impl Image {
-    pub fn new(path: &Path, size: u64) -> Result<Self, SandboxError> {
+    pub(crate) fn new(path: &Path, size: u64) -> Result<Self, SandboxError> {
         let mut image = Image {
             path: path.into(),
             size: 0,
@@ -52,12 +52,12 @@ impl Image {
         Ok(image)
     }
 
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
     /// The file that the commands see from now on, empty as yet.
-    pub fn attach(&mut self, file: File) -> Result<(), SandboxError> {
+    pub(crate) fn attach(&mut self, file: File) -> Result<(), SandboxError> {
         let right = stat(&file).map_err(|source| self.failed("look at", source))?;
         let unopened = Unopened::watch(file.as_fd());
         self.mapped = Some(Mapped {
@@ -71,26 +71,26 @@ impl Image {
         Ok(())
     }
 
-    pub fn detach(&mut self) {
+    pub(crate) fn detach(&mut self) {
         self.mapped = None;
     }
 
     /// Whether somebody may have opened the file that is there; `None` if none is.
-    pub fn looked_at(&mut self) -> Option<bool> {
+    pub(crate) fn looked_at(&mut self) -> Option<bool> {
         let mapped = self.mapped.as_mut()?;
         mapped.unopened = mapped.unopened.take().and_then(Unopened::still);
         Some(mapped.unopened.is_none())
     }
 
     /// Device and inode, as the commands see them.
-    pub fn identity(&self) -> Option<(u64, u64)> {
+    pub(crate) fn identity(&self) -> Option<(u64, u64)> {
         self.mapped
             .as_ref()
             .map(|mapped| (mapped.right.st_dev, mapped.right.st_ino))
     }
 
     /// Beyond the end it is zero.
-    pub fn read(&self, offset: u64, buffer: &mut [u8]) {
+    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) {
         let len = self.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let (inside, outside) = buffer.split_at_mut(len);
         outside.fill(0);
@@ -109,7 +109,7 @@ impl Image {
     }
 
     /// Cut off at the end.
-    pub fn write(&mut self, offset: u64, data: &[u8]) {
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
         let len = self.size.saturating_sub(offset).min(data.len() as u64) as usize;
         let mut rest = &data[..len];
         let mut at = offset as usize;
@@ -133,7 +133,7 @@ impl Image {
     }
 
     /// What is cut off reads as zero if the file grows again.
-    pub fn resize(&mut self, size: u64) -> Result<(), SandboxError> {
+    pub(crate) fn resize(&mut self, size: u64) -> Result<(), SandboxError> {
         if size == self.size {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl Image {
     }
 
     /// Puts back one page; true: it had been changed.
-    pub fn restore_page(&mut self, offset: u64) -> bool {
+    pub(crate) fn restore_page(&mut self, offset: u64) -> bool {
         let page = (offset / PAGE as u64) as usize;
         if page * PAGE >= self.expected.len {
             return false;
@@ -191,7 +191,7 @@ impl Image {
     }
 
     /// Looks whether the file was changed by a system call, and then puts all of it back; true: it had been changed.
-    pub fn restore_if_disturbed(&mut self) -> Result<bool, SandboxError> {
+    pub(crate) fn restore_if_disturbed(&mut self) -> Result<bool, SandboxError> {
         let Some(mapped) = &mut self.mapped else {
             return Ok(false);
         };
@@ -219,7 +219,7 @@ impl Image {
     }
 
     /// Compares everything and puts it back; true: it had been changed.
-    pub fn restore_whole(&mut self) -> Result<bool, SandboxError> {
+    pub(crate) fn restore_whole(&mut self) -> Result<bool, SandboxError> {
         let mended = self.restore_if_disturbed()?;
         Ok(self.restore_pages()? || mended)
     }
@@ -235,12 +235,12 @@ impl Image {
     }
 
     /// How many pages there are to be compared.
-    pub fn held_pages(&self) -> Result<u64, SandboxError> {
+    pub(crate) fn held_pages(&self) -> Result<u64, SandboxError> {
         Ok(self.held()?.iter().map(|range| range.len() as u64).sum())
     }
 
     /// So many pages were put back until now.
-    pub fn restored(&self) -> u64 {
+    pub(crate) fn restored(&self) -> u64 {
         self.restored
     }
 

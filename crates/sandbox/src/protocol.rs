@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::BuildError;
 
 /// The only argument of the supervisor.
-pub const SUPERVISOR_ARGUMENT: &str = "sandbox-supervisor";
+pub(crate) const SUPERVISOR_ARGUMENT: &str = "sandbox-supervisor";
 
 /// In the sandbox: what crashproof itself needs there.
-pub const CONTROL: &str = "/.crashproof";
+pub(crate) const CONTROL: &str = "/.crashproof";
 
 /// Descriptors in one message; none has more.
 const MAX_DESCRIPTORS: usize = 8;
@@ -27,7 +27,7 @@ const MAX_MESSAGE: usize = 64 << 20;
 
 /// The first message: what the sandbox is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Config {
+pub(crate) struct Config {
     /// The folder that the commands start in.
     pub cwd: OsString,
     /// Folders that the commands must be able to write to as far as the user may: in a user namespace the kernel does so only where
@@ -42,13 +42,13 @@ pub struct Config {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub enum CommandLine {
+pub(crate) enum CommandLine {
     Direct(Vec<OsString>),
     Shell(OsString),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Request {
+pub(crate) enum Request {
     /// Puts the PM file under its path, or away. `Some`: the reply has a new, empty file's descriptor.
     Place { file: usize, path: Option<OsString> },
     /// Takes away a file of the user's, in the sandbox.
@@ -72,7 +72,7 @@ pub enum Request {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Reply {
+pub(crate) enum Reply {
     Failed(BuildError),
     /// The sandbox is there. Descriptors: [`Control`].
     Built,
@@ -89,7 +89,7 @@ pub enum Reply {
 
 /// What became of a fork server.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub enum Parked {
+pub(crate) enum Parked {
     Ready,
     /// In words.
     Cannot(String),
@@ -97,7 +97,7 @@ pub enum Parked {
 
 /// How one command ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Status {
+pub(crate) struct Status {
     /// As wait(2) says.
     pub wait: i32,
     pub timed_out: bool,
@@ -108,7 +108,7 @@ pub struct Status {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Ran {
+pub(crate) struct Ran {
     pub recovery: Option<Status>,
     pub check: Option<Status>,
     /// A fork server was lost on the way: the result is none.
@@ -123,7 +123,7 @@ pub struct Ran {
 
 /// The descriptors that come with [`Reply::Built`], in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
+pub(crate) enum Control {
     Recovery,
     Output,
     Stdout,
@@ -133,7 +133,7 @@ pub enum Control {
 }
 
 impl Control {
-    pub const ALL: [Control; 6] = [
+    pub(crate) const ALL: [Control; 6] = [
         Control::Recovery,
         Control::Output,
         Control::Stdout,
@@ -143,7 +143,7 @@ impl Control {
     ];
 
     /// In [`CONTROL`].
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Control::Recovery => "recovery",
             Control::Output => "output",
@@ -157,24 +157,24 @@ impl Control {
 
 /// One end of the socket.
 #[derive(Debug)]
-pub struct Channel {
+pub(crate) struct Channel {
     stream: UnixStream,
     buffer: Vec<u8>,
 }
 
 impl Channel {
-    pub fn new(stream: UnixStream) -> Self {
+    pub(crate) fn new(stream: UnixStream) -> Self {
         Channel {
             stream,
             buffer: vec![0; 64 << 10],
         }
     }
 
-    pub fn stream(&self) -> &UnixStream {
+    pub(crate) fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    pub fn send<M: Serialize>(&mut self, message: &M, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(crate) fn send<M: Serialize>(&mut self, message: &M, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut bytes = vec![0; 8];
         serde_json::to_writer(&mut bytes, message)?;
         let len = (bytes.len() - 8) as u64;
@@ -189,7 +189,7 @@ impl Channel {
     }
 
     /// The next message and its descriptors. The other end is gone: `UnexpectedEof`.
-    pub fn receive<M: DeserializeOwned>(&mut self) -> io::Result<(M, Vec<OwnedFd>)> {
+    pub(crate) fn receive<M: DeserializeOwned>(&mut self) -> io::Result<(M, Vec<OwnedFd>)> {
         let mut descriptors = Vec::new();
         let mut have = 0;
         let mut need = 8;

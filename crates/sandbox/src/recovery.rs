@@ -6,14 +6,14 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use crashproof_wire::recovery::Recovery;
 
 /// A mapping of the structure.
-pub struct Shared(*mut Recovery);
+pub(crate) struct Shared(*mut Recovery);
 
 // SAFETY: the pointer is to shared memory that stays mapped as long as the value lives; what others change in it is atomic.
 unsafe impl Send for Shared {}
 
 impl Shared {
     /// Gives the file the structure's size and maps it.
-    pub fn create(file: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn create(file: BorrowedFd<'_>) -> io::Result<Self> {
         // SAFETY: changes the size of a file.
         if unsafe { libc::ftruncate(file.as_raw_fd(), size_of::<Recovery>() as libc::off_t) } != 0 {
             return Err(io::Error::last_os_error());
@@ -21,7 +21,7 @@ impl Shared {
         Shared::map(file)
     }
 
-    pub fn map(file: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn map(file: BorrowedFd<'_>) -> io::Result<Self> {
         // SAFETY: a new mapping, of a file that `create` made large enough; all-zero is a valid structure.
         unsafe {
             let address = libc::mmap(
@@ -39,13 +39,13 @@ impl Shared {
         }
     }
 
-    pub fn get(&self) -> &Recovery {
+    pub(crate) fn get(&self) -> &Recovery {
         // SAFETY: mapped until this is dropped. What is not atomic is written only through `get_mut`, by the worker,
         // while no command runs.
         unsafe { &*self.0 }
     }
 
-    pub fn get_mut(&mut self) -> &mut Recovery {
+    pub(crate) fn get_mut(&mut self) -> &mut Recovery {
         // SAFETY: as in `get`.
         unsafe { &mut *self.0 }
     }

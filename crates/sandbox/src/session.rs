@@ -22,7 +22,7 @@ const END_TIME: Duration = Duration::from_secs(5);
 
 /// A sandbox that runs. Dropped, it and everything in it ends.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     channel: Channel,
     patience: Duration,
     // Dropped in this order: a control group can be removed when its processes are gone.
@@ -39,7 +39,7 @@ struct Process {
 
 impl Session {
     /// Starts a supervisor and has it build the sandbox; the descriptors are those of `Control::ALL`.
-    pub fn start(
+    pub(crate) fn start(
         supervisor: &Path,
         environment: &[(OsString, OsString)],
         config: &Config,
@@ -94,7 +94,7 @@ impl Session {
     }
 
     /// The commands may take this much, files and memory together.
-    pub fn limit(&self, bytes: u64) {
+    pub(crate) fn limit(&self, bytes: u64) {
         if let Some(group) = &self.group {
             // A limit that cannot be raised ends recoveries that it should not, and they say so.
             let _ = group.limit(bytes);
@@ -102,7 +102,7 @@ impl Session {
     }
 
     /// One request and its reply. `doing` says what for.
-    pub fn request(
+    pub(crate) fn request(
         &mut self,
         request: &Request,
         patience: Option<Duration>,

@@ -10,7 +10,7 @@ const WORTH: u64 = 24;
 const FIRST: u32 = 8;
 const LATER: u32 = 256;
 
-pub struct Tracking {
+pub(crate) struct Tracking {
     compares: bool,
     runs: u32,
     decide_after: u32,
@@ -19,7 +19,7 @@ pub struct Tracking {
 }
 
 impl Tracking {
-    pub fn new() -> Tracking {
+    pub(crate) fn new() -> Tracking {
         Tracking {
             compares: false,
             runs: 0,
@@ -28,12 +28,12 @@ impl Tracking {
         }
     }
 
-    pub fn compares(&self) -> bool {
+    pub(crate) fn compares(&self) -> bool {
         self.compares
     }
 
     /// A run wrote to so many pages. `all`: how many there are to be compared.
-    pub fn ran(&mut self, written: u64, all: impl FnOnce() -> u64) {
+    pub(crate) fn ran(&mut self, written: u64, all: impl FnOnce() -> u64) {
         self.runs += 1;
         self.written += written;
         if self.runs < self.decide_after {

@@ -9,7 +9,7 @@ pub(crate) struct Unopened(File);
 
 impl Unopened {
     /// `None`: it cannot be watched (the user has too many such watches), so somebody may have opened it.
-    pub fn watch(file: BorrowedFd) -> Option<Unopened> {
+    pub(crate) fn watch(file: BorrowedFd) -> Option<Unopened> {
         let path = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
         // SAFETY: a new descriptor, which the file then owns; the path is a string.
         unsafe {
@@ -24,7 +24,7 @@ impl Unopened {
     }
 
     /// `None`: it has been opened.
-    pub fn still(mut self) -> Option<Unopened> {
+    pub(crate) fn still(mut self) -> Option<Unopened> {
         let nothing = self.0.read(&mut [0; 512]);
         matches!(nothing, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock).then_some(self)
     }

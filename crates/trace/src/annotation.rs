@@ -38,13 +38,13 @@ pub enum Annotation<'a> {
 
 /// The first byte of an annotation.
 mod code {
-    pub const OPERATION_BEGIN: u8 = 0;
-    pub const OPERATION_END: u8 = 1;
-    pub const EXPECT_DURABLE: u8 = 2;
-    pub const EXPECT_SNAPSHOTTED: u8 = 3;
-    pub const EXPECT_ORDER: u8 = 4;
-    pub const EXPECT_ORDER_BACKWARDS: u8 = 5;
-    pub const MARKER: u8 = 6;
+    pub(super) const OPERATION_BEGIN: u8 = 0;
+    pub(super) const OPERATION_END: u8 = 1;
+    pub(super) const EXPECT_DURABLE: u8 = 2;
+    pub(super) const EXPECT_SNAPSHOTTED: u8 = 3;
+    pub(super) const EXPECT_ORDER: u8 = 4;
+    pub(super) const EXPECT_ORDER_BACKWARDS: u8 = 5;
+    pub(super) const MARKER: u8 = 6;
 }
 
 impl<'a> Annotation<'a> {

@@ -13,7 +13,7 @@ use crashproof_trace::TraceFile;
 const MOST_STATES: u64 = 64;
 
 /// Tests states of the trace with strategies that differ in how they look at it. Whether all could be run.
-pub fn test(trace: &Path) -> bool {
+pub(super) fn test(trace: &Path) -> bool {
     let Ok(trace) = TraceFile::open(trace) else {
         return false;
     };

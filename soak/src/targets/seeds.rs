@@ -43,16 +43,16 @@ int main(int argc, char **argv) {
 }
 "#;
 
-pub fn pmemcheck_logs() -> Vec<Vec<u8>> {
+pub(super) fn pmemcheck_logs() -> Vec<Vec<u8>> {
     vec![PMEMCHECK_LOG.into()]
 }
 
-pub fn pmtest_logs() -> Vec<Vec<u8>> {
+pub(super) fn pmtest_logs() -> Vec<Vec<u8>> {
     vec![PMTEST_LOG.into()]
 }
 
 /// Imported ones, and one with an event of each kind.
-pub fn traces() -> Vec<Vec<u8>> {
+pub(super) fn traces() -> Vec<Vec<u8>> {
     let imported = |import: &dyn Fn(&Path, &Path) -> bool, log: &str| {
         with_file(log.as_bytes(), |path| {
             beside(path, "trace", |trace| {
@@ -228,12 +228,12 @@ fn write_every_kind(path: &Path) -> Result<(), WriteError> {
 }
 
 /// What the blocks of the good traces hold.
-pub fn payloads() -> Vec<Vec<u8>> {
+pub(super) fn payloads() -> Vec<Vec<u8>> {
     blocks(&traces())
 }
 
 /// What the blocks of the trace with every kind of event hold.
-pub fn complete_payloads() -> Vec<Vec<u8>> {
+pub(super) fn complete_payloads() -> Vec<Vec<u8>> {
     blocks(&traces()[2..])
 }
 
@@ -259,7 +259,7 @@ fn blocks(traces: &[Vec<u8>]) -> Vec<Vec<u8>> {
     payloads
 }
 
-pub fn litmus_files() -> Vec<Vec<u8>> {
+pub(super) fn litmus_files() -> Vec<Vec<u8>> {
     vec![
         b"store name 0x4a3c000 8\nstore valid 0x4a3c080 8\nflush valid\nflush name\nfence\n\
           require name before valid\nrequire durable valid\n"
@@ -270,7 +270,7 @@ pub fn litmus_files() -> Vec<Vec<u8>> {
     ]
 }
 
-pub fn configurations() -> Vec<Vec<u8>> {
+pub(super) fn configurations() -> Vec<Vec<u8>> {
     vec![
         b"[[ignore]]\nkind = \"missing-flush\"\nfunction = \"log_*\"\nstack = [\"memcpy*\", \"...\"]\nreason = \"volatile\"\n\n\
           [[rule]]\nkind = \"must-persist-before\"\nbefore = \"write_entry\"\nafter = \"log.c:10-20\"\n\n\
@@ -281,7 +281,7 @@ pub fn configurations() -> Vec<Vec<u8>> {
 }
 
 /// The report of the trace with every kind of event.
-pub fn baselines() -> Vec<Vec<u8>> {
+pub(super) fn baselines() -> Vec<Vec<u8>> {
     let mut reports = Vec::new();
     read(&traces()[2], |reader| {
         let report = crashproof_check::check(reader, &CheckOptions::default(), |_, _| {});
@@ -291,7 +291,7 @@ pub fn baselines() -> Vec<Vec<u8>> {
     reports.into_iter().map(String::into_bytes).collect()
 }
 
-pub fn saved_crashes() -> Vec<Vec<u8>> {
+pub(super) fn saved_crashes() -> Vec<Vec<u8>> {
     vec![
         br#"{"version":1,"recover":"./verify pool","folder":"/tmp","timeout_ms":1000,"paths":["/tmp/pool"],
         "files":[{"path":"/tmp/pool","size":0,"image":"image"}],"output":"output",
@@ -302,7 +302,7 @@ pub fn saved_crashes() -> Vec<Vec<u8>> {
 }
 
 /// Small programs with symbols and debug info of the versions that compilers write.
-pub fn programs() -> Vec<Vec<u8>> {
+pub(super) fn programs() -> Vec<Vec<u8>> {
     let built = ["-gdwarf-5", "-gdwarf-4"].into_iter().filter_map(|debug| {
         with_file(PROGRAM.as_bytes(), |source| {
             beside(source, "out", |program| {

@@ -18,7 +18,7 @@ use crate::tag::StoreTag;
 
 /// A range of a PM file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PmRange {
+pub(crate) struct PmRange {
     pub at: PmAddress,
     pub len: u64,
 }
@@ -43,7 +43,7 @@ impl PmRange {
 
 /// What an annotation says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Annotation {
+pub(crate) enum Annotation {
     OpBegin,
     OpEnd,
     Durable(PmRange),
@@ -84,7 +84,7 @@ const MAX_ORDERS: usize = 1 << 12;
 const MAX_PERHAPS: usize = 1 << 10;
 
 #[derive(Default)]
-pub struct Annotations {
+pub(crate) struct Annotations {
     operations: FxHashMap<u32, Vec<Operation>>,
     orders: Vec<Order>,
     functions: LockFunctions,

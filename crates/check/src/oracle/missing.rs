@@ -21,7 +21,7 @@ use crate::tag::StoreTag;
 const MANY_REWRITES: u16 = 3;
 
 #[derive(Default)]
-pub struct Missing {
+pub(crate) struct Missing {
     /// Where transactions that began at one place ended last.
     transaction_ends: FxHashMap<StackId, StackId>,
 }

@@ -18,23 +18,23 @@ use crate::tag::StoreTag;
 use annotation::Annotation;
 use crashproof_stacks::Stacks;
 
-pub mod annotation;
-pub mod missing;
-pub mod redundant_fence;
-pub mod redundant_flush;
-pub mod rules;
-pub mod transaction;
+pub(crate) mod annotation;
+pub(crate) mod missing;
+pub(crate) mod redundant_fence;
+pub(crate) mod redundant_flush;
+pub(crate) mod rules;
+pub(crate) mod transaction;
 
 /// Who did something, and where in the code.
 #[derive(Clone, Copy)]
-pub struct Step {
+pub(crate) struct Step {
     pub thread: u32,
     pub process: ProcessId,
     pub stack: StackId,
 }
 
 /// What an oracle may look at and write to.
-pub struct World<'a> {
+pub(crate) struct World<'a> {
     pub model: Model,
     pub memory: &'a mut Memory<StoreTag>,
     pub transactions: &'a Transactions,
@@ -46,7 +46,7 @@ pub struct World<'a> {
 }
 
 #[derive(Clone, Copy)]
-pub struct StoreAccess {
+pub(crate) struct StoreAccess {
     pub at: PmAddress,
     pub len: u64,
     pub flags: StoreFlags,
@@ -54,7 +54,7 @@ pub struct StoreAccess {
 
 /// Why a range of PM is no longer there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone {
+pub(crate) struct Gone {
     /// [`DurableByKind::Unmap`] or [`DurableByKind::Exit`].
     pub by: DurableByKind,
     pub stack: StackId,
@@ -68,7 +68,7 @@ pub struct Gone {
     pub used_as: Use,
 }
 
-pub trait Oracle {
+pub(crate) trait Oracle {
     /// Whether it wants to see stores: most oracles do not, and stores are the most frequent events.
     fn wants_stores(&self) -> bool {
         false

@@ -25,7 +25,7 @@ struct SinceFence {
 }
 
 #[derive(Default)]
-pub struct RedundantFence {
+pub(crate) struct RedundantFence {
     threads: Vec<SinceFence>,
     /// Fences by stack, redundant or not.
     fences: Vec<u64>,

@@ -13,7 +13,7 @@ use super::{Oracle, Step, World};
 use crate::findings::{Detail, RawFinding, Relation};
 
 #[derive(Default)]
-pub struct RedundantFlush {
+pub(crate) struct RedundantFlush {
     /// Flushes by stack, redundant or not.
     flushes: Vec<u64>,
 }

@@ -65,7 +65,7 @@ fn stack_matches(selects: &Selects, stack: StackId, world: &mut World) -> bool {
 const SWEEP: usize = 1 << 14;
 
 /// Every store that `before` selects is persistent when one that `after` selects is made.
-pub struct MustPersistBefore {
+pub(crate) struct MustPersistBefore {
     index: usize,
     before: Matcher,
     after: Matcher,
@@ -188,7 +188,7 @@ impl Oracle for MustPersistBefore {
 }
 
 /// Every store that is selected is made in a transaction of its thread.
-pub struct MustBeInTransaction {
+pub(crate) struct MustBeInTransaction {
     index: usize,
     stores: Matcher,
 }
@@ -208,7 +208,7 @@ impl Oracle for MustBeInTransaction {
     }
 }
 
-pub fn oracle(index: usize, rule: &Rule) -> Box<dyn Oracle> {
+pub(crate) fn oracle(index: usize, rule: &Rule) -> Box<dyn Oracle> {
     match rule.clone() {
         Rule::MustPersistBefore {
             before,

@@ -49,7 +49,7 @@ struct Thread {
 }
 
 #[derive(Default)]
-pub struct TransactionOracle {
+pub(crate) struct TransactionOracle {
     threads: Vec<Thread>,
     /// What transactions of the run snapshotted or allocated.
     transactional: WordSet,

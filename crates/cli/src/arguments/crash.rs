@@ -36,7 +36,7 @@ use super::ResultOptions;
     mut_arg("recover", |argument| argument.required_unless_present("replay")),
     mut_arg("command", |argument| argument.required_unless_present("replay"))
 )]
-pub struct CrashArguments {
+pub(crate) struct CrashArguments {
     #[command(flatten)]
     pub options: CrashOptions,
 

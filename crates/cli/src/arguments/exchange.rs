@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
                         --log-stores-stacktraces-depth=16 --fullpath-after= --log-file=app.log ./app pool\n  \
                         crashproof import pmemcheck app.log -o app.trace && crashproof check app.trace\n  \
                         ./app > app.log; crashproof import pmtest app.log -o app.trace")]
-pub struct ImportArguments {
+pub(crate) struct ImportArguments {
     /// Whose log it is
     pub tool: Tool,
 
@@ -43,7 +43,7 @@ fn initial(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Tool {
+pub(crate) enum Tool {
     Pmemcheck,
     Pmtest,
 }
@@ -56,7 +56,7 @@ pub enum Tool {
     after_help = "Examples:\n  crashproof export --format pmemcheck app.trace -o app.log   for pmreorder\n  \
                         crashproof export --format perfetto app.trace -o app.json   open it in ui.perfetto.dev"
 )]
-pub struct ExportArguments {
+pub(crate) struct ExportArguments {
     /// The format
     #[arg(long, value_name = "FORMAT")]
     pub format: ExportFormat,
@@ -70,7 +70,7 @@ pub struct ExportArguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExportFormat {
+pub(crate) enum ExportFormat {
     /// The store log of pmemcheck, which pmreorder reads
     Pmemcheck,
     /// A timeline of threads and cache lines, as Perfetto and Chrome show it

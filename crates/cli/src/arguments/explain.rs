@@ -17,7 +17,7 @@ use super::Model;
     after_help = "Examples:\n  crashproof explain app.trace\n  crashproof explain --behaviour 3 app.trace\n  \
                         crashproof explain --behaviour 3 --svg graph.svg app.trace"
 )]
-pub struct ExplainArguments {
+pub(crate) struct ExplainArguments {
     /// Show one behaviour in full: its stores, and what must persist before what
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub behaviour: Option<u64>,

@@ -13,7 +13,7 @@ use clap::Args;
     after_help = "Examples:\n  crashproof cc --deps -g -O2 -o app app.c && crashproof record -o app.trace -- ./app args…\n  \
                         crashproof infer app.trace\n  crashproof infer --json conditions.json app.trace"
 )]
-pub struct InferArguments {
+pub(crate) struct InferArguments {
     /// Write all conditions as JSON (`-`: to stdout)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -18,7 +18,7 @@ use crashproof_campaign::units::Time;
                         crashproof litmus --from app.trace                    the surroundings of the first finding\n  \
                         crashproof litmus --from app.trace --window 120..160"
 )]
-pub struct LitmusArguments {
+pub(crate) struct LitmusArguments {
     /// Print the file with the least change after which all properties hold
     #[arg(long, conflicts_with = "from")]
     pub repair: bool,

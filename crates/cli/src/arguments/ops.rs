@@ -15,13 +15,13 @@ use crashproof_campaign::units::Time;
 /// For `crashproof crash --oracle output`. A file of operations has one operation a line, its name and its words between blanks
 /// (`insert 3 14`); the first line is operation 0. See docs/ops.md.
 #[derive(Debug, Args)]
-pub struct OpsArguments {
+pub(crate) struct OpsArguments {
     #[command(subcommand)]
     pub command: OpsCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum OpsCommand {
+pub(crate) enum OpsCommand {
     Generate(GenerateArguments),
     Shrink(ShrinkArguments),
 }
@@ -34,7 +34,7 @@ pub enum OpsCommand {
     after_help = "Examples:\n  crashproof ops generate -o 2000.ops\n  crashproof ops generate --kind queue --count 500 -o queue.ops\n  \
                         crashproof ops generate --op 'put {insert} {value}=5' --op 'del {remove}=2' --op 'scan {key} {1..9}=1'"
 )]
-pub struct GenerateArguments {
+pub(crate) struct GenerateArguments {
     /// How many operations
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub count: u64,
@@ -81,7 +81,7 @@ pub struct GenerateArguments {
 /// fail, 2 it could not be done.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  crashproof ops shrink -o few.ops all.ops -- ./driver pool")]
-pub struct ShrinkArguments {
+pub(crate) struct ShrinkArguments {
     /// Where to write those that are left [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -108,7 +108,7 @@ pub struct ShrinkArguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StructureKind {
+pub(crate) enum StructureKind {
     /// insert, update, remove, get
     Map,
     /// put, take, print
@@ -118,7 +118,7 @@ pub enum StructureKind {
 }
 
 impl StructureKind {
-    pub fn templates(self) -> Vec<Template> {
+    pub(crate) fn templates(self) -> Vec<Template> {
         let texts: &[&str] = match self {
             StructureKind::Map => &[
                 "insert {insert} {value}=4",
@@ -135,7 +135,7 @@ impl StructureKind {
 
 /// `1..256`, both included.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Numbers(pub RangeInclusive<u64>);
+pub(crate) struct Numbers(pub RangeInclusive<u64>);
 
 impl FromStr for Numbers {
     type Err = String;
@@ -154,7 +154,7 @@ impl FromStr for Numbers {
 
 /// `dense`, `sparse`, `sparse=1000`, `1..64`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyChoice(pub Keys);
+pub(crate) struct KeyChoice(pub Keys);
 
 /// Keys, if nobody says how many.
 const KEYS: u64 = 256;

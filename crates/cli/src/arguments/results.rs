@@ -7,7 +7,7 @@ use crashproof_campaign::options::RESULTS;
 use crashproof_finding::Severity;
 
 #[derive(Clone, Debug, Args)]
-pub struct ResultOptions {
+pub(crate) struct ResultOptions {
     /// Write the findings as JSON (`-`: to stdout)
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     pub json: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub struct ResultOptions {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// With source excerpts and explanations
     Full,
     /// A line for each place, `file:line:column: kind: message`, for editors

@@ -13,7 +13,7 @@ use super::outcome::{self, Judge};
 use crate::arguments::CheckArguments;
 use crate::progress::Progress;
 
-pub fn run(arguments: &CheckArguments) -> Result {
+pub(crate) fn run(arguments: &CheckArguments) -> Result {
     let judge = Judge::new(&arguments.results)?;
     let mut report = report(arguments, false, Vec::new())?;
     judge.show(&mut report);
@@ -23,7 +23,7 @@ pub fn run(arguments: &CheckArguments) -> Result {
 }
 
 /// `kept`: the program does not outlive us. `transient`: what a crash test of the same run has shown.
-pub fn report(
+pub(crate) fn report(
     arguments: &CheckArguments,
     kept: bool,
     transient: Vec<Finding>,

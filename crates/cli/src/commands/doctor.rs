@@ -28,7 +28,7 @@ enum State {
 }
 use State::{Good, Limited, Missing};
 
-pub fn run() -> Result {
+pub(crate) fn run() -> Result {
     let checks: [(&str, Check); 12] = [
         ("kernel", kernel),
         ("C library", glibc),

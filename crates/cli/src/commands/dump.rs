@@ -14,7 +14,7 @@ use crate::terminal;
 
 /// What `--kind` chooses from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum EventClass {
+pub(crate) enum EventClass {
     Store,
     Flush,
     Fence,
@@ -41,7 +41,7 @@ pub enum EventClass {
 
 /// Offsets in a PM file, as `FROM..TO` or `FROM+LENGTH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OffsetRange(pub Range<u64>);
+pub(crate) struct OffsetRange(pub Range<u64>);
 
 impl FromStr for OffsetRange {
     type Err = String;
@@ -70,7 +70,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-pub fn run(arguments: &DumpArguments) -> Result {
+pub(crate) fn run(arguments: &DumpArguments) -> Result {
     let reader = TraceReader::open(&arguments.trace)?;
     let stdout = std::io::stdout().lock();
     match dump_to(BufWriter::new(stdout), reader, arguments) {

@@ -26,7 +26,7 @@ enum ExplainError {
     },
 }
 
-pub fn run(arguments: &ExplainArguments) -> Result {
+pub(crate) fn run(arguments: &ExplainArguments) -> Result {
     let options = CampaignOptions {
         model: arguments.model.into(),
         reorder_in_line: arguments.reorder_in_line,

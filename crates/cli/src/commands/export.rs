@@ -19,7 +19,7 @@ struct OutputError {
     source: std::io::Error,
 }
 
-pub fn run(arguments: &ExportArguments) -> Result {
+pub(crate) fn run(arguments: &ExportArguments) -> Result {
     let mut reader = TraceReader::open(&arguments.trace)?;
     let path = arguments.output.clone().unwrap_or_else(|| "-".into());
     let unwritable = |source| OutputError {

@@ -16,14 +16,14 @@ struct ManError {
     source: std::io::Error,
 }
 
-pub fn completions(arguments: &CompletionsArguments) -> Result {
+pub(crate) fn completions(arguments: &CompletionsArguments) -> Result {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "crashproof", &mut script);
     std::io::stdout().write_all(&script)?;
     Ok(Exit::Clean)
 }
 
-pub fn man(arguments: &ManArguments) -> Result {
+pub(crate) fn man(arguments: &ManArguments) -> Result {
     match &arguments.folder {
         None => clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout())?,
         Some(folder) => std::fs::create_dir_all(folder)

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 const HEADER: &str = include_str!("../../../../include/crashproof.h");
 const DRIVER_HEADER: &str = include_str!("../../../../include/crashproof_driver.h");
 
-pub fn run(arguments: &HeaderArguments) -> Result {
+pub(crate) fn run(arguments: &HeaderArguments) -> Result {
     let path = arguments.file.as_deref().unwrap_or(Path::new("-"));
     let header = if arguments.driver { DRIVER_HEADER } else { HEADER };
     outcome::write("header", path, header)?;

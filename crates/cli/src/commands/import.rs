@@ -11,7 +11,7 @@ use crate::terminal;
 #[error("--initial is for logs of pmemcheck; a log of PMTest names no files, and has no values to crash with")]
 struct NoFiles;
 
-pub fn run(arguments: &ImportArguments) -> Result {
+pub(crate) fn run(arguments: &ImportArguments) -> Result {
     match arguments.tool {
         Tool::Pmemcheck => of_pmemcheck(arguments),
         Tool::Pmtest => of_pmtest(arguments),

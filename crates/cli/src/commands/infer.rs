@@ -22,7 +22,7 @@ struct OutputError {
     source: std::io::Error,
 }
 
-pub fn run(arguments: &InferArguments) -> Result {
+pub(crate) fn run(arguments: &InferArguments) -> Result {
     let listing = Listing::new(&Conditions::infer(&TraceFile::open(&arguments.trace)?)?);
     for warning in &listing.warnings {
         terminal::warning(warning);

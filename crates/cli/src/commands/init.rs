@@ -18,7 +18,7 @@ enum InitError {
     Write { path: PathBuf, source: std::io::Error },
 }
 
-pub fn run(arguments: &InitArguments) -> Result {
+pub(crate) fn run(arguments: &InitArguments) -> Result {
     let path = &arguments.file;
     let mut options = std::fs::OpenOptions::new();
     options.write(true);

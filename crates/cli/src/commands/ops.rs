@@ -27,7 +27,7 @@ enum OpsError {
     Test(String),
 }
 
-pub fn run(arguments: &OpsArguments) -> Result {
+pub(crate) fn run(arguments: &OpsArguments) -> Result {
     match &arguments.command {
         OpsCommand::Generate(arguments) => generate(arguments),
         OpsCommand::Shrink(arguments) => shrink(arguments),

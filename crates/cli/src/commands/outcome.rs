@@ -33,7 +33,7 @@ enum OutcomeError {
 }
 
 /// What the user wants to be told, and what to fail on.
-pub struct Judge {
+pub(crate) struct Judge {
     baseline: Option<Baseline>,
     fail_on: Severity,
     format: Format,
@@ -42,7 +42,7 @@ pub struct Judge {
 
 impl Judge {
     /// What is wrong with the files is said before the program runs, not after.
-    pub fn new(options: &ResultOptions) -> Result<Judge, Error> {
+    pub(crate) fn new(options: &ResultOptions) -> Result<Judge, Error> {
         options.html.as_deref().map_or(Ok(()), can_be_there)?;
         let read = |path: &PathBuf| {
             let text = std::fs::read_to_string(path).map_err(|source| OutcomeError::NoBaseline {
@@ -63,7 +63,7 @@ impl Judge {
     }
 
     /// Compares with the baseline and shows on stderr what is new.
-    pub fn show(&self, report: &mut Report) {
+    pub(crate) fn show(&self, report: &mut Report) {
         if let Some(baseline) = &self.baseline {
             baseline.compare(report);
         }
@@ -85,7 +85,7 @@ impl Judge {
         terminal::print(&render_terminal(report, &options));
     }
 
-    pub fn verdict(&self, report: &Report) -> Exit {
+    pub(crate) fn verdict(&self, report: &Report) -> Exit {
         match report.verdict(self.fail_on) {
             Verdict::Clean => Exit::Clean,
             Verdict::Findings => Exit::Findings,
@@ -94,7 +94,7 @@ impl Judge {
     }
 
     /// Says how much of the baseline is gone, which the reports should have: of the kinds that `due` selects.
-    pub fn tell_gone<'a>(&self, reports: impl IntoIterator<Item = &'a Report>, due: impl Fn(Kind) -> bool) {
+    pub(crate) fn tell_gone<'a>(&self, reports: impl IntoIterator<Item = &'a Report>, due: impl Fn(Kind) -> bool) {
         let Some(baseline) = &self.baseline else {
             return;
         };
@@ -107,7 +107,7 @@ impl Judge {
     }
 
     /// SARIF, JUnit and HTML, as far as they are asked for.
-    pub fn write(&self, options: &ResultOptions, suites: &[Suite]) -> Result<(), Error> {
+    pub(crate) fn write(&self, options: &ResultOptions, suites: &[Suite]) -> Result<(), Error> {
         if let Some(path) = &options.sarif {
             let ids: Vec<String> = suites.iter().map(|suite| suite.name.replace(' ', "/")).collect();
             let mut runs = Vec::new();
@@ -134,12 +134,12 @@ impl Judge {
     }
 }
 
-pub fn of_crash(kind: Kind) -> bool {
+pub(crate) fn of_crash(kind: Kind) -> bool {
     kind.name().starts_with("crash-")
 }
 
 /// All that `check` and `crash` are asked to write.
-pub fn write_one(judge: &Judge, options: &ResultOptions, name: &str, report: &Report) -> Result<(), Error> {
+pub(crate) fn write_one(judge: &Judge, options: &ResultOptions, name: &str, report: &Report) -> Result<(), Error> {
     if let Some(path) = &options.json {
         write("JSON", path, &to_json(report)?)?;
     }
@@ -151,7 +151,7 @@ pub fn write_one(judge: &Judge, options: &ResultOptions, name: &str, report: &Re
 }
 
 /// All of it, or nothing: a file that is there already stays until the new one is whole. `-` is stdout.
-pub fn write(what: &'static str, path: &Path, text: &str) -> Result<(), Error> {
+pub(crate) fn write(what: &'static str, path: &Path, text: &str) -> Result<(), Error> {
     let written = match path.to_str() {
         Some("-") => std::io::stdout().lock().write_all(text.as_bytes()),
         _ => replace::write(path, text.as_bytes()),
@@ -187,7 +187,7 @@ fn can_be_there(path: &Path) -> Result<(), Error> {
     Err(OutcomeError::NoPage { path, source }.into())
 }
 
-pub fn temporary_trace() -> Result<tempfile::TempPath, Error> {
+pub(crate) fn temporary_trace() -> Result<tempfile::TempPath, Error> {
     let made = tempfile::Builder::new()
         .prefix("crashproof-")
         .suffix(".trace")

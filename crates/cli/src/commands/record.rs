@@ -7,7 +7,7 @@ use crate::arguments::RecordArguments;
 use crate::exit::Exit;
 use crate::terminal;
 
-pub fn run(arguments: &RecordArguments) -> Result {
+pub(crate) fn run(arguments: &RecordArguments) -> Result {
     let recorded = record(
         &arguments.command,
         &arguments.output,

@@ -9,9 +9,9 @@ use crate::exit::Exit;
 
 const SIZE: usize = 4096;
 /// What ends up at the start of the file.
-pub const VALUE: u64 = 0x70726f6f66;
+pub(crate) const VALUE: u64 = 0x70726f6f66;
 
-pub fn run(arguments: &SelfTestArguments) -> Result {
+pub(crate) fn run(arguments: &SelfTestArguments) -> Result {
     let file = OpenOptions::new()
         .read(true)
         .write(true)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 #[derive(Debug, thiserror::Error)]
-pub enum SiblingError {
+pub(crate) enum SiblingError {
     #[error("cannot find out where crashproof itself is: {source}; call {name} by its path")]
     OwnPath { name: &'static str, source: std::io::Error },
     #[error("{} does not exist; build it with `make build`, and keep it beside the crashproof binary", path.display())]
@@ -14,7 +14,7 @@ pub enum SiblingError {
 }
 
 /// The program of this name, without arguments.
-pub fn command(name: &'static str) -> Result<Command, SiblingError> {
+pub(crate) fn command(name: &'static str) -> Result<Command, SiblingError> {
     let own = std::env::current_exe().map_err(|source| SiblingError::OwnPath { name, source })?;
     let path = own.with_file_name(name);
     match path.is_file() {
@@ -24,7 +24,7 @@ pub fn command(name: &'static str) -> Result<Command, SiblingError> {
 }
 
 /// Becomes that program; returns only if that fails.
-pub fn become_it(mut command: Command) -> SiblingError {
+pub(crate) fn become_it(mut command: Command) -> SiblingError {
     use std::os::unix::process::CommandExt;
     let source = command.exec();
     SiblingError::Start {

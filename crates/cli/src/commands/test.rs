@@ -227,7 +227,7 @@ fn step(steps: &Shared, chosen: Chosen<'_>, step: Step, transient: &mut Vec<Find
     }
 }
 
-pub fn run(arguments: &TestArguments) -> Result {
+pub(crate) fn run(arguments: &TestArguments) -> Result {
     let path = &arguments.config;
     if !path.exists() {
         return Err(TestError::NoFile { path: path.clone() }.into());

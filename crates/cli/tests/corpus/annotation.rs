@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use crashproof_finding::Kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub(crate) enum Need {
     Must,
     May,
     OneOf,
 }
 
 #[derive(Clone, Debug)]
-pub struct Expectation {
+pub(crate) struct Expectation {
     /// Relative to the corpus.
     pub file: PathBuf,
     pub line: u32,
@@ -30,7 +30,7 @@ pub struct Expectation {
 }
 
 /// The annotations of a program, which lies at `file` in the corpus at `root`.
-pub fn parse(root: &Path, file: &Path, text: &str) -> Result<Vec<Expectation>, String> {
+pub(crate) fn parse(root: &Path, file: &Path, text: &str) -> Result<Vec<Expectation>, String> {
     let mut expectations = Vec::new();
     for (index, line) in text.lines().enumerate() {
         for annotation in line.split("//~").skip(1) {
@@ -94,7 +94,7 @@ fn line_with_comment(path: &Path, kind: Kind) -> Result<u32, String> {
         .ok_or_else(|| format!("{} has no line with `{comment}`", path.display()))
 }
 
-pub fn kind_name(kind: Kind) -> String {
+pub(crate) fn kind_name(kind: Kind) -> String {
     let value = serde_json::to_value(kind).expect("a kind is a string in JSON");
     value.as_str().unwrap_or_default().to_owned()
 }

@@ -9,7 +9,7 @@ use crate::case::Case;
 use crate::support;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compiler {
+pub(crate) enum Compiler {
     Gcc,
     Clang,
     /// `crashproof cc`
@@ -17,7 +17,7 @@ pub enum Compiler {
 }
 
 impl Compiler {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Compiler::Gcc => "gcc",
             Compiler::Clang => "clang",
@@ -49,13 +49,13 @@ impl Compiler {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Variant {
+pub(crate) struct Variant {
     pub compiler: Compiler,
     pub optimise: bool,
 }
 
 impl Variant {
-    pub fn flag(self) -> &'static str {
+    pub(crate) fn flag(self) -> &'static str {
         if self.optimise { "-O2" } else { "-O0" }
     }
 }
@@ -66,13 +66,13 @@ impl fmt::Display for Variant {
     }
 }
 
-pub struct Built {
+pub(crate) struct Built {
     /// Where it runs; holds nothing but this program.
     pub folder: PathBuf,
     pub program: PathBuf,
 }
 
-pub fn build(case: &Case, variant: Variant) -> Result<Built, String> {
+pub(crate) fn build(case: &Case, variant: Variant) -> Result<Built, String> {
     let directives = &case.directives;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("corpus")

@@ -6,7 +6,7 @@ use crate::annotation::{self, Expectation};
 use crate::build::{Compiler, Variant};
 
 #[derive(Clone, Debug)]
-pub struct Case {
+pub(crate) struct Case {
     /// Path in the corpus.
     pub name: String,
     pub source: PathBuf,
@@ -16,7 +16,7 @@ pub struct Case {
 
 /// `// name: value` lines at the top of a program.
 #[derive(Clone, Debug, Default)]
-pub struct Directives {
+pub(crate) struct Directives {
     build: Option<Vec<String>>,
     flags: Option<Vec<String>>,
     pub cflags: Vec<String>,
@@ -53,21 +53,21 @@ impl Case {
         })
     }
 
-    pub fn is_cxx(&self) -> bool {
+    pub(crate) fn is_cxx(&self) -> bool {
         self.name.ends_with(".cpp")
     }
 
-    pub fn is_fixed(&self) -> bool {
+    pub(crate) fn is_fixed(&self) -> bool {
         self.name.contains(".fixed.")
     }
 
-    pub fn twin(&self) -> String {
+    pub(crate) fn twin(&self) -> String {
         self.name.replace(".c", ".fixed.c")
     }
 
     /// The ways in which it is built: those that it asks for, else one of each compiler. `crashproof cc` is a clang, so it
     /// builds what clang may, a C program with and without optimisation.
-    pub fn variants(&self) -> impl Iterator<Item = Variant> + use<> {
+    pub(crate) fn variants(&self) -> impl Iterator<Item = Variant> + use<> {
         let Directives { build, flags, .. } = &self.directives;
         if self.directives.dependences {
             let compiler = Compiler::Crashproof;
@@ -98,7 +98,7 @@ impl Case {
     }
 
     /// Whether this machine has the instructions that it uses.
-    pub fn runs_here(&self) -> bool {
+    pub(crate) fn runs_here(&self) -> bool {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
         self.directives
@@ -144,7 +144,7 @@ fn parse_directives(text: &str) -> Result<Directives, String> {
 }
 
 /// All programs, in the order of their names.
-pub fn all() -> Vec<Case> {
+pub(crate) fn all() -> Vec<Case> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../corpus"));
     let root = root.canonicalize().expect("the corpus lies beside the crates");
     let mut sources = Vec::new();

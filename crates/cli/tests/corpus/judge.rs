@@ -9,7 +9,7 @@ use crate::annotation::{Expectation, Need, kind_name};
 use crate::case::Case;
 use crate::run::{Effects, Recorded};
 
-pub fn judge(case: &Case, native: &Effects, recorded: &Recorded) -> Result<(), String> {
+pub(crate) fn judge(case: &Case, native: &Effects, recorded: &Recorded) -> Result<(), String> {
     let mut complaints = String::new();
     compare_runs(case, native, &recorded.effects, &mut complaints);
     compare_findings(&case.expectations, &recorded.report.findings, &mut complaints);

@@ -17,7 +17,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a run leaves behind.
 #[derive(PartialEq, Eq)]
-pub struct Effects {
+pub(crate) struct Effects {
     pub status: Option<i32>,
     pub signal: Option<i32>,
     pub stdout: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct Effects {
     pub file: Option<Vec<u8>>,
 }
 
-pub struct Recorded {
+pub(crate) struct Recorded {
     pub effects: Effects,
     pub report: Report,
     pub stderr: String,
@@ -33,7 +33,7 @@ pub struct Recorded {
     pub exit: Option<i32>,
 }
 
-pub fn native(case: &Case, built: &Built) -> Result<Effects, String> {
+pub(crate) fn native(case: &Case, built: &Built) -> Result<Effects, String> {
     let (status, stdout, _) = run(program(case, built, Command::new(&built.program)), built)?;
     Ok(Effects {
         status: status.code(),
@@ -43,7 +43,7 @@ pub fn native(case: &Case, built: &Built) -> Result<Effects, String> {
     })
 }
 
-pub fn recorded(case: &Case, built: &Built) -> Result<Recorded, String> {
+pub(crate) fn recorded(case: &Case, built: &Built) -> Result<Recorded, String> {
     let json = built.folder.join("report.json");
     let _ = std::fs::remove_file(&json);
     let mut check = support::crashproof();

@@ -25,7 +25,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Distinct images of the run's crashes.
     pub images: usize,
     pub failed: usize,
@@ -39,7 +39,7 @@ pub struct Outcome {
 type Image = (BTreeMap<String, Vec<u8>>, Vec<u8>);
 
 /// Crashes `run` of the program in every way, and also its recovery if the case asks for that.
-pub fn test(case: &Case, program: &Path) -> Result<Outcome, String> {
+pub(crate) fn test(case: &Case, program: &Path) -> Result<Outcome, String> {
     let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
     let file = folder.path().join("pm");
     if case.directives.setup {

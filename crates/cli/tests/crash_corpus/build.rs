@@ -9,7 +9,7 @@ use crate::case::Case;
 use crate::support;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
+pub(crate) enum Variant {
     /// gcc without optimisation: every store is where the source has it.
     Gcc,
     /// clang with optimisation: stores are merged and moved where the source allows it.
@@ -19,7 +19,7 @@ pub enum Variant {
 }
 
 impl Variant {
-    pub const ALL: [Variant; 3] = [Variant::Gcc, Variant::Clang, Variant::Crashproof];
+    pub(crate) const ALL: [Variant; 3] = [Variant::Gcc, Variant::Clang, Variant::Crashproof];
 
     fn compiler(self, cxx: bool) -> &'static str {
         match (self, cxx) {
@@ -56,7 +56,7 @@ impl fmt::Display for Variant {
 }
 
 /// The program, in a folder of its own.
-pub fn build(case: &Case, variant: Variant) -> Result<PathBuf, String> {
+pub(crate) fn build(case: &Case, variant: Variant) -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("crash").join(&case.name);
     let folder = folder.join(variant.compiler(false));
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;

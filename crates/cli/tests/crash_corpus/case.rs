@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crashproof_finding::Kind;
 
 #[derive(Clone, Debug)]
-pub struct Case {
+pub(crate) struct Case {
     /// Path in `corpus/crash`.
     pub name: String,
     pub source: PathBuf,
@@ -23,7 +23,7 @@ pub struct Case {
 
 /// `// name: value` lines at the top of a program.
 #[derive(Clone, Debug, Default)]
-pub struct Directives {
+pub(crate) struct Directives {
     /// Has the mode `setup`, which makes the initial image.
     pub setup: bool,
     /// Has the mode `check`, which judges what recovery left.
@@ -43,21 +43,21 @@ pub struct Directives {
 
 impl Directives {
     /// A crash of the recovery is tested too.
-    pub fn depth(&self) -> u32 {
+    pub(crate) fn depth(&self) -> u32 {
         let at = self.crash.iter().position(|word| word == "--depth");
         at.and_then(|at| self.crash.get(at + 1)?.parse().ok()).unwrap_or(1)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub(crate) enum Need {
     Must,
     May,
     OneOf,
 }
 
 #[derive(Clone, Debug)]
-pub struct Expectation<T> {
+pub(crate) struct Expectation<T> {
     pub line: u32,
     pub what: T,
     pub need: Need,
@@ -107,15 +107,15 @@ impl Case {
         Ok(())
     }
 
-    pub fn is_cxx(&self) -> bool {
+    pub(crate) fn is_cxx(&self) -> bool {
         self.name.ends_with(".cpp")
     }
 
-    pub fn is_fixed(&self) -> bool {
+    pub(crate) fn is_fixed(&self) -> bool {
         self.name.contains(".fixed.")
     }
 
-    pub fn twin(&self) -> String {
+    pub(crate) fn twin(&self) -> String {
         self.name.replace(".c", ".fixed.c")
     }
 }
@@ -145,7 +145,7 @@ fn parse_directives(text: &str) -> Result<Directives, String> {
 }
 
 /// All programs, in the order of their names.
-pub fn all() -> Vec<Case> {
+pub(crate) fn all() -> Vec<Case> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../corpus/crash"));
     let root = root.canonicalize().expect("the corpus lies beside the crates");
     let mut sources: Vec<PathBuf> = list(&root).iter().flat_map(|area| list(area)).collect();

@@ -14,7 +14,7 @@ use crate::support;
 /// No program of the corpus takes a tenth of it.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-pub struct Crashed {
+pub(crate) struct Crashed {
     pub report: Report,
     pub stderr: String,
     /// Of `crashproof crash` itself.
@@ -22,7 +22,7 @@ pub struct Crashed {
 }
 
 /// With one worker, unless the case asks for more: the programs are tested beside each other.
-pub fn crash(case: &Case, program: &Path, strategy: &str) -> Result<Crashed, String> {
+pub(crate) fn crash(case: &Case, program: &Path, strategy: &str) -> Result<Crashed, String> {
     let folder = program.with_file_name("");
     let _ = std::fs::remove_file(folder.join("pm"));
     let _ = std::fs::remove_file(folder.join("pm.data"));

@@ -11,9 +11,9 @@ use crate::crash::Crashed;
 
 /// A finding as far as strategies must agree on it. Of lines of which each explains the failure (`one-of`), which is named
 /// depends on the state that fails first.
-pub type Verdict = (Kind, Option<String>, Option<u32>, u32);
+pub(crate) type Verdict = (Kind, Option<String>, Option<u32>, u32);
 
-pub fn verdicts(case: &Case, crashed: &Crashed) -> BTreeSet<Verdict> {
+pub(crate) fn verdicts(case: &Case, crashed: &Crashed) -> BTreeSet<Verdict> {
     let one_of = |finding: &Finding| {
         let mut expectations = case.findings.iter().filter(|expected| expected.need == Need::OneOf);
         expectations.any(|expected| is_at(case, &finding.file, finding.line, expected.line))
@@ -26,7 +26,7 @@ pub fn verdicts(case: &Case, crashed: &Crashed) -> BTreeSet<Verdict> {
     crashed.report.findings.iter().map(verdict).collect()
 }
 
-pub fn judge(case: &Case, crashed: &Crashed) -> Result<(), String> {
+pub(crate) fn judge(case: &Case, crashed: &Crashed) -> Result<(), String> {
     let mut complaints = String::new();
     let report = &crashed.report;
     let exit = if report.findings.is_empty() { 0 } else { 1 };

@@ -9,13 +9,13 @@ use crate::structure::Structure;
 use crate::support;
 
 #[derive(Clone, Debug)]
-pub struct Driver {
+pub(crate) struct Driver {
     pub structure: Structure,
     pub shape: Shape,
     needs_pmemobj: bool,
 }
 
-pub fn all() -> Result<Vec<Driver>, String> {
+pub(crate) fn all() -> Result<Vec<Driver>, String> {
     let drivers = listing::drivers()?.into_iter().map(|structure| {
         let shape = match structure.name.as_str() {
             "array.c" => Shape::Array,
@@ -34,7 +34,7 @@ pub fn all() -> Result<Vec<Driver>, String> {
 
 impl Driver {
     /// The program as gcc builds it, or `crashproof cc` with these options, in a folder of its own.
-    pub fn build(&self, crashproof: Option<&[&str]>, defines: &[&str]) -> Result<Place, String> {
+    pub(crate) fn build(&self, crashproof: Option<&[&str]>, defines: &[&str]) -> Result<Place, String> {
         let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
         let cxx = self.structure.is_cxx();
         let mut command = match crashproof {
@@ -60,20 +60,20 @@ impl Driver {
 }
 
 /// Where a driver lies, as `program`, with its operations and its pool.
-pub struct Place {
+pub(crate) struct Place {
     folder: tempfile::TempDir,
 }
 
 impl Place {
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) -> Result<(), String> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), String> {
         std::fs::write(self.path(name), text).map_err(|error| format!("{name}: {error}"))
     }
 
-    pub fn run(&self, pool: &str, arguments: &[&str]) -> Result<Output, String> {
+    pub(crate) fn run(&self, pool: &str, arguments: &[&str]) -> Result<Output, String> {
         let mut command = Command::new(self.path("program"));
         command
             .arg(pool)
@@ -93,7 +93,7 @@ impl Place {
     }
 
     /// The lines that it prints; it must succeed.
-    pub fn lines(&self, pool: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
+    pub(crate) fn lines(&self, pool: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
         let output = self.run(pool, arguments)?;
         if !output.status.success() {
             return Err(format!(
@@ -105,7 +105,7 @@ impl Place {
         Ok(support::text(&output.stdout).lines().map(str::to_owned).collect())
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::structure::{self, Structure};
 
 /// The kinds of Witcher's table 4 (SOSP '21), as `corpus/drivers/kinds.txt` names them.
-pub const KINDS: [&str; 6] = [
+pub(crate) const KINDS: [&str; 6] = [
     "wrong-order",
     "missing-persist",
     "not-atomic",
@@ -15,7 +15,7 @@ pub const KINDS: [&str; 6] = [
 ];
 
 /// The programs of `corpus/drivers`, and those of `corpus/structures` that `-DDRIVER` makes one; without bugs that only a verifier sees.
-pub fn drivers() -> Result<Vec<Structure>, String> {
+pub(crate) fn drivers() -> Result<Vec<Structure>, String> {
     let mut drivers = Vec::new();
     for folder in ["drivers", "structures"] {
         for mut structure in structure::in_folder(folder)? {
@@ -32,12 +32,12 @@ pub fn drivers() -> Result<Vec<Structure>, String> {
     Ok(drivers)
 }
 
-pub fn needs_pmemobj(structure: &Structure) -> Result<bool, String> {
+pub(crate) fn needs_pmemobj(structure: &Structure) -> Result<bool, String> {
     Ok(read(&structure.source)?.contains("libpmemobj.h"))
 }
 
 /// Of which kind each bug is: program, bug, kind.
-pub fn kinds() -> Result<Vec<[String; 3]>, String> {
+pub(crate) fn kinds() -> Result<Vec<[String; 3]>, String> {
     let path = structure::corpus().join("drivers/kinds.txt");
     let text = read(&path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));

@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// What kind of structure a driver has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     Map,
     Array,
     Queue,
 }
 
 /// A sequence of operations with the output that each has, and the probe's at the end.
-pub struct Operations {
+pub(crate) struct Operations {
     pub lines: Vec<String>,
     pub output: Vec<String>,
     pub probe: Vec<String>,
 }
 
 impl Operations {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.lines.iter().map(|line| format!("{line}\n")).collect()
     }
 }
@@ -26,7 +26,7 @@ impl Operations {
 const KEYS: u64 = 200;
 
 /// As many operations, unused keys preferred for insertion and used ones for the rest (Witcher, §7.1).
-pub fn generate(shape: Shape, count: usize, seed: u64) -> Operations {
+pub(crate) fn generate(shape: Shape, count: usize, seed: u64) -> Operations {
     let mut random = Random(seed);
     let mut operations = Operations {
         lines: Vec::new(),

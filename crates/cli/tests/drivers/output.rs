@@ -7,7 +7,7 @@ use crashproof_finding::Report;
 use crate::driver::Place;
 use crate::support;
 
-pub struct Crashed {
+pub(crate) struct Crashed {
     pub report: Report,
     pub stderr: String,
     /// Of `crashproof crash` itself.
@@ -15,13 +15,13 @@ pub struct Crashed {
 }
 
 impl Crashed {
-    pub fn is_silent(&self) -> bool {
+    pub(crate) fn is_silent(&self) -> bool {
         self.exit == Some(0) && self.report.findings.is_empty() && self.report.trace.complete
     }
 }
 
 /// With one worker: drivers are tested beside each other. The operations are in the file `ops` of the place.
-pub fn crash(place: &Place, strategy: &str, limits: &[&str]) -> Result<Crashed, String> {
+pub(crate) fn crash(place: &Place, strategy: &str, limits: &[&str]) -> Result<Crashed, String> {
     let json = place.path("report.json");
     let _ = std::fs::remove_file(place.path("pool"));
     let _ = std::fs::remove_file(&json);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::annotation::{self, Expectation};
 
 #[derive(Clone, Debug)]
-pub struct Case {
+pub(crate) struct Case {
     /// Path in `corpus/repair`.
     pub name: String,
     pub folder: PathBuf,
@@ -80,7 +80,7 @@ impl Case {
     }
 
     /// Puts the program, without annotations, into a folder of its own.
-    pub fn copy_to(&self, target: &Path) -> Result<(), String> {
+    pub(crate) fn copy_to(&self, target: &Path) -> Result<(), String> {
         let common = self.folder.join("../../common");
         let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
         for (folder, from) in [(&common, files(&common)), (&self.folder, files(&self.folder))] {
@@ -96,7 +96,7 @@ impl Case {
     }
 
     /// Patched files, as they must be: their path in the folder and their text.
-    pub fn expected(&self) -> Vec<(PathBuf, String)> {
+    pub(crate) fn expected(&self) -> Vec<(PathBuf, String)> {
         let patched = |path: &PathBuf| {
             let name = path
                 .strip_prefix(&self.folder)
@@ -128,7 +128,7 @@ fn without_annotations(text: &str) -> String {
 }
 
 /// All programs, in the order of their names.
-pub fn all() -> Result<Vec<Case>, String> {
+pub(crate) fn all() -> Result<Vec<Case>, String> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../corpus/repair"));
     let root = root
         .canonicalize()

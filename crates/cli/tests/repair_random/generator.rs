@@ -7,10 +7,10 @@
 //! call, and fence what they flushed in a branch or a loop before they leave it. At the start all of the PM is written and persisted,
 //! so that nothing in it looks like volatile data.
 
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed)
     }
 
@@ -23,16 +23,16 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
-    pub fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 }
 
-pub enum Statement {
+pub(crate) enum Statement {
     Plain(String),
     /// Of this lvalue.
     Flush(String),
@@ -47,19 +47,19 @@ pub enum Statement {
 
 use Statement::{Fence, Flush, For, If, Plain};
 
-pub struct Function {
+pub(crate) struct Function {
     pub signature: String,
     pub body: Vec<Statement>,
 }
 
 /// Persists with one call where flush and fence follow each other, or never.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Idiom {
+pub(crate) enum Idiom {
     FlushAndFence,
     Persist,
 }
 
-pub struct Program {
+pub(crate) struct Program {
     pub functions: Vec<Function>,
     /// What main does.
     pub runs: Vec<Statement>,
@@ -72,7 +72,7 @@ const ITEMS: u64 = 6;
 const PAGES: u64 = 3;
 
 impl Program {
-    pub fn random(random: &mut Random) -> Program {
+    pub(crate) fn random(random: &mut Random) -> Program {
         let mut writer = Writer {
             random,
             item_helpers: 0,

@@ -9,19 +9,19 @@ const HEAD: &str = include_str!("head.c");
 
 /// How many of its flushes and fences a program has lost.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Removed {
+pub(crate) struct Removed {
     pub flushes: usize,
     pub fences: usize,
 }
 
 impl Program {
     /// The source as it is right.
-    pub fn whole(&self) -> String {
+    pub(crate) fn whole(&self) -> String {
         self.print(&mut |_| true).0
     }
 
     /// Without some of its flushes: each is left out with a chance of one in `flush`, a fence with one in `fence`.
-    pub fn without(&self, random: &mut Random, flush: u64, fence: Option<u64>) -> (String, Removed) {
+    pub(crate) fn without(&self, random: &mut Random, flush: u64, fence: Option<u64>) -> (String, Removed) {
         self.print(&mut |is_fence| match (is_fence, fence) {
             (false, _) => !random.one_in(flush),
             (true, Some(n)) => !random.one_in(n),

@@ -9,11 +9,11 @@ use crashproof_finding::Report;
 use crate::structure::{Expectation, Structure};
 use crate::support;
 
-pub const SEED: &str = "7";
+pub(crate) const SEED: &str = "7";
 
 /// How a structure is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compiler {
+pub(crate) enum Compiler {
     /// Types are from debug info, and call paths stand in where it has none.
     Gcc,
     /// `crashproof cc`: every store has its type and field.
@@ -21,9 +21,9 @@ pub enum Compiler {
 }
 
 impl Compiler {
-    pub const ALL: [Compiler; 2] = [Compiler::Gcc, Compiler::Crashproof];
+    pub(crate) const ALL: [Compiler; 2] = [Compiler::Gcc, Compiler::Crashproof];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Compiler::Gcc => "gcc",
             Compiler::Crashproof => "crashproof cc",
@@ -43,7 +43,7 @@ impl Compiler {
 }
 
 /// The program in a folder of its own; kept until a source, a flag or the compiler changes.
-pub fn build(structure: &Structure, bug: Option<&str>, compiler: Compiler) -> Result<PathBuf, String> {
+pub(crate) fn build(structure: &Structure, bug: Option<&str>, compiler: Compiler) -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("structures");
     let folder = folder
         .join(&structure.name)
@@ -91,7 +91,7 @@ pub fn build(structure: &Structure, bug: Option<&str>, compiler: Compiler) -> Re
     Ok(program)
 }
 
-pub struct Crashed {
+pub(crate) struct Crashed {
     pub report: Report,
     pub stderr: String,
     /// Of `crashproof crash` itself.
@@ -99,7 +99,7 @@ pub struct Crashed {
 }
 
 /// With one worker: structures are tested beside each other.
-pub fn crash(program: &Path, operations: u32, strategy: &str, limits: &[&str]) -> Result<Crashed, String> {
+pub(crate) fn crash(program: &Path, operations: u32, strategy: &str, limits: &[&str]) -> Result<Crashed, String> {
     let folder = program.with_file_name("");
     let (pm, json) = (folder.join("pm"), folder.join("report.json"));
     let _ = std::fs::remove_file(&pm);
@@ -125,7 +125,7 @@ pub fn crash(program: &Path, operations: u32, strategy: &str, limits: &[&str]) -
 
 impl Crashed {
     /// What is found names one of the lines that are marked for the bug.
-    pub fn finds(&self, structure: &Structure, expectations: &[Expectation]) -> bool {
+    pub(crate) fn finds(&self, structure: &Structure, expectations: &[Expectation]) -> bool {
         structure.names(&self.report, expectations)
     }
 }

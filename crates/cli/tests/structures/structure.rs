@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crashproof_finding::{CrashStore, Finding, Kind, Report};
 
 #[derive(Clone, Debug)]
-pub struct Structure {
+pub(crate) struct Structure {
     /// File name.
     pub name: String,
     pub source: PathBuf,
@@ -22,13 +22,13 @@ pub struct Structure {
 }
 
 #[derive(Clone, Debug)]
-pub struct Expectation {
+pub(crate) struct Expectation {
     pub line: u32,
     pub kinds: Vec<Kind>,
 }
 
 impl Structure {
-    pub fn read(source: &Path) -> Result<Structure, String> {
+    pub(crate) fn read(source: &Path) -> Result<Structure, String> {
         let text = std::fs::read_to_string(source).map_err(|error| format!("{}: {error}", source.display()))?;
         let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut structure = Structure {
@@ -79,18 +79,18 @@ impl Structure {
         Ok(())
     }
 
-    pub fn is_cxx(&self) -> bool {
+    pub(crate) fn is_cxx(&self) -> bool {
         self.name.ends_with(".cpp")
     }
 
     /// A finding of the report is expected.
-    pub fn names(&self, report: &Report, expectations: &[Expectation]) -> bool {
+    pub(crate) fn names(&self, report: &Report, expectations: &[Expectation]) -> bool {
         let mut findings = report.findings.iter();
         findings.any(|finding| self.is_expected(finding, expectations))
     }
 
     /// The finding is of a kind that is expected, and names the line.
-    pub fn is_expected(&self, finding: &Finding, expectations: &[Expectation]) -> bool {
+    pub(crate) fn is_expected(&self, finding: &Finding, expectations: &[Expectation]) -> bool {
         let mut of_kind = expectations
             .iter()
             .filter(|expected| expected.kinds.contains(&finding.kind));
@@ -113,7 +113,7 @@ impl Structure {
 }
 
 /// Also for who is not as deep in the workspace as the command's tests.
-pub fn corpus() -> PathBuf {
+pub(crate) fn corpus() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut above = here.ancestors().map(|folder| folder.join("corpus"));
     above
@@ -122,7 +122,7 @@ pub fn corpus() -> PathBuf {
 }
 
 /// All programs of a folder of the corpus, in the order of their names.
-pub fn in_folder(name: &str) -> Result<Vec<Structure>, String> {
+pub(crate) fn in_folder(name: &str) -> Result<Vec<Structure>, String> {
     let folder = corpus().join(name);
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut sources: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

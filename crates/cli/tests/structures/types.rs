@@ -124,7 +124,7 @@ impl<'w> Noted<'w> {
 
 /// Wherever debug info says that a store is to an object, so does `crashproof cc` for those bytes, written by that line: every level of types, each where the
 /// object begins. Programs are deterministic, but for `clht.c`, whose threads take turns: what is written at another place there is not compared.
-pub fn compare(structure: &Structure, operations: u32) -> Result<(), String> {
+pub(crate) fn compare(structure: &Structure, operations: u32) -> Result<(), String> {
     let recorded_by_cc = recorded(&build(structure, None, Compiler::Crashproof)?, operations)?;
     let noted = Noted::new(&recorded_by_cc);
     for (c, cxx, level) in UNMODIFIED {

@@ -7,22 +7,22 @@ use tempfile::TempDir;
 
 /// A program that stores to line 0 and to line 1 and flushes only line 0, which is a missing flush of line 1 unless
 /// `flush_both`.
-pub struct Made {
+pub(crate) struct Made {
     pub flush_both: bool,
     pub incomplete: Option<&'static str>,
 }
 
-pub const CLEAN: Made = Made {
+pub(crate) const CLEAN: Made = Made {
     flush_both: true,
     incomplete: None,
 };
-pub const BUGGY: Made = Made {
+pub(crate) const BUGGY: Made = Made {
     flush_both: false,
     incomplete: None,
 };
 
 impl Made {
-    pub fn write(&self, folder: &TempDir, name: &str) -> PathBuf {
+    pub(crate) fn write(&self, folder: &TempDir, name: &str) -> PathBuf {
         let path = folder.path().join(name);
         self.try_write(&path).expect("the trace is written");
         path

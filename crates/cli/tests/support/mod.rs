@@ -1,16 +1,16 @@
 //! What tests share that run the real tool on real programs.
 #![allow(dead_code)]
 
-pub mod made;
-pub mod place;
-pub mod pmdk;
-pub mod project;
+pub(crate) mod made;
+pub(crate) mod place;
+pub(crate) mod pmdk;
+pub(crate) mod project;
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-pub fn crashproof() -> Command {
+pub(crate) fn crashproof() -> Command {
     crashproof_testing::programs();
     let mut command = Command::new(env!("CARGO_BIN_EXE_crashproof"));
     // SAFETY: between fork and exec it only makes system calls.
@@ -36,11 +36,11 @@ fn takes_signals() -> std::io::Result<()> {
 }
 
 /// A file system in memory of its own, gone when it is dropped.
-pub struct SmallDisk(PathBuf);
+pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     /// Mounts it on the folder, which is there. Only root can.
-    pub fn mount(folder: PathBuf, size: &str) -> SmallDisk {
+    pub(crate) fn mount(folder: PathBuf, size: &str) -> SmallDisk {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]);
         let mounted = mount.arg(&folder).output().expect("mount can be run");
@@ -61,7 +61,7 @@ impl Drop for SmallDisk {
 }
 
 /// Compiles with a C compiler, and says what it said if it fails.
-pub fn compile(compiler: &str, arguments: &[&str], output: &Path) {
+pub(crate) fn compile(compiler: &str, arguments: &[&str], output: &Path) {
     let result = Command::new(compiler).args(arguments).arg("-o").arg(output).output();
     let result = result.unwrap_or_else(|error| panic!("{compiler} cannot be run ({error}): see tools/deps.sh"));
     assert!(
@@ -71,7 +71,7 @@ pub fn compile(compiler: &str, arguments: &[&str], output: &Path) {
     );
 }
 
-pub fn source(name: &str) -> String {
+pub(crate) fn source(name: &str) -> String {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests")
         .join(name)
@@ -79,12 +79,12 @@ pub fn source(name: &str) -> String {
         .to_string()
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The output of a command that must succeed with this status.
-pub fn run(command: &mut Command, status: i32) -> Output {
+pub(crate) fn run(command: &mut Command, status: i32) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert_eq!(
         output.status.code(),

@@ -12,12 +12,12 @@ use tempfile::TempDir;
 use super::{compile, source, text};
 
 /// A folder with the program and an empty pool, in which crashproof runs.
-pub struct Place {
+pub(crate) struct Place {
     folder: TempDir,
 }
 
 /// Compiled once.
-pub fn program() -> &'static Path {
+pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = PROGRAM.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
@@ -33,7 +33,7 @@ pub fn program() -> &'static Path {
 }
 
 impl Place {
-    pub fn new() -> Place {
+    pub(crate) fn new() -> Place {
         let folder = tempfile::tempdir().unwrap();
         std::fs::copy(program(), folder.path().join("pool")).unwrap();
         let place = Place { folder };
@@ -56,11 +56,11 @@ impl Place {
         place
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    pub fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = super::crashproof();
         command
             .current_dir(self.path())
@@ -69,12 +69,12 @@ impl Place {
         command
     }
 
-    pub fn crashproof(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn crashproof(&self, arguments: &[&str]) -> Output {
         self.command().args(arguments).output().expect("crashproof runs")
     }
 
     /// The report of `crash` with these options; it must exit with the status.
-    pub fn crash(&self, status: i32, options: &[&str], program: &[&str]) -> Value {
+    pub(crate) fn crash(&self, status: i32, options: &[&str], program: &[&str]) -> Value {
         let mut arguments = vec!["crash", "--json", "-", "--jobs", "1"];
         arguments.extend(options);
         arguments.push("--");
@@ -91,7 +91,7 @@ impl Place {
     }
 
     /// What tests keep to be resumed.
-    pub fn state(&self) -> Vec<PathBuf> {
+    pub(crate) fn state(&self) -> Vec<PathBuf> {
         let folders = std::fs::read_dir(self.path().join("state/crashproof/crash"));
         folders.map_or_else(
             |_| Vec::new(),
@@ -99,11 +99,11 @@ impl Place {
         )
     }
 
-    pub fn write(&self, name: &str, content: &str) {
+    pub(crate) fn write(&self, name: &str, content: &str) {
         std::fs::write(self.path().join(name), content).unwrap();
     }
 
-    pub fn script(&self, name: &str, content: &str) {
+    pub(crate) fn script(&self, name: &str, content: &str) {
         self.write(name, content);
         let path = self.path().join(name);
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -111,7 +111,7 @@ impl Place {
 }
 
 #[track_caller]
-pub fn expect(output: &Output, status: i32) {
+pub(crate) fn expect(output: &Output, status: i32) {
     assert_eq!(
         output.status.code(),
         Some(status),
@@ -122,7 +122,7 @@ pub fn expect(output: &Output, status: i32) {
 }
 
 #[track_caller]
-pub fn expect_words(output: &Output, words: &[&str]) {
+pub(crate) fn expect_words(output: &Output, words: &[&str]) {
     // Texts are wrapped.
     let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
     for word in words {
@@ -130,12 +130,12 @@ pub fn expect_words(output: &Output, words: &[&str]) {
     }
 }
 
-pub const VERIFY: [&str; 2] = ["--recover", "./pool verify p"];
-pub const APPEND: [&str; 4] = ["./pool", "append", "p", "3"];
-pub const APPEND_EARLY: [&str; 4] = ["./pool", "append-early", "p", "3"];
+pub(crate) const VERIFY: [&str; 2] = ["--recover", "./pool verify p"];
+pub(crate) const APPEND: [&str; 4] = ["./pool", "append", "p", "3"];
+pub(crate) const APPEND_EARLY: [&str; 4] = ["./pool", "append-early", "p", "3"];
 
 /// Processes that have the place in their environment: crashproof, its sandboxes, and what runs in them.
-pub fn running(place: &Place) -> Vec<String> {
+pub(crate) fn running(place: &Place) -> Vec<String> {
     let mark = place.path().display().to_string();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -149,7 +149,7 @@ pub fn running(place: &Place) -> Vec<String> {
     found
 }
 
-pub fn nothing_runs(place: &Place) {
+pub(crate) fn nothing_runs(place: &Place) {
     let start = Instant::now();
     while !running(place).is_empty() {
         assert!(
@@ -162,7 +162,7 @@ pub fn nothing_runs(place: &Place) {
 }
 
 /// What a finding is, wherever the program lies.
-pub fn cause(finding: &Value) -> Value {
+pub(crate) fn cause(finding: &Value) -> Value {
     let order = finding["order"].as_array().cloned().unwrap_or_default();
     let order: Vec<Value> = order
         .iter()

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::{compile, source};
 
-pub const EXAMPLES: &str = "/usr/share/doc/libpmemobj-dev/examples";
+pub(crate) const EXAMPLES: &str = "/usr/share/doc/libpmemobj-dev/examples";
 
-pub fn build(driver: &str, sources: &[String], output: &Path) {
+pub(crate) fn build(driver: &str, sources: &[String], output: &Path) {
     let (here, main) = (source("pmdk"), source(&format!("pmdk/{driver}.c")));
     let includes: Vec<_> = ["", "/map", "/tree_map", "/hashmap", "/list_map"]
         .iter()
@@ -21,7 +21,7 @@ pub fn build(driver: &str, sources: &[String], output: &Path) {
     compile("gcc", &arguments, output);
 }
 
-pub fn sources_in(folder: &str, prefix: &str) -> Vec<String> {
+pub(crate) fn sources_in(folder: &str, prefix: &str) -> Vec<String> {
     let entries =
         std::fs::read_dir(format!("{EXAMPLES}/{folder}")).expect("libpmemobj-dev is not installed: see tools/deps.sh");
     let names = entries.map(|e| e.unwrap().path().display().to_string());

@@ -8,15 +8,15 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Builds it.
-pub const BUILD: &str = "$CC -g -O2 -o app app.c";
+pub(crate) const BUILD: &str = "$CC -g -O2 -o app app.c";
 
-pub struct Project {
+pub(crate) struct Project {
     folder: TempDir,
     source: String,
 }
 
 impl Project {
-    pub fn new(source: &str) -> Project {
+    pub(crate) fn new(source: &str) -> Project {
         let project = Project {
             folder: tempfile::tempdir().unwrap(),
             source: source.to_owned(),
@@ -27,16 +27,16 @@ impl Project {
         project
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().canonicalize().unwrap().join(name)
     }
 
     /// As it is now.
-    pub fn source(&self) -> String {
+    pub(crate) fn source(&self) -> String {
         fs::read_to_string(self.path("src/app.c")).unwrap()
     }
 
-    pub fn crashproof(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn crashproof(&self, arguments: &[&str]) -> Command {
         let mut command = super::crashproof();
         command.current_dir(self.path("src")).args(arguments);
         command
@@ -46,18 +46,18 @@ impl Project {
         command
     }
 
-    pub fn repair(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn repair(&self, arguments: &[&str]) -> Command {
         let mut command = self.crashproof(&["repair", "--json", "../out.json"]);
         command.args(arguments);
         command
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&fs::read_to_string(self.path("out.json")).unwrap()).unwrap()
     }
 
     /// Nothing is left in the folder for temporary files, and the source is as it was.
-    pub fn assert_untouched(&self) {
+    pub(crate) fn assert_untouched(&self) {
         let left: Vec<_> = fs::read_dir(self.path("tmp")).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
         assert_eq!(self.source(), self.source);

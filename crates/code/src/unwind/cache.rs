@@ -5,7 +5,7 @@ use super::stack::Stack;
 /// What the caller's frame is found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Base {
+pub(super) enum Base {
     /// CFA = rsp + offset.
     Rsp,
     /// CFA = rbp + offset.
@@ -22,7 +22,7 @@ pub enum Base {
 
 /// How to get from a frame to its caller's. The return address is always just below the CFA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub(super) struct Rule {
     pub cfa_offset: i32,
     /// Where rbp is saved, relative to the CFA (to rbp for [`Base::SavedAtRbp`]); or [`Rule::KEPT`].
     pub rbp_offset: i16,
@@ -32,7 +32,7 @@ pub struct Rule {
 }
 
 /// The caller's frame.
-pub struct Frame {
+pub(super) struct Frame {
     pub cfa: u64,
     pub return_address: u64,
     pub rbp: u64,
@@ -40,10 +40,10 @@ pub struct Frame {
 
 impl Rule {
     /// Instead of an offset: rbp is still that of the caller.
-    pub const KEPT: i16 = i16::MIN;
-    pub const OTHER: Rule = Rule::without_offset(Base::Other);
-    pub const OUTERMOST: Rule = Rule::without_offset(Base::Outermost);
-    pub const NOT_CODE: Rule = Rule::without_offset(Base::NotCode);
+    pub(super) const KEPT: i16 = i16::MIN;
+    pub(super) const OTHER: Rule = Rule::without_offset(Base::Other);
+    pub(super) const OUTERMOST: Rule = Rule::without_offset(Base::Outermost);
+    pub(super) const NOT_CODE: Rule = Rule::without_offset(Base::NotCode);
 
     const fn without_offset(base: Base) -> Rule {
         Rule {
@@ -56,7 +56,7 @@ impl Rule {
 
     /// `None` if the stack cannot be read there or the frame would not be further out.
     #[inline]
-    pub fn apply(&self, rsp: u64, rbp: u64, stack: &mut Stack) -> Option<Frame> {
+    pub(super) fn apply(&self, rsp: u64, rbp: u64, stack: &mut Stack) -> Option<Frame> {
         let offset = self.cfa_offset as i64;
         let (cfa, saved_relative_to) = match self.base {
             Base::Rsp => {

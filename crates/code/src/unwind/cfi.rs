@@ -40,7 +40,7 @@ impl EvaluationStorage<Reader> for Room {
 type Row = UnwindTableRow<usize, Room>;
 
 /// A frame's caller, with all registers.
-pub enum Step {
+pub(super) enum Step {
     Caller {
         registers: Registers,
         /// It was interrupted by a signal, not waiting for a call to return.
@@ -51,7 +51,7 @@ pub enum Step {
 }
 
 /// The rule for the code at `pc`; `None` if the tables do not cover it.
-pub fn rule(tables: &UnwindTables, pc: u64) -> Option<Rule> {
+pub(super) fn rule(tables: &UnwindTables, pc: u64) -> Option<Rule> {
     with_row(tables, pc, |entry, row| {
         if row.register(RETURN_ADDRESS) == RegisterRule::Undefined {
             return Rule::OUTERMOST;
@@ -103,7 +103,7 @@ fn rbp_relative(tables: &UnwindTables, expression: &UnwindExpression<usize>, loa
 }
 
 /// Unwinds one frame; `None` if the tables do not cover it.
-pub fn step(tables: &UnwindTables, pc: u64, registers: &Registers, stack: &mut Stack) -> Option<Step> {
+pub(super) fn step(tables: &UnwindTables, pc: u64, registers: &Registers, stack: &mut Stack) -> Option<Step> {
     with_row(tables, pc, |entry, row| {
         if row.register(RETURN_ADDRESS) == RegisterRule::Undefined {
             return Step::Outermost;

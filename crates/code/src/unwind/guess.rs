@@ -21,12 +21,12 @@ const MOST_BRANCHES: usize = 64;
 const GENERAL_REGISTERS: u64 = 40;
 
 /// Makes the decoder build its tables.
-pub fn prepare() {
+pub(super) fn prepare() {
     let _ = Decoder::with_ip(64, &[0x90], 0, DecoderOptions::NONE).decode();
 }
 
 /// Whether the last bytes of `code` are a call.
-pub fn follows_call(code: &[u8]) -> bool {
+pub(super) fn follows_call(code: &[u8]) -> bool {
     let ends_with_direct = code.len() >= 5 && code[code.len() - 5] == 0xe8;
     ends_with_direct
         || (2..=7).any(|length| {
@@ -48,7 +48,7 @@ pub fn follows_call(code: &[u8]) -> bool {
 }
 
 /// Whether `pc` is where the kernel lets signal handlers return to: `mov $15,%rax` (either form), `syscall`.
-pub fn is_signal_return(code: &'static [u8], pc: u64) -> bool {
+pub(super) fn is_signal_return(code: &'static [u8], pc: u64) -> bool {
     let Some(offset) = offset_in(code, pc) else {
         return false;
     };
@@ -60,7 +60,7 @@ pub fn is_signal_return(code: &'static [u8], pc: u64) -> bool {
 }
 
 /// The frame that a signal interrupted, seen from the return of its handler.
-pub fn signal_frame(registers: &Registers, stack: &mut Stack) -> Step {
+pub(super) fn signal_frame(registers: &Registers, stack: &mut Stack) -> Step {
     let mut read = |register: libc::c_int| stack.read(registers.rsp() + GENERAL_REGISTERS + register as u64 * 8);
     match (read(libc::REG_RIP), read(libc::REG_RSP), read(libc::REG_RBP)) {
         (Some(rip), Some(rsp), Some(rbp)) => {
@@ -114,7 +114,7 @@ struct State {
 }
 
 /// Finds a rule for the frame that goes on at `pc` in `code` and that `accept` finds plausible.
-pub fn rule(code: &'static [u8], pc: u64, mut accept: impl FnMut(&Rule) -> bool) -> Option<Rule> {
+pub(super) fn rule(code: &'static [u8], pc: u64, mut accept: impl FnMut(&Rule) -> bool) -> Option<Rule> {
     if let Some(rule) = follow(code, pc, &mut accept) {
         return Some(rule);
     }

@@ -61,7 +61,7 @@ impl Default for Evidence {
     }
 }
 
-pub struct Stack<'a> {
+pub(super) struct Stack<'a> {
     /// What the caller says is readable.
     low: u64,
     high: u64,
@@ -71,7 +71,7 @@ pub struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    pub fn new(low: u64, high: u64) -> Stack<'a> {
+    pub(super) fn new(low: u64, high: u64) -> Stack<'a> {
         Stack {
             low,
             high,
@@ -80,7 +80,7 @@ impl<'a> Stack<'a> {
         }
     }
 
-    pub fn with_evidence(low: u64, high: u64, evidence: &'a mut Evidence) -> Stack<'a> {
+    pub(super) fn with_evidence(low: u64, high: u64, evidence: &'a mut Evidence) -> Stack<'a> {
         evidence.len = 0;
         evidence.sufficient = true;
         Stack {
@@ -90,7 +90,7 @@ impl<'a> Stack<'a> {
     }
 
     #[inline]
-    pub fn read(&mut self, address: u64) -> Option<u64> {
+    pub(super) fn read(&mut self, address: u64) -> Option<u64> {
         if address >= self.low && address < self.high.saturating_sub(7) {
             // SAFETY: readable by the caller's promise.
             let value = unsafe { (address as *const u64).read_unaligned() };

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crashproof_code::modules::{Loader, Module};
 
-pub fn build(directory: &Path, compiler: &str, flags: &[&str], source: &str) -> PathBuf {
+pub(crate) fn build(directory: &Path, compiler: &str, flags: &[&str], source: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
     let output = directory.join(format!("{}{}.so", compiler, flags.concat().replace('/', "")));
     let status = Command::new(compiler)
@@ -24,10 +24,10 @@ pub fn build(directory: &Path, compiler: &str, flags: &[&str], source: &str) -> 
     output
 }
 
-pub struct Library(*mut c_void);
+pub(crate) struct Library(*mut c_void);
 
 impl Library {
-    pub fn load(path: &Path) -> Library {
+    pub(crate) fn load(path: &Path) -> Library {
         let name = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: a library of the test or of the system.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
@@ -35,7 +35,7 @@ impl Library {
         Library(handle)
     }
 
-    pub fn symbol(&self, name: &CStr) -> usize {
+    pub(crate) fn symbol(&self, name: &CStr) -> usize {
         // SAFETY: the library is loaded.
         let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) } as usize;
         assert_ne!(symbol, 0, "{name:?}");
@@ -44,11 +44,11 @@ impl Library {
 }
 
 /// Every loaded module. The caller is [`alone`].
-pub fn modules() -> Vec<Arc<Module>> {
+pub(crate) fn modules() -> Vec<Arc<Module>> {
     Loader::find().unwrap().modules(&[])
 }
 
-pub fn module_of(address: usize) -> Arc<Module> {
+pub(crate) fn module_of(address: usize) -> Arc<Module> {
     modules()
         .into_iter()
         .find(|module| module.range.contains(&address))
@@ -56,7 +56,7 @@ pub fn module_of(address: usize) -> Arc<Module> {
 }
 
 /// One test at a time loads libraries and walks the loader's list. A test that failed does not spoil the others.
-pub fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static LOADING: Mutex<()> = Mutex::new(());
     LOADING.lock().unwrap_or_else(PoisonError::into_inner)
 }

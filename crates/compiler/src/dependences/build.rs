@@ -6,30 +6,30 @@ use crashproof_wire::labels::LabelHook;
 use crate::instrument::ir::Ir;
 
 /// What is built from here on goes before the instruction and is from where it is.
-pub fn build_before<'m>(ir: &Ir<'m>, instruction: Value<'m>) {
+pub(super) fn build_before<'m>(ir: &Ir<'m>, instruction: Value<'m>) {
     ir.before(instruction, instruction.debug_location());
 }
 
 /// The first instruction that is neither a phi nor a landing pad.
-pub fn first_ordinary(block: Block) -> Option<Value> {
+pub(super) fn first_ordinary(block: Block) -> Option<Value> {
     let is_first = |at: &Value| matches!(at.opcode(), Some(Opcode::LLVMPHI | Opcode::LLVMLandingPad));
     block.instructions().find(|at| !is_first(at))
 }
 
 /// Bytes of the copy that a parameter of a function, or an argument of a call, is passed as, if it is.
-pub fn by_value(ir: &Ir, holder: Value, index: u32) -> Option<u64> {
+pub(super) fn by_value(ir: &Ir, holder: Value, index: u32) -> Option<u64> {
     let ty = holder.attribute(Holder::Parameter(index), "byval")?.ty()?;
     Some(ir.module().layout().store_size_of(ty))
 }
 
 /// Whether control may come back from the call once more.
-pub fn returns_twice(call: Value) -> bool {
+pub(super) fn returns_twice(call: Value) -> bool {
     let promises = |holder: Value| holder.attribute(Holder::Function, "returns_twice").is_some();
     promises(call) || call.called_value().is_some_and(promises)
 }
 
 /// The code has effects from now on that its attributes deny; and passes are to look at functions that were not to be optimised.
-pub fn remove_promises(function: Value) {
+pub(super) fn remove_promises(function: Value) {
     for name in [
         "memory",
         "optnone",
@@ -44,7 +44,7 @@ pub fn remove_promises(function: Value) {
 }
 
 /// Two labels in one word.
-pub fn pack<'m>(ir: &Ir<'m>, above: Value<'m>, below: Value<'m>) -> Value<'m> {
+pub(super) fn pack<'m>(ir: &Ir<'m>, above: Value<'m>, below: Value<'m>) -> Value<'m> {
     match is_empty(above) {
         true => below,
         false => ir.either(ir.shift_left(above, 32), below),
@@ -52,38 +52,38 @@ pub fn pack<'m>(ir: &Ir<'m>, above: Value<'m>, below: Value<'m>) -> Value<'m> {
 }
 
 /// 0 if an i64 is negative.
-pub fn at_least_zero<'m>(ir: &Ir<'m>, value: Value<'m>) -> Value<'m> {
+pub(super) fn at_least_zero<'m>(ir: &Ir<'m>, value: Value<'m>) -> Value<'m> {
     let zero = ir.i64(0);
     ir.select(ir.compare(IntPredicate::LLVMIntSLT, value, zero), zero, value)
 }
 
 /// The bits of an integer, sign-extended to an i64.
-pub fn signed<'m>(ir: &Ir<'m>, value: Value<'m>) -> Value<'m> {
+pub(super) fn signed<'m>(ir: &Ir<'m>, value: Value<'m>) -> Value<'m> {
     ir.integer_cast(value, ir.module().integer_type(64), true)
 }
 
 /// The constant 0 is the label of whatever depends on nothing.
-pub fn is_empty(label: Value) -> bool {
+pub(super) fn is_empty(label: Value) -> bool {
     label.unsigned() == Some(0)
 }
 
-pub fn call<'m>(ir: &Ir<'m>, hook: LabelHook, arguments: &[Value<'m>]) -> Value<'m> {
+pub(super) fn call<'m>(ir: &Ir<'m>, hook: LabelHook, arguments: &[Value<'m>]) -> Value<'m> {
     ir.call_preserving(hook.gate(), arguments)
 }
 
 /// One byte for each block of the module.
-pub fn block_flags<'m>(ir: &Ir<'m>, count: u64) -> Value<'m> {
+pub(super) fn block_flags<'m>(ir: &Ir<'m>, count: u64) -> Value<'m> {
     ir.module().add_zeros(ir.module().integer_type(8).array(count))
 }
 
 /// Sets the flag of a block, here.
-pub fn set_flag<'m>(ir: &Ir<'m>, flags: Value<'m>, block: u64) {
+pub(super) fn set_flag<'m>(ir: &Ir<'m>, flags: Value<'m>, block: u64) {
     let set = ir.module().integer_type(8).constant(1);
     ir.store_volatile(set, ir.offset_pointer(flags, ir.i64(block)));
 }
 
 /// A constructor that tells the runtime of the flags before `main`.
-pub fn register_flags<'m>(ir: &Ir<'m>, flags: Value<'m>, count: u64, object: u64) {
+pub(super) fn register_flags<'m>(ir: &Ir<'m>, flags: Value<'m>, count: u64, object: u64) {
     let name = format!("crashproof_blocks_{object:016x}");
     let function = ir.module().add_function(&name, ir.module().void_type(), &[]);
     function.set_linkage(Linkage::LLVMInternalLinkage);

@@ -17,7 +17,7 @@ const VARIABLE_ARGUMENTS: u64 = 24;
 const WHOLE: u64 = u64::MAX;
 
 impl<'m> Function<'_, 'm> {
-    pub fn call(&mut self, call: Value<'m>) {
+    pub(super) fn call(&mut self, call: Value<'m>) {
         let Some(callee) = call.called_value() else { return };
         if callee.is_inline_assembly() {
             let label = self.operands(call, call.argument_count());

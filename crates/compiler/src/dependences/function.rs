@@ -17,7 +17,7 @@ use super::postdominators::{immediate_post_dominators, post_order};
 /// Closed by nothing but the end of the frame.
 const NEVER: u64 = u64::MAX;
 
-pub struct Function<'p, 'm> {
+pub(super) struct Function<'p, 'm> {
     pub pass: &'p mut Pass<'m>,
     pub function: Value<'m>,
     /// The number of the frame.
@@ -28,7 +28,7 @@ pub struct Function<'p, 'm> {
 }
 
 impl<'p, 'm> Function<'p, 'm> {
-    pub fn instrument(pass: &'p mut Pass<'m>, function: Value<'m>) {
+    pub(super) fn instrument(pass: &'p mut Pass<'m>, function: Value<'m>) {
         let blocks = reachable(function);
         let Some(&entry) = blocks.first() else { return };
         let number: HashMap<Block, usize> = blocks
@@ -147,21 +147,21 @@ impl<'p, 'm> Function<'p, 'm> {
         self.pass.ir.module().layout().store_size_of(ty)
     }
 
-    pub fn empty(&self) -> Value<'m> {
+    pub(super) fn empty(&self) -> Value<'m> {
         self.pass.ir.i64(0)
     }
 
-    pub fn label(&self, value: Value<'m>) -> Value<'m> {
+    pub(super) fn label(&self, value: Value<'m>) -> Value<'m> {
         self.labels.get(&value).copied().unwrap_or_else(|| self.empty())
     }
 
-    pub fn set_label(&mut self, value: Value<'m>, label: Value<'m>) {
+    pub(super) fn set_label(&mut self, value: Value<'m>, label: Value<'m>) {
         if !build::is_empty(label) {
             self.labels.insert(value, label);
         }
     }
 
-    pub fn combine(&self, one: Value<'m>, other: Value<'m>, operation: Opcode) -> Value<'m> {
+    pub(super) fn combine(&self, one: Value<'m>, other: Value<'m>, operation: Opcode) -> Value<'m> {
         if build::is_empty(one) || one == other {
             return other;
         }
@@ -172,7 +172,7 @@ impl<'p, 'm> Function<'p, 'm> {
         build::call(&self.pass.ir, LabelHook::Combine, &[one, other, operation])
     }
 
-    pub fn control(&self, label: Value<'m>) -> Value<'m> {
+    pub(super) fn control(&self, label: Value<'m>) -> Value<'m> {
         match build::is_empty(label) {
             true => label,
             false => build::call(&self.pass.ir, LabelHook::Control, &[label]),
@@ -180,7 +180,7 @@ impl<'p, 'm> Function<'p, 'm> {
     }
 
     /// Of everything that an instruction takes, here.
-    pub fn operands(&self, instruction: Value<'m>, count: u32) -> Value<'m> {
+    pub(super) fn operands(&self, instruction: Value<'m>, count: u32) -> Value<'m> {
         let operation = instruction.opcode().unwrap_or(LLVMUserOp1);
         (0..count).fold(self.empty(), |label, index| {
             self.combine(label, self.label(instruction.operand_at(index)), operation)
@@ -188,7 +188,7 @@ impl<'p, 'm> Function<'p, 'm> {
     }
 
     /// What is built from here on goes behind the instruction.
-    pub fn build_after(&self, instruction: Value<'m>) -> bool {
+    pub(super) fn build_after(&self, instruction: Value<'m>) -> bool {
         match instruction.next() {
             Some(after) => {
                 self.pass.ir.before(after, instruction.debug_location());
@@ -255,7 +255,7 @@ impl<'p, 'm> Function<'p, 'm> {
             .is_some_and(|block| block.instructions().any(Value::is_musttail))
     }
 
-    pub fn leave(&self, label: Value<'m>) {
+    pub(super) fn leave(&self, label: Value<'m>) {
         let function = self.pass.ir.as_i64(self.function);
         build::call(&self.pass.ir, LabelHook::Leave, &[self.frame, function, label]);
     }
@@ -354,7 +354,7 @@ fn condition(terminator: Value) -> Option<Value> {
 }
 
 /// The entry first.
-pub fn reachable(function: Value<'_>) -> Vec<Block<'_>> {
+pub(super) fn reachable(function: Value<'_>) -> Vec<Block<'_>> {
     let mut blocks: Vec<Block> = function.blocks().take(1).collect();
     let mut seen: std::collections::HashSet<Block> = blocks.iter().copied().collect();
     let mut at = 0;

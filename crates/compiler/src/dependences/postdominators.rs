@@ -4,7 +4,7 @@
 //! last block in reverse post-order gets an edge to the virtual exit, as if the loop might be left there.
 
 /// For each block, by the successors of all of them: `None` is the virtual exit. Block 0 is the entry.
-pub fn immediate_post_dominators(successors: &[Vec<usize>]) -> Vec<Option<usize>> {
+pub(super) fn immediate_post_dominators(successors: &[Vec<usize>]) -> Vec<Option<usize>> {
     let count = successors.len();
     let exit = count;
     let mut next: Vec<Vec<usize>> = successors.to_vec();
@@ -85,7 +85,7 @@ fn reaching(next: &[Vec<usize>], exit: usize) -> Vec<bool> {
 }
 
 /// What can be reached from `start`, each after all that can be reached from it without coming back.
-pub fn post_order(next: &[Vec<usize>], start: usize) -> Vec<usize> {
+pub(super) fn post_order(next: &[Vec<usize>], start: usize) -> Vec<usize> {
     let mut order = Vec::with_capacity(next.len());
     let mut seen = vec![false; next.len()];
     let mut stack = vec![(start, 0)];

@@ -21,7 +21,7 @@ const SOURCES: &[&str] = &[
 const DEPENDENCES: &str = "--deps";
 
 /// Repair mode, if it is 1.
-pub const REPAIR_VARIABLE: &str = "CRASHPROOF_REPAIR";
+pub(super) const REPAIR_VARIABLE: &str = "CRASHPROOF_REPAIR";
 
 /// Repair mode, as in section 5.1 of Hippocrates: neither optimised nor inlined, so that the stack of every store is whole and each store is
 /// one of the source. The embedded bitcode may still be optimised (no `optnone`), because a fixed binary may be made of it.
@@ -35,7 +35,7 @@ const REPAIR: &[&str] = &[
 ];
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// As given, with response files expanded and without what is dropped.
     pub all: Vec<OsString>,
     /// Link-time optimisation was asked for, and is not done: code that is optimised after it was instrumented would no longer
@@ -48,7 +48,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    pub fn parse(given: impl IntoIterator<Item = OsString>) -> Arguments {
+    pub(super) fn parse(given: impl IntoIterator<Item = OsString>) -> Arguments {
         let mut all = Vec::new();
         for argument in given {
             expand(argument, 0, &mut all);
@@ -68,7 +68,7 @@ impl Arguments {
 
     /// Repair mode. The last `-O` counts, so these come last, but before the `--` after which there are only files. A command that
     /// compiles nothing stays as it is.
-    pub fn for_repair(&mut self) {
+    pub(super) fn for_repair(&mut self) {
         if self.may_compile() {
             let files = self.all.iter().position(|argument| argument == "--");
             let at = files.unwrap_or(self.all.len());
@@ -77,29 +77,29 @@ impl Arguments {
         }
     }
 
-    pub fn has(&self, option: &str) -> bool {
+    pub(super) fn has(&self, option: &str) -> bool {
         self.all.iter().any(|argument| argument == option)
     }
 
     /// The word after an option.
-    pub fn value(&self, option: &str) -> Option<&OsStr> {
+    pub(super) fn value(&self, option: &str) -> Option<&OsStr> {
         let at = self.all.iter().position(|argument| argument == option)?;
         self.all.get(at + 1).map(OsString::as_os_str)
     }
 
     /// False if clang certainly compiles nothing; the driver then has no part in it.
-    pub fn may_compile(&self) -> bool {
+    pub(super) fn may_compile(&self) -> bool {
         !MAKES_NO_CODE.iter().any(|option| self.has(option)) && self.all.iter().any(|argument| may_be_source(argument))
     }
 
     /// Whether it may link, nothing else, and is asked for dependences.
-    pub fn links_with_dependences(&self) -> bool {
+    pub(super) fn links_with_dependences(&self) -> bool {
         let only = ["-c", "-S"].iter().chain(MAKES_NO_CODE).any(|option| self.has(option));
         self.dependences && !only && !self.all.is_empty()
     }
 
     /// Whether the command says how diagnostics are to be coloured.
-    pub fn choose_color(&self) -> bool {
+    pub(super) fn choose_color(&self) -> bool {
         self.all.iter().any(|argument| {
             let argument = argument.as_bytes();
             [

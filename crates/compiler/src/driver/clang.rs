@@ -14,7 +14,7 @@ use crashproof_interrupt as interrupt;
 
 use crate::CompileError;
 
-pub const VARIABLE: &str = "CRASHPROOF_CLANG";
+pub(super) const VARIABLE: &str = "CRASHPROOF_CLANG";
 const NAME: &str = "clang-19";
 const INSTALLED: &str = "/usr/lib/llvm-19/bin/clang";
 
@@ -22,7 +22,7 @@ const INSTALLED: &str = "/usr/lib/llvm-19/bin/clang";
 const LONGEST_COMMAND: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
+pub(super) enum Language {
     C,
     Cpp,
 }
@@ -37,14 +37,14 @@ impl Language {
     }
 }
 
-pub struct Clang {
+pub(super) struct Clang {
     pub path: PathBuf,
     pub language: Language,
 }
 
 impl Clang {
     /// The one that the environment names, else `clang-19` in `PATH`, else where LLVM's packages install it.
-    pub fn find(language: Language) -> Result<Clang, CompileError> {
+    pub(super) fn find(language: Language) -> Result<Clang, CompileError> {
         let path = match env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
             Some(given) => {
                 let found = if given.as_bytes().contains(&b'/') {
@@ -65,14 +65,14 @@ impl Clang {
         Ok(Clang { path, language })
     }
 
-    pub fn command(&self) -> Command {
+    pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.args(self.language.mode());
         command
     }
 
     /// Becomes clang; returns only if that fails.
-    pub fn replace(&self, arguments: &[OsString]) -> CompileError {
+    pub(super) fn replace(&self, arguments: &[OsString]) -> CompileError {
         let source = self.command().args(arguments).exec();
         CompileError::Start {
             path: self.path.clone(),
@@ -81,7 +81,12 @@ impl Clang {
     }
 
     /// What clang would execute, as it tells on stderr; temporary files are to lie in `scratch`.
-    pub fn plan(&self, options: &[&str], arguments: &[OsString], scratch: &Path) -> Result<Output, CompileError> {
+    pub(super) fn plan(
+        &self,
+        options: &[&str],
+        arguments: &[OsString],
+        scratch: &Path,
+    ) -> Result<Output, CompileError> {
         let mut command = self.command();
         command.arg("-###").args(options).args(arguments).env("TMPDIR", scratch);
         command
@@ -96,7 +101,7 @@ impl Clang {
 
 /// Runs a program with this process's stdin, stdout and stderr. Arguments that are too many for the kernel go through a response
 /// file.
-pub fn run(program: &OsStr, arguments: &[OsString], scratch: &Path) -> Result<ExitStatus, CompileError> {
+pub(super) fn run(program: &OsStr, arguments: &[OsString], scratch: &Path) -> Result<ExitStatus, CompileError> {
     let length: usize = arguments.iter().map(|argument| argument.len() + 9).sum();
     let mut command = Command::new(program);
     if length > LONGEST_COMMAND {
@@ -144,7 +149,7 @@ fn response_file(arguments: &[OsString], scratch: &Path) -> Result<OsString, Com
 }
 
 /// As a shell would say it.
-pub fn code(status: ExitStatus) -> i32 {
+pub(super) fn code(status: ExitStatus) -> i32 {
     status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or_default())

@@ -12,7 +12,7 @@ use super::jobs::Job;
 use crate::CompileError;
 
 /// Writes an entry for each source if the command asks for it: as clang's, one a line, each followed by a comma.
-pub fn write(arguments: &Arguments, jobs: &[Job], name: &str) -> Result<(), CompileError> {
+pub(super) fn write(arguments: &Arguments, jobs: &[Job], name: &str) -> Result<(), CompileError> {
     let Some(file) = arguments.value("-MJ") else {
         return Ok(());
     };

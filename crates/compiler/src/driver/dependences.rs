@@ -22,7 +22,7 @@ use crate::instrument::instrument_further;
 use crate::{CompileError, error::at, inline_definitions};
 
 /// Whether the job links a program. (A shared library is loaded with it as it is.)
-pub fn links_program(job: &Job) -> bool {
+pub(super) fn links_program(job: &Job) -> bool {
     let name = Path::new(&job.program)
         .file_name()
         .unwrap_or_default()
@@ -36,7 +36,7 @@ pub fn links_program(job: &Job) -> bool {
 }
 
 /// The program that a job has linked, with the other one in it.
-pub struct Tracking<'a> {
+pub(super) struct Tracking<'a> {
     pub link: &'a Job,
     pub clang: &'a Path,
     /// A folder of its own, to be made.
@@ -44,7 +44,7 @@ pub struct Tracking<'a> {
 }
 
 impl Tracking<'_> {
-    pub fn run(&self) -> Result<(), CompileError> {
+    pub(super) fn run(&self) -> Result<(), CompileError> {
         let program = Path::new(self.link.output().unwrap_or_default());
         let sites = |source| CompileError::Embedded {
             path: program.into(),

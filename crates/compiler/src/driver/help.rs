@@ -1,6 +1,6 @@
 //! What `crashproof cc --help` says.
 
-pub const TEXT: &str = "\
+pub(super) const TEXT: &str = "\
 Usage: crashproof cc  [--deps] [any option of clang] FILE...
        crashproof c++ [--deps] [any option of clang] FILE...
 

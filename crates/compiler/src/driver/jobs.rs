@@ -9,14 +9,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// A process that clang would start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub(super) struct Job {
     pub program: OsString,
     pub arguments: Vec<OsString>,
 }
 
 /// What `-###` said.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub(super) struct Plan {
     pub jobs: Vec<Job>,
     /// Warnings and errors of clang's driver.
     pub diagnostics: Vec<u8>,
@@ -26,7 +26,7 @@ pub struct Plan {
 
 /// What a compilation makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Makes {
+pub(super) enum Makes {
     Object,
     Assembly,
     /// Bitcode or its text, as the user asked for it; it is instrumented when an object is made of it.
@@ -34,7 +34,7 @@ pub enum Makes {
 }
 
 impl Plan {
-    pub fn parse(text: &[u8]) -> Plan {
+    pub(super) fn parse(text: &[u8]) -> Plan {
         let mut plan = Plan::default();
         let mut rest = text;
         while !rest.is_empty() {
@@ -114,32 +114,32 @@ impl Job {
         self.arguments.first().map_or(b"", |argument| argument.as_bytes())
     }
 
-    pub fn is_compilation(&self) -> bool {
+    pub(super) fn is_compilation(&self) -> bool {
         self.first() == b"-cc1"
     }
 
     /// Clang's own jobs explain themselves; of others the driver says that they failed.
-    pub fn is_clang(&self) -> bool {
+    pub(super) fn is_clang(&self) -> bool {
         self.first().starts_with(b"-cc1")
     }
 
-    pub fn has(&self, option: &str) -> bool {
+    pub(super) fn has(&self, option: &str) -> bool {
         self.arguments.iter().any(|argument| argument == option)
     }
 
     /// The word after an option.
-    pub fn value(&self, option: &str) -> Option<&OsStr> {
+    pub(super) fn value(&self, option: &str) -> Option<&OsStr> {
         let at = self.arguments.iter().position(|argument| argument == option)?;
         self.arguments.get(at + 1).map(OsString::as_os_str)
     }
 
     /// Where the result goes.
-    pub fn output(&self) -> Option<&OsStr> {
+    pub(super) fn output(&self) -> Option<&OsStr> {
         self.value("-o")
     }
 
     /// The source: clang puts it last, after its language.
-    pub fn input(&self) -> Option<(&OsStr, &OsStr)> {
+    pub(super) fn input(&self) -> Option<(&OsStr, &OsStr)> {
         match self.arguments.as_slice() {
             [.., x, language, input] if x == "-x" => Some((language, input)),
             _ => None,
@@ -147,7 +147,7 @@ impl Job {
     }
 
     /// What this makes, if it makes code of a C or C++ source, or of bitcode, for x86-64 Linux.
-    pub fn makes(&self) -> Option<Makes> {
+    pub(super) fn makes(&self) -> Option<Makes> {
         let (language, _) = self.input().filter(|_| self.is_compilation())?;
         let offloaded = [&b"cuda"[..], b"hip", b"cl", b"renderscript", b"hlsl"]
             .iter()
@@ -171,7 +171,7 @@ impl Job {
     }
 
     /// As clang prints it with `-v`.
-    pub fn shown(&self) -> Vec<u8> {
+    pub(super) fn shown(&self) -> Vec<u8> {
         let mut text = b" ".to_vec();
         show(&self.program, true, &mut text);
         for argument in &self.arguments {

@@ -18,7 +18,7 @@ use crate::frontend::FrontEnd;
 use crate::instrument::instrument;
 use crate::{CompileError, inline_definitions};
 
-pub struct Compilation<'a> {
+pub(super) struct Compilation<'a> {
     pub job: &'a Job,
     /// For the site table: with it, the object can be made again.
     pub command: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Compilation<'a> {
 }
 
 impl Compilation<'_> {
-    pub fn run(&self) -> Result<(), CompileError> {
+    pub(super) fn run(&self) -> Result<(), CompileError> {
         fs::create_dir(&self.scratch).map_err(|source| CompileError::File {
             what: "make the temporary folder",
             path: self.scratch.clone(),

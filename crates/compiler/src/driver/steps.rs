@@ -38,7 +38,7 @@ const OF_FRONT_END_ALONE: &[&str] = &[
 const OF_OPTIMISER: &[&str] = &["-opt-record-file", "-opt-record-passes", "-opt-record-format"];
 
 /// Clang's own compilation, with what the instrumentation needs.
-pub fn with_debug_info(job: &Job) -> Vec<OsString> {
+pub(super) fn with_debug_info(job: &Job) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::with_capacity(job.arguments.len() + 6);
     let mut dwarf_version = false;
     for argument in &job.arguments {
@@ -68,7 +68,7 @@ pub fn with_debug_info(job: &Job) -> Vec<OsString> {
 ///
 /// At `-O0` the front end leaves out the bodies of C's `inline` functions without an external definition, with which a program that is built with
 /// optimisation links. Repair mode, which is `-O0` whatever the program is built with, has them made as at `-O1`, and nothing else.
-pub fn front_end(job: &Job, repair: bool, output: &Path) -> Vec<OsString> {
+pub(super) fn front_end(job: &Job, repair: bool, output: &Path) -> Vec<OsString> {
     let job = Job {
         program: job.program.clone(),
         arguments: without(job, OF_OPTIMISER, &[]),
@@ -90,7 +90,7 @@ pub fn front_end(job: &Job, repair: bool, output: &Path) -> Vec<OsString> {
 }
 
 /// (b) Optimises it.
-pub fn optimise(job: &Job, input: &Path, output: &Path) -> Vec<OsString> {
+pub(super) fn optimise(job: &Job, input: &Path, output: &Path) -> Vec<OsString> {
     let mut arguments = without(job, OF_FRONT_END, OF_FRONT_END_ALONE);
     act(&mut arguments, "-emit-llvm-bc", output);
     from_bitcode(&mut arguments, input);
@@ -98,7 +98,7 @@ pub fn optimise(job: &Job, input: &Path, output: &Path) -> Vec<OsString> {
 }
 
 /// (d) Makes what was asked for of what (c) made.
-pub fn generate(job: &Job, makes: Makes, input: &Path, output: &OsStr) -> Vec<OsString> {
+pub(super) fn generate(job: &Job, makes: Makes, input: &Path, output: &OsStr) -> Vec<OsString> {
     let both: Vec<&str> = [OF_FRONT_END, OF_OPTIMISER].concat();
     let mut arguments = without(job, &both, OF_FRONT_END_ALONE);
     let action = match makes {

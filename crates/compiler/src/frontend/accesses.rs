@@ -12,10 +12,10 @@ use super::walker::{Context, Walker};
 use super::{Exported, FrontEnd, Function, Position};
 
 /// Tells the objects apart that a function writes to, by the pointers it has to them.
-pub type Object = usize;
+pub(super) type Object = usize;
 
 /// A store of the source, or another operation that writes memory.
-pub struct Access {
+pub(super) struct Access {
     pub position: Position,
     /// Bytes; `None`: not a constant.
     pub size: Option<u64>,
@@ -23,7 +23,7 @@ pub struct Access {
     pub object: Object,
 }
 
-pub fn read(module: &mut Module, with_loads: bool) -> FrontEnd {
+pub(super) fn read(module: &mut Module, with_loads: bool) -> FrontEnd {
     module.use_debug_intrinsics();
     let module = &*module;
     let mut types = Types::new(module);

@@ -9,7 +9,7 @@ use crashproof_sites::{Field, TypeIndex, TypeInfo};
 
 use super::dwarf;
 
-pub struct Types<'m> {
+pub(super) struct Types<'m> {
     pub shapes: Shapes,
     ids: HashMap<Node<'m>, TypeId>,
     pointees: HashMap<TypeId, Option<Node<'m>>>,
@@ -25,7 +25,7 @@ pub struct Types<'m> {
 }
 
 impl<'m> Types<'m> {
-    pub fn new(module: &'m Module) -> Types<'m> {
+    pub(super) fn new(module: &'m Module) -> Types<'m> {
         Types {
             shapes: Shapes {
                 types: vec![Type::Opaque],
@@ -41,26 +41,26 @@ impl<'m> Types<'m> {
         }
     }
 
-    pub fn add_root(&mut self, root: Node<'m>) {
+    pub(super) fn add_root(&mut self, root: Node<'m>) {
         self.roots.push(root);
     }
 
-    pub fn get(&self, id: TypeId) -> Type {
+    pub(super) fn get(&self, id: TypeId) -> Type {
         self.shapes.get(id)
     }
 
-    pub fn plain_name(&self, composite: TypeIndex) -> &str {
+    pub(super) fn plain_name(&self, composite: TypeIndex) -> &str {
         &self.plain_names[composite as usize]
     }
 
     /// The type of what a pointer or reference points to.
-    pub fn pointee(&mut self, pointer: TypeId) -> Option<TypeId> {
+    pub(super) fn pointee(&mut self, pointer: TypeId) -> Option<TypeId> {
         let node = self.pointees.get(&pointer).copied()?;
         Some(self.of(node))
     }
 
     /// `None` is `void`.
-    pub fn of(&mut self, node: Option<Node<'m>>) -> TypeId {
+    pub(super) fn of(&mut self, node: Option<Node<'m>>) -> TypeId {
         let Some(node) = node else { return self.opaque };
         if let Some(&id) = self.ids.get(&node) {
             return id;
@@ -213,7 +213,7 @@ impl<'m> Types<'m> {
     }
 
     /// Fills in what pointer fields point to, of the types that are known by now: the others concern nobody.
-    pub fn link_pointers(&mut self) {
+    pub(super) fn link_pointers(&mut self) {
         for index in 0..self.shapes.composites.len() {
             for field in 0..self.shapes.composites[index].fields.len() {
                 let Some(&Some(node)) = self.pointees.get(&self.shapes.field_types[index][field]) else {
@@ -247,7 +247,7 @@ impl<'m> Types<'m> {
     }
 
     /// The composite types that LLVM's struct type `name`, of `size` bytes, may stand for.
-    pub fn named_composites(&mut self, name: &str, size: u64) -> Vec<TypeId> {
+    pub(super) fn named_composites(&mut self, name: &str, size: u64) -> Vec<TypeId> {
         let nodes: Vec<Node<'m>> = self.named(name).to_vec();
         nodes
             .into_iter()

@@ -19,7 +19,7 @@ const MAX_STEPS: u32 = 1000;
 const MAX_CALLS: usize = 4;
 
 /// Follows the pointers of one function.
-pub struct Walker<'a, 'm> {
+pub(super) struct Walker<'a, 'm> {
     pub layout: Layout<'m>,
     pub types: &'a mut Types<'m>,
     parameters: HashMap<Value<'m>, u32>,
@@ -38,7 +38,7 @@ pub struct Walker<'a, 'm> {
 }
 
 impl<'a, 'm> Walker<'a, 'm> {
-    pub fn new(
+    pub(super) fn new(
         function: Value<'m>,
         layout: Layout<'m>,
         types: &'a mut Types<'m>,
@@ -79,7 +79,7 @@ impl<'a, 'm> Walker<'a, 'm> {
         }
     }
 
-    pub fn follow(&mut self, value: Value<'m>) -> Pointer {
+    pub(super) fn follow(&mut self, value: Value<'m>) -> Pointer {
         if let Some(known) = self.known.get(&value) {
             return known.clone();
         }
@@ -370,7 +370,7 @@ impl<'a, 'm> Walker<'a, 'm> {
 
 /// What the functions of a module have in common.
 #[derive(Default)]
-pub struct Context<'m> {
+pub(super) struct Context<'m> {
     /// The types of global variables.
     globals: HashMap<Value<'m>, Option<TypeId>>,
     returned: HashMap<Value<'m>, Pointer>,

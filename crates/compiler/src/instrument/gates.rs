@@ -10,7 +10,7 @@ use crashproof_wire::hooks::{self, Hook};
 use crashproof_wire::labels::{self, LabelHook, Shortcut};
 
 /// Module-level assembly for the hooks of recording.
-pub fn assembly() -> String {
+pub(crate) fn assembly() -> String {
     let gates = Hook::ALL
         .iter()
         .map(|hook| (hook.gate(), hook.offset(), Shortcut::None));
@@ -18,7 +18,7 @@ pub fn assembly() -> String {
 }
 
 /// Module-level assembly for the functions that follow dependences.
-pub fn label_assembly() -> String {
+pub(crate) fn label_assembly() -> String {
     let gates = LabelHook::ALL
         .iter()
         .map(|&hook| (hook.gate(), hook.offset(), labels::shortcut(hook)));

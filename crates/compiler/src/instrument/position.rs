@@ -9,7 +9,7 @@ const NAME: usize = 2;
 const LINKAGE_NAME: usize = 3;
 
 /// Innermost first; empty if the compiler gave none.
-pub fn inlining_chain(location: Option<DebugLocation>) -> Vec<Location> {
+pub(crate) fn inlining_chain(location: Option<DebugLocation>) -> Vec<Location> {
     let chain = std::iter::successors(location, |at| at.inlined_at());
     chain
         .map(|at| Location {

@@ -3,16 +3,16 @@
 use std::fmt::Write;
 
 /// Words in the array in PM.
-pub const WORDS: u64 = 32;
+pub(crate) const WORDS: u64 = 32;
 /// How often each operation is called.
-pub const CALLS: u64 = 3;
+pub(crate) const CALLS: u64 = 3;
 
 /// What PM holds at first.
-pub fn initial(word: u64) -> u64 {
+pub(crate) fn initial(word: u64) -> u64 {
     word * 7 % 11
 }
 
-pub struct Generator {
+pub(crate) struct Generator {
     state: u64,
     text: String,
     depth: usize,
@@ -28,7 +28,7 @@ const PRELUDE: &str = "#include <fcntl.h>\n#include <stdint.h>\n#include <string
     typedef uint64_t word;\nword ram[8];\n";
 
 impl Generator {
-    pub fn new(seed: u64) -> Generator {
+    pub(crate) fn new(seed: u64) -> Generator {
         Generator {
             state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             text: String::new(),
@@ -41,7 +41,7 @@ impl Generator {
     }
 
     /// A program with so many operations, `operation0` and so on.
-    pub fn program(mut self, operations: usize) -> String {
+    pub(crate) fn program(mut self, operations: usize) -> String {
         self.text.push_str(PRELUDE);
         for number in 0..operations {
             if number % 2 == 0 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// An executed instruction.
 #[derive(Default)]
-pub struct Instance {
+pub(crate) struct Instance {
     /// What its value, or what it writes, was computed from.
     pub data: Vec<usize>,
     /// Branches that decided which value that is.
@@ -17,7 +17,7 @@ pub struct Instance {
 }
 
 /// An access to PM. Its own dependences; as a value, a load is nothing but itself.
-pub struct Access {
+pub(crate) struct Access {
     pub store: bool,
     pub offset: u64,
     pub length: u64,
@@ -26,13 +26,13 @@ pub struct Access {
 }
 
 #[derive(Default)]
-pub struct Graph {
+pub(crate) struct Graph {
     pub instances: Vec<Instance>,
     depends: RefCell<HashMap<usize, bool>>,
 }
 
 impl Graph {
-    pub fn add(&mut self, instance: Instance) -> usize {
+    pub(crate) fn add(&mut self, instance: Instance) -> usize {
         self.instances.push(instance);
         self.instances.len() - 1
     }
@@ -63,7 +63,7 @@ impl Graph {
     }
 
     /// Whether a value depends on any load from PM. Edges lead to what was there before, so that stays.
-    pub fn depends(&self, node: usize) -> bool {
+    pub(crate) fn depends(&self, node: usize) -> bool {
         let known = self.depends.borrow().get(&node).copied();
         known.unwrap_or_else(|| {
             let depends = !self.nearest_loads(&[node], &[]).is_empty();
@@ -73,7 +73,7 @@ impl Graph {
     }
 
     /// Every access with its dependences.
-    pub fn edges(&self) -> Vec<(usize, &Access, BTreeMap<usize, bool>)> {
+    pub(crate) fn edges(&self) -> Vec<(usize, &Access, BTreeMap<usize, bool>)> {
         let accesses = self.instances.iter().enumerate();
         accesses
             .filter_map(|(node, instance)| {
@@ -84,7 +84,7 @@ impl Graph {
     }
 
     /// How many pairs of accesses a path joins in the paper's graph: through memory of both kinds, other accesses, and all branches around.
-    pub fn paper_edges(&self) -> usize {
+    pub(crate) fn paper_edges(&self) -> usize {
         let mut pairs = 0;
         for (node, instance) in self
             .instances

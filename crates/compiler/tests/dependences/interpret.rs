@@ -34,7 +34,7 @@ struct Flow<'m> {
     closes: Vec<Option<usize>>,
 }
 
-pub struct Machine<'m> {
+pub(crate) struct Machine<'m> {
     module: &'m Module<'m>,
     layout: Layout<'m>,
     memory: HashMap<u64, u8>,
@@ -48,7 +48,7 @@ pub struct Machine<'m> {
 }
 
 impl<'m> Machine<'m> {
-    pub fn new(module: &'m Module<'m>, word: impl Fn(u64) -> u64) -> Machine<'m> {
+    pub(crate) fn new(module: &'m Module<'m>, word: impl Fn(u64) -> u64) -> Machine<'m> {
         let mut machine = Machine {
             module,
             layout: module.layout(),
@@ -67,7 +67,7 @@ impl<'m> Machine<'m> {
     }
 
     /// Runs one operation; labels of earlier ones are gone.
-    pub fn operation(&mut self, name: &str, arguments: [u64; 2]) {
+    pub(crate) fn operation(&mut self, name: &str, arguments: [u64; 2]) {
         self.graph = Graph::default();
         self.writers.clear();
         let function = self.module.function(name).unwrap();

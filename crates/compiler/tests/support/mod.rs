@@ -12,15 +12,15 @@ use object::{Object, ObjectSection};
 use tempfile::TempDir;
 
 /// What the tests compare with.
-pub const CLANG: &str = "clang-19";
+pub(crate) const CLANG: &str = "clang-19";
 
-pub struct Folder {
+pub(crate) struct Folder {
     root: TempDir,
 }
 
 impl Folder {
     /// `work` holds the sources, `tmp` is for temporary files.
-    pub fn new() -> Folder {
+    pub(crate) fn new() -> Folder {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("tmp")).unwrap();
         let folder = Folder { root };
@@ -32,20 +32,20 @@ impl Folder {
         folder
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join("work").join(name)
     }
 
-    pub fn write(&self, name: &str, content: &str) {
+    pub(crate) fn write(&self, name: &str, content: &str) {
         fs::write(self.path(name), content).unwrap();
     }
 
-    pub fn read(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     /// A command that runs here. The folder's name is the same for everyone who looks from inside.
-    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command
             .current_dir(self.path(""))
@@ -55,25 +55,25 @@ impl Folder {
         command
     }
 
-    pub fn run(&self, program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Output {
         self.command(program).args(arguments).output().unwrap()
     }
 
     /// Runs what must succeed; its stdout.
-    pub fn done(&self, program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
+    pub(crate) fn done(&self, program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
         let output = self.run(program, arguments);
         assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// `crashproof-cc`, that must succeed without a word.
-    pub fn cc(&self, arguments: &[&str]) {
+    pub(crate) fn cc(&self, arguments: &[&str]) {
         let output = self.run(cc(), arguments);
         assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
         assert_eq!(stderr(&output), "", "{arguments:?}");
     }
 
-    pub fn with_input(&self, program: impl AsRef<std::ffi::OsStr>, arguments: &[&str], input: &[u8]) -> Output {
+    pub(crate) fn with_input(&self, program: impl AsRef<std::ffi::OsStr>, arguments: &[&str], input: &[u8]) -> Output {
         let mut child = self
             .command(program)
             .args(arguments)
@@ -88,7 +88,7 @@ impl Folder {
     }
 
     /// `crashproof-c++`, a link to `crashproof-cc`.
-    pub fn cpp(&self) -> PathBuf {
+    pub(crate) fn cpp(&self) -> PathBuf {
         let path = self.root.path().join("crashproof-c++");
         if !path.exists() {
             std::os::unix::fs::symlink(cc(), &path).unwrap();
@@ -97,7 +97,7 @@ impl Folder {
     }
 
     /// All files, with their content.
-    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+    pub(crate) fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = BTreeMap::new();
         let mut folders = vec![self.path("")];
         while let Some(folder) = folders.pop() {
@@ -114,7 +114,7 @@ impl Folder {
         files
     }
 
-    pub fn assert_clean(&self) {
+    pub(crate) fn assert_clean(&self) {
         let left: Vec<_> = fs::read_dir(self.root.path().join("tmp"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
@@ -123,7 +123,7 @@ impl Folder {
     }
 
     /// The data of a section of an object or a program.
-    pub fn section(&self, name: &str, section: &str) -> Option<Vec<u8>> {
+    pub(crate) fn section(&self, name: &str, section: &str) -> Option<Vec<u8>> {
         let bytes = self.read(name);
         let file = object::File::parse(&bytes[..]).unwrap_or_else(|error| panic!("{name}: {error}"));
         let section = file.section_by_name(section)?;
@@ -131,14 +131,14 @@ impl Folder {
     }
 }
 
-pub fn cc() -> &'static str {
+pub(crate) fn cc() -> &'static str {
     env!("CARGO_BIN_EXE_crashproof-cc")
 }
 
-pub fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-pub fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -19,7 +19,7 @@ pub(super) struct Index {
 
 impl Index {
     /// `files` are those of the trace.
-    pub fn new(conditions: &Conditions, fields: &Fields, files: &[&str]) -> Index {
+    pub(super) fn new(conditions: &Conditions, fields: &Fields, files: &[&str]) -> Index {
         // By path; the recordings may have had different folders, so else by number.
         let file = |number: usize| {
             let path = conditions.files.get(number);
@@ -71,7 +71,7 @@ impl Index {
     }
 
     /// Locations that these bytes of a word overlap.
-    pub fn locations(&self, file: u32, word: u64, mask: u8) -> Vec<u32> {
+    pub(super) fn locations(&self, file: u32, word: u64, mask: u8) -> Vec<u32> {
         let known = self.locations.get(&(file, word)).into_iter().flatten();
         known
             .filter(|(bytes, _)| bytes & mask != 0)
@@ -79,27 +79,27 @@ impl Index {
             .collect()
     }
 
-    pub fn befores(&self, after: u32) -> &[u32] {
+    pub(super) fn befores(&self, after: u32) -> &[u32] {
         &self.befores[after as usize]
     }
 
-    pub fn afters(&self, before: u32) -> &[u32] {
+    pub(super) fn afters(&self, before: u32) -> &[u32] {
         &self.afters[before as usize]
     }
 
-    pub fn is_guardian(&self, location: u32) -> bool {
+    pub(super) fn is_guardian(&self, location: u32) -> bool {
         self.guardians.contains(&location)
     }
 
-    pub fn field_befores(&self, after: FieldIndex) -> &[(FieldIndex, bool)] {
+    pub(super) fn field_befores(&self, after: FieldIndex) -> &[(FieldIndex, bool)] {
         self.field_befores.get(&after).map_or(&[], Vec::as_slice)
     }
 
-    pub fn field_afters(&self, before: FieldIndex) -> &[(FieldIndex, bool)] {
+    pub(super) fn field_afters(&self, before: FieldIndex) -> &[(FieldIndex, bool)] {
         self.field_afters.get(&before).map_or(&[], Vec::as_slice)
     }
 
-    pub fn is_guardian_field(&self, field: FieldIndex) -> bool {
+    pub(super) fn is_guardian_field(&self, field: FieldIndex) -> bool {
         self.field_guardians.contains(&field)
     }
 }

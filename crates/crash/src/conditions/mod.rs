@@ -128,7 +128,7 @@ pub(crate) struct Violations {
 }
 
 impl Violations {
-    pub fn new(trace: &TraceFile, conditions: &Conditions) -> Result<Violations, CrashError> {
+    pub(crate) fn new(trace: &TraceFile, conditions: &Conditions) -> Result<Violations, CrashError> {
         let fields = Fields::read(trace)?;
         let files: Vec<&str> = trace.tables().files.iter().map(|file| file.path.as_str()).collect();
         let own = operations(trace)?;
@@ -185,7 +185,7 @@ impl Violations {
         pieces
     }
 
-    pub fn at(&self, point: &CrashPoint) -> Violated {
+    pub(crate) fn at(&self, point: &CrashPoint) -> Violated {
         let pieces = self.pieces(point);
         let mut violated = Violated::default();
         self.by_location(&pieces, point, &mut violated);
@@ -270,7 +270,7 @@ impl Violations {
     }
 
     /// Digest of the basic blocks that the operation executes which an event belongs to.
-    pub fn path(&self, event: u64) -> Option<u64> {
+    pub(crate) fn path(&self, event: u64) -> Option<u64> {
         self.paths.get(&self.begins.of(event)?).copied()
     }
 }
@@ -285,7 +285,7 @@ pub(crate) struct Variant {
 }
 
 impl Variant {
-    pub fn state(self, point: &CrashPoint) -> State {
+    pub(crate) fn state(self, point: &CrashPoint) -> State {
         let mut state = if self.everything {
             point.everything()
         } else {

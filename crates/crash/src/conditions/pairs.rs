@@ -64,7 +64,7 @@ impl Waiting<'_> {
 
 impl Violations {
     /// Of which a store is at or after the event `since`; each once, those of the newest first.
-    pub fn pairs(&self, point: &CrashPoint, since: u64) -> Vec<Pair> {
+    pub(crate) fn pairs(&self, point: &CrashPoint, since: u64) -> Vec<Pair> {
         let event = |at: At| point.lines[at.0].line().stores()[at.1].tag.id.seq;
         let is_new = |line: &crate::state::UncertainLine| line.line().stores().iter().any(|s| s.tag.id.seq >= since);
         if !point.lines.iter().any(|line| is_new(line)) {

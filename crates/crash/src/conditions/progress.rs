@@ -30,7 +30,7 @@ struct Written {
 pub(super) struct Stores(Vec<Written>);
 
 impl Stores {
-    pub fn read(trace: &TraceFile) -> Result<Stores, ReadError> {
+    pub(super) fn read(trace: &TraceFile) -> Result<Stores, ReadError> {
         let mut stores = Vec::new();
         let mut reader = trace.files()?;
         while let Some(item) = reader.next()? {
@@ -106,7 +106,7 @@ impl Set {
 impl Violations {
     /// Violations of what is persistent already at a point, those of the newest first. An operation that copies a table has tens of thousands of pairs
     /// at each point, of a few statements.
-    pub fn unfinished(&self, point: &CrashPoint) -> Vec<Unfinished> {
+    pub(crate) fn unfinished(&self, point: &CrashPoint) -> Vec<Unfinished> {
         let (done, open) = self.progress(point);
         if done.is_empty() || open.is_empty() {
             return Vec::new();

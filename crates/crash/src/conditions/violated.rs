@@ -62,7 +62,7 @@ impl Violations {
 
     /// The condition that says most of why the first must not have persisted without the others: what a reader relies on before what
     /// a writer does, what was seen at these very places before what was seen at others, what was seen often. Guardians come first or last.
-    pub fn violated(
+    pub(crate) fn violated(
         &self,
         conditions: &Conditions,
         persisted: &[Stored],

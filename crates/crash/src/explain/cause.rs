@@ -38,7 +38,7 @@ const SOON: usize = 1 << 10;
 
 /// The two forms of a cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     /// Stores that had been executed are missing.
     Lost,
     /// The program's prefix fails from just after the first of these changes to just before the second.
@@ -47,7 +47,7 @@ pub enum Form {
 
 /// Why a state fails.
 #[derive(Clone, Debug)]
-pub struct Cause {
+pub(crate) struct Cause {
     pub kind: Kind,
     pub form: Form,
     /// Ascending.
@@ -63,14 +63,14 @@ pub struct Cause {
 
 /// A failing state, as changes of the laboratory's window, ascending.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub(super) struct Subject {
     pub point: Index,
     pub output: u64,
     pub persisted: Vec<Index>,
     pub missing: Vec<Index>,
 }
 
-pub struct Investigation<'a> {
+pub(super) struct Investigation<'a> {
     pub lab: &'a mut Laboratory,
     pub places: &'a mut Places,
     pub reorder_in_line: bool,
@@ -81,7 +81,7 @@ pub struct Investigation<'a> {
 }
 
 impl<'a> Investigation<'a> {
-    pub fn new(lab: &'a mut Laboratory, places: &'a mut Places, reorder_in_line: bool) -> Self {
+    pub(super) fn new(lab: &'a mut Laboratory, places: &'a mut Places, reorder_in_line: bool) -> Self {
         Investigation {
             lab,
             places,
@@ -92,12 +92,12 @@ impl<'a> Investigation<'a> {
         }
     }
 
-    pub fn keep_missing(&mut self, kept: &BTreeSet<Index>) {
+    pub(super) fn keep_missing(&mut self, kept: &BTreeSet<Index>) {
         self.kept.extend(kept);
     }
 
     /// The state at the subject's point that misses these.
-    pub fn without(&self, subject: &Subject, missing: impl IntoIterator<Item = Index>) -> State {
+    pub(super) fn without(&self, subject: &Subject, missing: impl IntoIterator<Item = Index>) -> State {
         let all = missing.into_iter().chain(self.kept.iter().copied());
         State {
             point: subject.point,
@@ -107,7 +107,7 @@ impl<'a> Investigation<'a> {
         }
     }
 
-    pub fn state(&self, subject: &Subject) -> State {
+    pub(super) fn state(&self, subject: &Subject) -> State {
         self.without(subject, subject.missing.iter().copied())
     }
 
@@ -120,7 +120,7 @@ impl<'a> Investigation<'a> {
     }
 
     /// `None`: the state does not fail again.
-    pub fn investigate(&mut self, subject: &Subject) -> Result<Option<Cause>, ExplainError> {
+    pub(super) fn investigate(&mut self, subject: &Subject) -> Result<Option<Cause>, ExplainError> {
         let state = self.state(subject);
         if !self.lab.fails(&state)? {
             return Ok(None);
@@ -202,7 +202,7 @@ impl<'a> Investigation<'a> {
 
     /// Whether the state fails for another reason beside one by which the prefix fails, of which `persisted` came too early and
     /// `missing` too late: with all of it done and with nothing of it done.
-    pub fn beyond(
+    pub(super) fn beyond(
         &mut self,
         subject: &Subject,
         persisted: &BTreeSet<Index>,
@@ -417,7 +417,7 @@ impl<'a> Investigation<'a> {
     }
 
     /// The last change of each of `spots` before the crash, if they all come shortly before it.
-    pub fn last_of(&mut self, point: Index, spots: &BTreeSet<SpotId>) -> BTreeSet<Index> {
+    pub(super) fn last_of(&mut self, point: Index, spots: &BTreeSet<SpotId>) -> BTreeSet<Index> {
         let first = self.lab.window().0.max(point.saturating_sub(SOON));
         let mut seen: BTreeSet<SpotId> = BTreeSet::new();
         let mut last = BTreeSet::new();
@@ -582,16 +582,16 @@ impl<'a> Investigation<'a> {
         chains.order()
     }
 
-    pub fn spot(&mut self, index: Index) -> SpotId {
+    pub(super) fn spot(&mut self, index: Index) -> SpotId {
         self.places.spot(self.lab.change(index), self.lab.tables())
     }
 
-    pub fn spots(&mut self, indices: &[Index]) -> BTreeSet<SpotId> {
+    pub(super) fn spots(&mut self, indices: &[Index]) -> BTreeSet<SpotId> {
         indices.iter().map(|&index| self.spot(index)).collect()
     }
 
     /// The state without what it misses of `spots`, and what has to persist with that.
-    pub fn persist_spots(&mut self, subject: &Subject, spots: &BTreeSet<SpotId>) -> Option<State> {
+    pub(super) fn persist_spots(&mut self, subject: &Subject, spots: &BTreeSet<SpotId>) -> Option<State> {
         let mut persisted: Vec<bool> = Vec::new();
         for &index in &subject.missing {
             persisted.push(spots.contains(&self.spot(index)));
@@ -607,7 +607,11 @@ impl<'a> Investigation<'a> {
     }
 
     /// The state with the next stores that come from `spots` after the crash. `None`: they do not come soon.
-    pub fn persist_next(&mut self, subject: &Subject, spots: &BTreeSet<SpotId>) -> Result<Option<State>, ExplainError> {
+    pub(super) fn persist_next(
+        &mut self,
+        subject: &Subject,
+        spots: &BTreeSet<SpotId>,
+    ) -> Result<Option<State>, ExplainError> {
         self.lab.reach_ahead(subject.point + SOON)?;
         let end = (subject.point + SOON).min(self.lab.window().1);
         let mut seen: BTreeSet<SpotId> = BTreeSet::new();

@@ -13,14 +13,14 @@ use super::known::Spots;
 
 /// What the program was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Doing {
+pub(crate) struct Doing {
     pub operation: u64,
     /// Of the set of basic blocks that it executes.
     pub path: u64,
 }
 
 #[derive(Default)]
-pub struct Clusters {
+pub(crate) struct Clusters {
     begins: OperationIndex,
     /// By operation.
     paths: FxHashMap<u64, u64>,
@@ -29,7 +29,7 @@ pub struct Clusters {
 }
 
 impl Clusters {
-    pub fn new(trace: &TraceFile, conditions: Option<&Conditions>) -> Clusters {
+    pub(crate) fn new(trace: &TraceFile, conditions: Option<&Conditions>) -> Clusters {
         let operations = conditions.into_iter().flat_map(|conditions| &conditions.operations);
         let paths: FxHashMap<u64, u64> = operations
             .filter_map(|(number, operation)| Some(((*number)?, operation.blocks?)))
@@ -42,17 +42,17 @@ impl Clusters {
     }
 
     /// At a crash just before an event. `None` where the program was not built to say.
-    pub fn doing(&self, event: u64) -> Option<Doing> {
+    pub(crate) fn doing(&self, event: u64) -> Option<Doing> {
         let operation = self.begins.of(event)?;
         let path = *self.paths.get(&operation)?;
         Some(Doing { operation, path })
     }
 
-    pub fn causes(&self, doing: Doing, spots: &Spots) -> Option<&[usize]> {
+    pub(crate) fn causes(&self, doing: Doing, spots: &Spots) -> Option<&[usize]> {
         self.explained.get(&(doing.path, spots.clone())).map(Vec::as_slice)
     }
 
-    pub fn explain(&mut self, doing: Doing, spots: Spots, causes: &[usize]) {
+    pub(crate) fn explain(&mut self, doing: Doing, spots: Spots, causes: &[usize]) {
         self.explained.insert((doing.path, spots), causes.to_vec());
     }
 }

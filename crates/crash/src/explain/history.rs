@@ -31,7 +31,7 @@ use crate::window::{Place, Window};
 
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug)]
-pub struct Reach {
+pub(crate) struct Reach {
     /// The window is cut at its start when it holds more than this and the rest is not asked for.
     pub window: usize,
     /// Kept before what is asked for, because the next question is often about a little earlier.
@@ -51,10 +51,10 @@ impl Default for Reach {
 const MAX_VERDICTS: usize = 1 << 16;
 
 /// A change, counted over the whole trace.
-pub type Index = usize;
+pub(super) type Index = usize;
 
 #[derive(Clone, Debug)]
-pub enum What {
+pub(crate) enum What {
     /// A piece of a store: what persists at once.
     Store {
         offset: u64,
@@ -81,7 +81,7 @@ pub enum What {
 }
 
 #[derive(Clone, Debug)]
-pub struct Change {
+pub(crate) struct Change {
     pub id: StoreId,
     pub thread: ThreadId,
     pub stack: StackId,
@@ -90,12 +90,12 @@ pub struct Change {
 }
 
 impl Change {
-    pub fn is_store(&self) -> bool {
+    pub(crate) fn is_store(&self) -> bool {
         matches!(self.what, What::Store { .. })
     }
 
     /// The range of the file, and what it holds after the change.
-    pub fn data(&self) -> Option<(u64, &[u8])> {
+    pub(crate) fn data(&self) -> Option<(u64, &[u8])> {
         match &self.what {
             What::Store { offset, data, .. } | What::Write { offset, data } => Some((*offset, data)),
             _ => None,
@@ -103,7 +103,7 @@ impl Change {
     }
 
     /// A store, as the model's edges know it.
-    pub fn update(&self) -> Option<Update> {
+    pub(crate) fn update(&self) -> Option<Update> {
         match self.what {
             What::Store {
                 offset, nontemporal, ..
@@ -118,7 +118,7 @@ impl Change {
     }
 
     /// The cache line, of a store that keeps its place among the line's others.
-    pub fn ordered_line(&self, reorder_in_line: bool) -> Option<(usize, u64)> {
+    pub(crate) fn ordered_line(&self, reorder_in_line: bool) -> Option<(usize, u64)> {
         match self.what {
             What::Store {
                 offset,
@@ -132,7 +132,7 @@ impl Change {
 
 /// An image, and what had been output: the first `point` changes of the trace but `missing`, and `extra` of the others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct State {
+pub(crate) struct State {
     pub point: Index,
     pub missing: BTreeSet<Index>,
     pub extra: BTreeSet<Index>,
@@ -141,7 +141,7 @@ pub struct State {
 }
 
 impl State {
-    pub fn holds(&self, index: Index) -> bool {
+    pub(crate) fn holds(&self, index: Index) -> bool {
         if index < self.point {
             !self.missing.contains(&index)
         } else {
@@ -182,12 +182,12 @@ struct FileHistory {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub(crate) struct Judged {
     pub fails: bool,
     pub timed_out: bool,
 }
 
-pub struct Laboratory {
+pub(crate) struct Laboratory {
     trace: TraceFile,
     options: CampaignOptions,
     survey_files: Vec<SurveyedFile>,
@@ -212,7 +212,11 @@ pub struct Laboratory {
 }
 
 impl Laboratory {
-    pub fn new(trace: &TraceFile, options: &CampaignOptions, executor: Box<dyn Executor>) -> Result<Self, CrashError> {
+    pub(crate) fn new(
+        trace: &TraceFile,
+        options: &CampaignOptions,
+        executor: Box<dyn Executor>,
+    ) -> Result<Self, CrashError> {
         let mut lab = Laboratory {
             trace: trace.clone(),
             options: options.clone(),
@@ -241,21 +245,21 @@ impl Laboratory {
         Ok(lab)
     }
 
-    pub fn trace(&self) -> &TraceFile {
+    pub(crate) fn trace(&self) -> &TraceFile {
         &self.trace
     }
 
     /// What the program relies on, where that is known.
-    pub fn conditions(&self) -> Option<&Arc<Conditions>> {
+    pub(crate) fn conditions(&self) -> Option<&Arc<Conditions>> {
         self.options.conditions.as_ref()
     }
 
-    pub fn tables(&self) -> &Tables {
+    pub(crate) fn tables(&self) -> &Tables {
         self.trace.tables()
     }
 
     /// What the recovery must print: one of these. None: anything.
-    pub fn expected(&self, state: &State) -> Result<Option<Vec<Expected>>, ExplainError> {
+    pub(crate) fn expected(&self, state: &State) -> Result<Option<Vec<Expected>>, ExplainError> {
         if let Some(oracle) = &self.options.oracle {
             return Ok(Some(oracle.expected(state.output)?));
         }
@@ -269,25 +273,25 @@ impl Laboratory {
     }
 
     /// Whether what the recovery prints is judged.
-    pub fn judges_output(&self) -> bool {
+    pub(crate) fn judges_output(&self) -> bool {
         self.options.expect_output.is_some() || self.options.oracle.is_some()
     }
 
     /// What the recovery is given after its own arguments.
-    pub fn arguments(&self, state: &State) -> Vec<OsString> {
+    pub(crate) fn arguments(&self, state: &State) -> Vec<OsString> {
         let oracle = self.options.oracle.as_ref();
         oracle.map_or_else(Vec::new, |oracle| oracle.arguments(state.output))
     }
 
     /// What a driver printed beside what it had to print.
-    pub fn difference(&self, state: &State, run: &Run) -> Result<Option<OutputDifference>, ExplainError> {
+    pub(crate) fn difference(&self, state: &State, run: &Run) -> Result<Option<OutputDifference>, ExplainError> {
         let oracle = self.options.oracle.as_ref();
         let difference = oracle.map(|oracle| oracle.difference(state.output, &run.recovery.stdout));
         Ok(difference.transpose()?)
     }
 
     /// The changes (ascending) to other lines that the model has persist directly before this one.
-    pub fn tied(&self, earlier: &[Index], index: Index) -> Vec<usize> {
+    pub(crate) fn tied(&self, earlier: &[Index], index: Index) -> Vec<usize> {
         let (Some(edges), Some(later)) = (&self.options.edges, self.change(index).update()) else {
             return Vec::new();
         };
@@ -302,27 +306,27 @@ impl Laboratory {
     }
 
     /// Whether a wide store persists in pieces within a line.
-    pub fn tears(&self) -> bool {
+    pub(crate) fn tears(&self) -> bool {
         self.options.tear
     }
 
-    pub fn mappings(&self) -> &[Mapping] {
+    pub(crate) fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }
 
     /// The first crash is just before this change.
-    pub fn floor(&self) -> Index {
+    pub(crate) fn floor(&self) -> Index {
         self.floor
     }
 
     /// What the program had output in a state.
-    pub fn output(&self, state: &State) -> &[u8] {
+    pub(crate) fn output(&self, state: &State) -> &[u8] {
         let length = (state.output as usize).min(self.output.len());
         &self.output[..length]
     }
 
     /// The window's first change and the one after its last.
-    pub fn window(&self) -> (Index, Index) {
+    pub(crate) fn window(&self) -> (Index, Index) {
         (self.first, self.end())
     }
 
@@ -331,17 +335,17 @@ impl Laboratory {
     }
 
     /// A change of the window.
-    pub fn change(&self, index: Index) -> &Change {
+    pub(crate) fn change(&self, index: Index) -> &Change {
         &self.changes[index - self.first]
     }
 
-    pub fn find(&self, id: StoreId) -> Option<Index> {
+    pub(crate) fn find(&self, id: StoreId) -> Option<Index> {
         let at = self.changes.binary_search_by_key(&id, |change| change.id).ok()?;
         Some(self.first + at)
     }
 
     /// The program's own prefix: everything up to `point` has persisted. The point is in the window, or is its end.
-    pub fn prefix(&self, point: Index) -> State {
+    pub(crate) fn prefix(&self, point: Index) -> State {
         State {
             point,
             missing: BTreeSet::new(),
@@ -351,13 +355,13 @@ impl Laboratory {
     }
 
     /// Bytes that had been output before a change.
-    pub fn output_before(&self, index: Index) -> u64 {
+    pub(crate) fn output_before(&self, index: Index) -> u64 {
         let before = self.outputs.partition_point(|&(at, _)| at < index);
         before.checked_sub(1).map_or(0, |last| self.outputs[last].1)
     }
 
     /// Makes the window reach from event `earliest` to the crash just before event `point`, and gives the crash's place in it.
-    pub fn open(&mut self, earliest: u64, point: u64) -> Result<Index, ExplainError> {
+    pub(crate) fn open(&mut self, earliest: u64, point: u64) -> Result<Index, ExplainError> {
         let covered = self.first == 0 || self.changes.front().is_some_and(|change| change.id.seq <= earliest);
         if !covered {
             self.restart(|change, _| change.id.seq >= earliest)?;
@@ -371,7 +375,7 @@ impl Laboratory {
     }
 
     /// Whether the trace has the change; then it is in the window, however much later it is.
-    pub fn reach_ahead(&mut self, index: Index) -> Result<bool, ExplainError> {
+    pub(crate) fn reach_ahead(&mut self, index: Index) -> Result<bool, ExplainError> {
         while self.end() <= index {
             if !self.read_event()? {
                 return Ok(false);
@@ -381,7 +385,7 @@ impl Laboratory {
     }
 
     /// Makes the window begin with `index` or earlier, and end where it ends now.
-    pub fn reach_back(&mut self, index: Index) -> Result<(), ExplainError> {
+    pub(crate) fn reach_back(&mut self, index: Index) -> Result<(), ExplainError> {
         if index >= self.first {
             return Ok(());
         }
@@ -613,7 +617,7 @@ impl Laboratory {
         Some(self.change(*last))
     }
 
-    pub fn size(&self, file: usize, state: &State) -> u64 {
+    pub(crate) fn size(&self, file: usize, state: &State) -> u64 {
         let history = &self.files[file];
         match self.last_held(&history.resizes, state).map(|change| &change.what) {
             Some(What::Resize { size }) => *size,
@@ -622,7 +626,7 @@ impl Laboratory {
     }
 
     /// The name of a file; `None` too if another was renamed over it.
-    pub fn path(&self, file: usize, state: &State) -> Option<&str> {
+    pub(crate) fn path(&self, file: usize, state: &State) -> Option<&str> {
         let (since, path) = self.own_path(file, state);
         let path = path?;
         let replaced = (0..self.files.len()).any(|other| {
@@ -643,11 +647,11 @@ impl Laboratory {
     }
 
     /// The name to show for a file: the one that it had first.
-    pub fn file_name(&self, file: usize) -> &str {
+    pub(crate) fn file_name(&self, file: usize) -> &str {
         self.survey_files.get(file).map_or("", |file| &file.path)
     }
 
-    pub fn file_count(&self) -> usize {
+    pub(crate) fn file_count(&self) -> usize {
         self.files.len()
     }
 
@@ -776,7 +780,7 @@ impl Laboratory {
     }
 
     /// Runs the recovery on a state.
-    pub fn run(&mut self, state: &State) -> Result<Run, ExplainError> {
+    pub(crate) fn run(&mut self, state: &State) -> Result<Run, ExplainError> {
         let run = self.run_with(state, &self.arguments(state))?;
         if self.verdicts.len() >= MAX_VERDICTS {
             self.verdicts.clear();
@@ -790,7 +794,7 @@ impl Laboratory {
     }
 
     /// Runs the recovery on a state with these arguments after its own, whatever a state like this has it run with.
-    pub fn run_with(&mut self, state: &State, arguments: &[OsString]) -> Result<Run, ExplainError> {
+    pub(crate) fn run_with(&mut self, state: &State, arguments: &[OsString]) -> Result<Run, ExplainError> {
         self.hold(state);
         self.executor.set_arguments(arguments)?;
         let length = (state.output as usize).min(self.output.len());
@@ -798,7 +802,7 @@ impl Laboratory {
     }
 
     /// What the recovery says of a state; run at most once for each.
-    pub fn judge(&mut self, state: &State) -> Result<Judged, ExplainError> {
+    pub(crate) fn judge(&mut self, state: &State) -> Result<Judged, ExplainError> {
         if let Some(&judged) = self.verdicts.get(state) {
             return Ok(judged);
         }
@@ -806,12 +810,12 @@ impl Laboratory {
         Ok(self.verdicts[state])
     }
 
-    pub fn fails(&mut self, state: &State) -> Result<bool, ExplainError> {
+    pub(crate) fn fails(&mut self, state: &State) -> Result<bool, ExplainError> {
         Ok(self.judge(state)?.fails)
     }
 
     /// Reads from the image of a state.
-    pub fn read(&mut self, state: &State, file: usize, offset: u64, buffer: &mut [u8]) {
+    pub(crate) fn read(&mut self, state: &State, file: usize, offset: u64, buffer: &mut [u8]) {
         self.hold(state);
         self.executor.read(file, offset, buffer);
     }

@@ -15,14 +15,14 @@ const CONFIRMATIONS: u64 = 64;
 
 /// Source lines of stores that are missing and of stores that had persisted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Spots {
+pub(crate) struct Spots {
     pub missing: BTreeSet<SpotId>,
     pub persisted: BTreeSet<SpotId>,
 }
 
 /// Where the program's prefix fails: from just after `persisted` to just before the last of `missing`.
 #[derive(Clone, Debug)]
-pub struct Range {
+pub(super) struct Range {
     pub start: Index,
     pub end: Index,
     pub persisted: BTreeSet<Index>,
@@ -30,13 +30,13 @@ pub struct Range {
 }
 
 /// A range of a cause, by their numbers.
-pub type RangeId = (usize, usize);
+pub(super) type RangeId = (usize, usize);
 
 /// States that are alike: in the same ranges, with the same source lines.
-pub type Signature = (Vec<RangeId>, Spots);
+pub(super) type Signature = (Vec<RangeId>, Spots);
 
 /// A cause that has been put into words.
-pub struct Known {
+pub(super) struct Known {
     pub kind: Kind,
     pub spots: Spots,
     /// Of an update that the program itself leaves incomplete for a while: the line that completes it.
@@ -58,7 +58,7 @@ pub struct Known {
 
 impl Known {
     /// One more state fails for this reason.
-    pub fn count(&mut self, doing: Option<Doing>) {
+    pub(super) fn count(&mut self, doing: Option<Doing>) {
         self.states += 1;
         if let Some(doing) = doing {
             self.operations.insert(doing.operation);
@@ -66,7 +66,7 @@ impl Known {
         }
     }
 
-    pub fn finding(&self) -> Finding {
+    pub(super) fn finding(&self) -> Finding {
         let mut finding = self.finding.clone();
         finding.count = self.states;
         if let Some(crash) = &mut finding.crash {
@@ -86,7 +86,7 @@ impl Known {
 
     /// Of two updates that have to be one, either may be the one that is missing. And an update of many stores, which is begun by one line and completed
     /// by another, is the same one whatever it does in between.
-    pub fn is_same(&self, kind: Kind, spots: &Spots, completed: Option<SpotId>) -> bool {
+    pub(super) fn is_same(&self, kind: Kind, spots: &Spots, completed: Option<SpotId>) -> bool {
         let swapped = self.spots.missing == spots.persisted && self.spots.persisted == spots.missing;
         let update = self.spots.persisted == spots.persisted && completed.is_some() && self.completed == completed;
         self.kind == kind && (self.spots == *spots || kind == Kind::CrashAtomicity && (swapped || update))
@@ -107,7 +107,7 @@ impl Known {
     }
 
     /// Whether it is enough that a state misses, and has, what this cause is about.
-    pub fn is_believed(&self, spots: &Spots) -> bool {
+    pub(super) fn is_believed(&self, spots: &Spots) -> bool {
         let persisted = !self.uncertain || self.spots.persisted.is_subset(&spots.persisted);
         self.confirmed >= CONFIRMATIONS && self.lost && persisted && self.spots.missing.is_subset(&spots.missing)
     }
@@ -117,7 +117,7 @@ impl Known {
 ///
 /// Two updates that an order would keep right in some states and none in others have to be one: an order of them is no repair, and no
 /// cause beside. And a state that misses what has to persist first of several orders at once has no cause of its own.
-pub fn merge(known: Vec<Known>) -> Vec<Known> {
+pub(super) fn merge(known: Vec<Known>) -> Vec<Known> {
     let (orders, mut merged): (Vec<Known>, Vec<Known>) =
         known.into_iter().partition(|known| known.kind == Kind::CrashOrder);
     let mut left = Vec::new();
@@ -154,7 +154,7 @@ pub fn merge(known: Vec<Known>) -> Vec<Known> {
 }
 
 /// Ranges that a state lies in, and of which it misses nothing that came too early.
-pub fn ranges_at(known: &[Known], subject: &Subject) -> Vec<RangeId> {
+pub(super) fn ranges_at(known: &[Known], subject: &Subject) -> Vec<RangeId> {
     let held = |range: &Range| !range.persisted.iter().any(|index| subject.missing.contains(index));
     let within = |range: &Range| (range.start..range.end).contains(&subject.point) && held(range);
     let ranges = known.iter().enumerate().flat_map(|(number, known)| {
@@ -165,7 +165,7 @@ pub fn ranges_at(known: &[Known], subject: &Subject) -> Vec<RangeId> {
 }
 
 /// What came too early and what comes too late, of some ranges.
-pub fn updates_of(known: &[Known], ranges: &[RangeId]) -> (BTreeSet<Index>, BTreeSet<Index>) {
+pub(super) fn updates_of(known: &[Known], ranges: &[RangeId]) -> (BTreeSet<Index>, BTreeSet<Index>) {
     let range = |&(known_index, index): &RangeId| &known[known_index].between[index];
     let persisted = ranges.iter().flat_map(|id| range(id).persisted.iter().copied());
     let missing = ranges.iter().flat_map(|id| range(id).missing.iter().copied());

@@ -6,13 +6,13 @@ use crate::executor::Failure;
 const MAX_KEPT: usize = 256;
 
 #[derive(Default)]
-pub struct Left {
+pub(super) struct Left {
     failures: Vec<Failure>,
     beyond: u64,
 }
 
 impl Left {
-    pub fn add(&mut self, failure: Failure) {
+    pub(super) fn add(&mut self, failure: Failure) {
         if self.failures.len() < MAX_KEPT {
             self.failures.push(failure);
         } else {
@@ -20,11 +20,11 @@ impl Left {
         }
     }
 
-    pub fn failures(&self) -> &[Failure] {
+    pub(super) fn failures(&self) -> &[Failure] {
         &self.failures
     }
 
-    pub fn beyond(&self) -> u64 {
+    pub(super) fn beyond(&self) -> u64 {
         self.beyond
     }
 }

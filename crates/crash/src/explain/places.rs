@@ -1,6 +1,6 @@
 //! Where in the program a change was made: the source line that stands for its call stack.
 
-pub use crashproof_finding::blamed;
+pub(super) use crashproof_finding::blamed;
 use crashproof_sites::Typing;
 use crashproof_stacks::{DeclaredHelpers, Stacks, Symbolized};
 use crashproof_trace::{StackId, Tables};
@@ -20,10 +20,10 @@ enum Spot {
 }
 
 /// A [`Spot`]'s number.
-pub type SpotId = usize;
+pub(super) type SpotId = usize;
 
 #[derive(Default)]
-pub struct Places {
+pub(super) struct Places {
     stacks: Stacks,
     merged: FxHashMap<StackId, bool>,
     of_stack: FxHashMap<StackId, Option<SpotId>>,
@@ -31,19 +31,19 @@ pub struct Places {
 }
 
 impl Places {
-    pub fn new(helpers: DeclaredHelpers) -> Places {
+    pub(super) fn new(helpers: DeclaredHelpers) -> Places {
         Places {
             stacks: Stacks::new(helpers),
             ..Places::default()
         }
     }
 
-    pub fn symbolize(&mut self, stack: StackId, tables: &Tables) -> Symbolized {
+    pub(super) fn symbolize(&mut self, stack: StackId, tables: &Tables) -> Symbolized {
         self.stacks.symbolize(stack, tables)
     }
 
     /// Whether the compiler made the store of several source lines, of which the position is only one.
-    pub fn is_merged(&mut self, stack: StackId, tables: &Tables) -> bool {
+    pub(super) fn is_merged(&mut self, stack: StackId, tables: &Tables) -> bool {
         // What Typing keeps stays in one thread, and few stacks are asked for.
         *self
             .merged
@@ -51,7 +51,7 @@ impl Places {
             .or_insert_with(|| Typing::new().is_merged(tables, stack))
     }
 
-    pub fn spot(&mut self, change: &Change, tables: &Tables) -> SpotId {
+    pub(super) fn spot(&mut self, change: &Change, tables: &Tables) -> SpotId {
         let known = match self.of_stack.get(&change.stack) {
             Some(known) => *known,
             None => {
@@ -74,7 +74,7 @@ impl Places {
     }
 
     /// What the symbolizer could not do.
-    pub fn warnings(&self) -> &[String] {
+    pub(super) fn warnings(&self) -> &[String] {
         self.stacks.warnings()
     }
 }

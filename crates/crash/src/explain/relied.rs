@@ -14,14 +14,14 @@ use crate::error::CrashError;
 /// Stores before a crash that are looked at, if those of the cause violate nothing by themselves.
 const NEAR: usize = 1 << 12;
 
-pub struct Relied {
+pub(super) struct Relied {
     conditions: Arc<Conditions>,
     violations: Violations,
     names: Names<Arc<Conditions>>,
 }
 
 impl Relied {
-    pub fn new(lab: &Laboratory, conditions: &Arc<Conditions>) -> Result<Relied, CrashError> {
+    pub(super) fn new(lab: &Laboratory, conditions: &Arc<Conditions>) -> Result<Relied, CrashError> {
         Ok(Relied {
             violations: Violations::new(lab.trace(), conditions)?,
             names: Names::new(Arc::clone(conditions)),
@@ -30,7 +30,7 @@ impl Relied {
     }
 
     /// Of the cause's own stores if there is one, else of one of them and another.
-    pub fn violated(&mut self, cause: &Cause, lab: &Laboratory) -> Option<ViolatedCondition> {
+    pub(super) fn violated(&mut self, cause: &Cause, lab: &Laboratory) -> Option<ViolatedCondition> {
         let (first, _) = lab.window();
         let point = cause.state.point;
         let start = cause.missing.first().copied().unwrap_or(point);

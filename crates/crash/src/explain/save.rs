@@ -118,7 +118,7 @@ pub enum LoadError {
 }
 
 /// How the user runs the recovery on the folder's image again.
-pub fn replay(directory: &Path) -> Replay {
+pub(super) fn replay(directory: &Path) -> Replay {
     let directory = directory.display().to_string();
     Replay {
         command: format!("crashproof crash --replay {}", quoted(&directory)),
@@ -127,7 +127,7 @@ pub fn replay(directory: &Path) -> Replay {
 }
 
 /// For a shell.
-pub fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         text.to_owned()
@@ -136,7 +136,7 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
-pub fn save(
+pub(super) fn save(
     directory: &Path,
     cause: &Cause,
     finding: &Finding,

@@ -12,7 +12,7 @@
 use crashproof_model::Order;
 
 /// Updates that may be missing.
-pub struct Items {
+pub(crate) struct Items {
     /// Which persists before which: what is not in a set is a crash state.
     pub order: Order,
     /// By item: the group's number.
@@ -57,7 +57,7 @@ impl Items {
 
 /// A closed subset of the items, ascending, that passes the test and is 1-minimal. The set of all items must pass it. No set
 /// is tested twice in a row, but some are tested again: a test that is slow should remember its answers.
-pub fn minimise<E>(items: &Items, mut test: impl FnMut(&[usize]) -> Result<bool, E>) -> Result<Vec<usize>, E> {
+pub(crate) fn minimise<E>(items: &Items, mut test: impl FnMut(&[usize]) -> Result<bool, E>) -> Result<Vec<usize>, E> {
     let all: Vec<usize> = (0..items.order.len()).collect();
     if all.is_empty() || test(&[])? {
         return Ok(Vec::new());

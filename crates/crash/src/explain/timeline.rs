@@ -36,7 +36,7 @@ const MAX_TEXT: usize = 120;
 
 /// What is to be drawn of a cause; noted when it is put into words, because the laboratory moves on.
 #[derive(Clone, Debug, Default)]
-pub struct Scene {
+pub(crate) struct Scene {
     /// Power fails just before this event.
     pub point: u64,
     /// Of the stores before, those that the image lacks.
@@ -48,7 +48,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    pub fn new(cause: &Cause, lab: &Laboratory) -> Scene {
+    pub(crate) fn new(cause: &Cause, lab: &Laboratory) -> Scene {
         let (first, end) = lab.window();
         let state = &cause.state;
         let last = state.point.checked_sub(1).filter(|&last| last >= first);
@@ -79,11 +79,11 @@ impl Scene {
     }
 
     /// Numbers of the events with stores that the cause names.
-    pub fn events(&self) -> BTreeSet<u64> {
+    pub(crate) fn events(&self) -> BTreeSet<u64> {
         self.named.iter().map(|(id, _)| id.seq).collect()
     }
 
-    pub fn outcome(&self, event: u64) -> StoreOutcome {
+    pub(crate) fn outcome(&self, event: u64) -> StoreOutcome {
         match event {
             event if event >= self.point => StoreOutcome::Later,
             event if self.missing.iter().any(|id| id.seq == event) => StoreOutcome::Missing,
@@ -93,7 +93,7 @@ impl Scene {
 }
 
 /// The timelines of the scenes.
-pub fn draw(
+pub(super) fn draw(
     trace: &TraceFile,
     options: &CampaignOptions,
     scenes: &[Scene],

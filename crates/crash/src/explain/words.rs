@@ -23,12 +23,12 @@ const MAX_DATA: usize = 256;
 /// Stores that a message names; the rest are counted.
 const MAX_NAMED: usize = 2;
 
-pub struct Context<'a> {
+pub(super) struct Context<'a> {
     pub lab: &'a Laboratory,
     pub words: &'a Words,
 }
 
-pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places) -> Finding {
+pub(super) fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places) -> Finding {
     let missing = stores(&cause.missing, cause, context, places);
     let persisted = stores(&cause.persisted, cause, context, places);
     let (after, after_stack) = last_executed(cause, context, places);
@@ -83,7 +83,7 @@ pub fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut Places)
 }
 
 /// Says which condition it violates, if any.
-pub fn violates(finding: &mut Finding, condition: Option<ViolatedCondition>) {
+pub(super) fn violates(finding: &mut Finding, condition: Option<ViolatedCondition>) {
     let Some(condition) = condition else { return };
     finding.notes.insert(0, format!("violates: {}", condition.text));
     if let Some(crash) = &mut finding.crash {
@@ -92,7 +92,7 @@ pub fn violates(finding: &mut Finding, condition: Option<ViolatedCondition>) {
 }
 
 /// Says of a finding that nothing in it was reduced to what matters.
-pub fn unreduced(finding: &mut Finding) {
+pub(super) fn unreduced(finding: &mut Finding) {
     finding.help = None;
     finding.notes.insert(
         0,
@@ -333,7 +333,7 @@ fn failed(recovery: &RecoveryOutcome, run: &Run, output: Option<&OutputDifferenc
 }
 
 /// As the user can give it to a shell.
-pub fn with_arguments(command: &str, arguments: &[OsString]) -> String {
+pub(super) fn with_arguments(command: &str, arguments: &[OsString]) -> String {
     let mut words = command.to_owned();
     for argument in arguments {
         words.push(' ');

@@ -98,7 +98,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    pub fn read(trace: &TraceFile, options: &OracleOptions) -> Result<Recorded, OracleError> {
+    pub(super) fn read(trace: &TraceFile, options: &OracleOptions) -> Result<Recorded, OracleError> {
         let mut reader = trace.files()?;
         let mut operations = Operations::new(Boundaries::Lines);
         let mut recorded = Recorded {
@@ -161,12 +161,12 @@ impl Recorded {
     }
 
     /// Operations that had ended when so many bytes had been output.
-    pub fn ended(&self, output: u64) -> u64 {
+    pub(super) fn ended(&self, output: u64) -> u64 {
         self.ends.partition_point(|&(_, at)| at <= output) as u64 - 1
     }
 
     /// What these operations printed.
-    pub fn printed(&self, from: u64, to: u64) -> &[u8] {
+    pub(super) fn printed(&self, from: u64, to: u64) -> &[u8] {
         let at = |operation: u64| self.ends[operation as usize].0;
         &self.stdout[at(from)..at(to)]
     }

@@ -47,7 +47,7 @@ pub(super) struct Reference {
 }
 
 impl Reference {
-    pub fn new(
+    pub(super) fn new(
         trace: &TraceFile,
         campaign: &CampaignOptions,
         executor: Box<dyn Executor>,
@@ -77,7 +77,7 @@ impl Reference {
     }
 
     /// Of what the probe prints after so many operations, with the line that announces it.
-    pub fn probe(&mut self, done: u64) -> Result<Digest, CrashError> {
+    pub(super) fn probe(&mut self, done: u64) -> Result<Digest, CrashError> {
         if let Some(&known) = self.probes.get(&done) {
             return Ok(known);
         }
@@ -88,7 +88,7 @@ impl Reference {
 
     /// The same, from a run that probes after each of some operations, which is one run for all of them. None: the driver does not do that, or
     /// a run that begins there prints something else than the recorded one.
-    pub fn probe_on_the_way(&mut self, done: u64, recorded: &Recorded) -> Result<Option<Digest>, CrashError> {
+    pub(super) fn probe_on_the_way(&mut self, done: u64, recorded: &Recorded) -> Result<Option<Digest>, CrashError> {
         let known = self.on_the_way.get(&done).copied();
         if known.is_some() || !self.probes_each || done == 0 {
             return Ok(known);
@@ -107,7 +107,7 @@ impl Reference {
         Ok(self.on_the_way.get(&done).copied())
     }
 
-    pub fn probe_text(&mut self, done: u64) -> Result<Vec<u8>, CrashError> {
+    pub(super) fn probe_text(&mut self, done: u64) -> Result<Vec<u8>, CrashError> {
         if let Some(stdout) = self.run(done, done, done)? {
             return Ok(stdout);
         }
@@ -118,12 +118,12 @@ impl Reference {
     }
 
     /// What the probe prints, known from elsewhere.
-    pub fn know_probe(&mut self, done: u64, stdout: &[u8]) {
+    pub(super) fn know_probe(&mut self, done: u64, stdout: &[u8]) {
         self.probes.insert(done, digest(stdout));
     }
 
     /// Of what is printed for some operations on the pool after the first `done`.
-    pub fn on_snapshot(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Digest>, CrashError> {
+    pub(super) fn on_snapshot(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Digest>, CrashError> {
         if let Entry::Occupied(known) = self.printed.entry((done, from, to)) {
             return Ok(*known.get());
         }
@@ -132,12 +132,12 @@ impl Reference {
         Ok(digest)
     }
 
-    pub fn text_on_snapshot(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Vec<u8>>, CrashError> {
+    pub(super) fn text_on_snapshot(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Vec<u8>>, CrashError> {
         self.run(done, from, to)
     }
 
     /// None: the driver fails.
-    pub fn run(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Vec<u8>>, CrashError> {
+    pub(super) fn run(&mut self, done: u64, from: u64, to: u64) -> Result<Option<Vec<u8>>, CrashError> {
         self.run_with(done, &self.options.arguments(from, to, true))
     }
 

@@ -40,7 +40,7 @@ impl Tested {
         self.seqs.first().copied().unwrap_or(0)
     }
 
-    pub fn choices(&self, point: &CrashPoint, others: Others) -> Choices {
+    pub(crate) fn choices(&self, point: &CrashPoint, others: Others) -> Choices {
         let mut choices = Choices::default();
         for line in &point.lines {
             let mut options = self.options(line, others);
@@ -118,7 +118,7 @@ pub(crate) struct Choices {
 
 impl Choices {
     /// States that most bugs show in: all persisted, nothing of the behaviour, all but one line, only one line.
-    pub fn early(&self) -> Vec<State> {
+    pub(crate) fn early(&self) -> Vec<State> {
         let full = State(self.full.clone());
         let none = State(self.options.iter().map(|options| options[0]).collect());
         let open: Vec<usize> = (0..self.full.len())
@@ -137,7 +137,7 @@ impl Choices {
     }
 
     /// How many states there are, saturating.
-    pub fn count(self, point: &CrashPoint) -> u128 {
+    pub(crate) fn count(self, point: &CrashPoint) -> u128 {
         let among: Vec<Among> = self.options.into_iter().map(Among::List).collect();
         point.ways(&among).count(&vec![None; among.len()])
     }

@@ -45,7 +45,7 @@ pub(super) struct Scratch {
 
 impl Comparable {
     /// All that are to be compared with each other.
-    pub fn all(shapes: &[Shape<'_>]) -> Vec<Comparable> {
+    pub(super) fn all(shapes: &[Shape<'_>]) -> Vec<Comparable> {
         // What many shapes have gets a low number: their words are few then.
         let mut counts: FxHashMap<u64, u32> = FxHashMap::default();
         for node in shapes.iter().flat_map(|shape| &shape.nodes) {
@@ -131,7 +131,7 @@ impl Comparable {
     }
 
     /// Has all updates of the other, and among these no edge that the other has not.
-    pub fn represents(&self, other: &Comparable, scratch: &mut Scratch) -> bool {
+    pub(super) fn represents(&self, other: &Comparable, scratch: &mut Scratch) -> bool {
         if self.ty != other.ty || other.updates.len() > self.updates.len() || !self.has_all(other) {
             return false;
         }

@@ -75,7 +75,7 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    pub fn of(instance: Instance, nodes: Vec<Node>) -> Epoch {
+    pub(super) fn of(instance: Instance, nodes: Vec<Node>) -> Epoch {
         Epoch {
             instance,
             nodes,
@@ -90,7 +90,7 @@ impl Epoch {
         }
     }
 
-    pub fn ty(&self) -> TypeKey {
+    pub(super) fn ty(&self) -> TypeKey {
         self.instance.0
     }
 
@@ -101,7 +101,7 @@ impl Epoch {
 
     /// What it is compared by if it is a behaviour by itself: the next round of a loop in a call is not like the first, however
     /// alike their stores are.
-    pub fn kind(&self) -> TypeKey {
+    pub(super) fn kind(&self) -> TypeKey {
         let is_call = self.nodes.first().is_some_and(|node| node.call.is_some());
         self.ty() | if is_call && self.continues { NEXT_ROUND } else { 0 }
     }
@@ -196,7 +196,7 @@ pub(crate) struct Epochs<'s> {
 }
 
 impl<'s> Epochs<'s> {
-    pub fn new(subjects: &'s mut dyn Subjects, joins: bool) -> Epochs<'s> {
+    pub(super) fn new(subjects: &'s mut dyn Subjects, joins: bool) -> Epochs<'s> {
         Epochs {
             subjects,
             joins,
@@ -230,7 +230,7 @@ impl<'s> Epochs<'s> {
     }
 
     /// Ends what is open and drops what is not kept.
-    pub fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         let mut open: Vec<EpochId> = self.objects.values().filter_map(|object| object.open).collect();
         open.sort_unstable();
         for id in open {

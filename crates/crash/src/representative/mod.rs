@@ -113,7 +113,7 @@ fn analyse(
 
 impl Behaviours {
     /// The figures.
-    pub fn report(&self) -> report::Behaviours {
+    pub(crate) fn report(&self) -> report::Behaviours {
         let joint_groups = self.groups.iter().filter(|group| group.joint).count() as u64;
         report::Behaviours {
             single: self.counts.single,
@@ -126,11 +126,11 @@ impl Behaviours {
     }
 
     /// The behaviours of a group that were kept, its representative first.
-    pub fn members(&self, group: &Group) -> impl Iterator<Item = &Member> {
+    pub(crate) fn members(&self, group: &Group) -> impl Iterator<Item = &Member> {
         group.classes.iter().flat_map(|&class| &self.classes[class].members)
     }
 
-    pub fn tested(&self, member: &Member) -> Tested {
+    pub(crate) fn tested(&self, member: &Member) -> Tested {
         let mut seqs: Vec<u64> = self.nodes(member).map(|node| node.seq).collect();
         seqs.sort_unstable();
         seqs.dedup();
@@ -151,7 +151,7 @@ impl Behaviours {
     /// to depend on them meanwhile.
     ///
     /// With each point: 0, or how far on it is.
-    pub fn points(&self, member: &Member) -> Vec<(At, u32)> {
+    pub(crate) fn points(&self, member: &Member) -> Vec<(At, u32)> {
         let (mut points, mut last) = (Vec::new(), 0);
         for node in self.nodes(member) {
             last = last.max(node.seq);

@@ -82,7 +82,7 @@ pub(crate) struct GraphReplay<'a> {
 }
 
 impl<'a> GraphReplay<'a> {
-    pub fn new(options: &CampaignOptions, watch: &'a mut dyn Watch) -> GraphReplay<'a> {
+    pub(super) fn new(options: &CampaignOptions, watch: &'a mut dyn Watch) -> GraphReplay<'a> {
         GraphReplay {
             window: Window::new(options.from.as_deref(), options.until.as_deref()),
             replay: Replay::new(options.model),
@@ -98,7 +98,7 @@ impl<'a> GraphReplay<'a> {
     }
 
     /// Each event of the trace, in order.
-    pub fn event(&mut self, event: &Event<'_>, tables: &Tables) {
+    pub(super) fn event(&mut self, event: &Event<'_>, tables: &Tables) {
         if self.ended {
             return;
         }

@@ -55,7 +55,7 @@ pub(crate) struct Shape<'a> {
 }
 
 impl<'a> Shape<'a> {
-    pub fn new(parts: &[(u32, &'a [Node])]) -> Shape<'a> {
+    pub(super) fn new(parts: &[(u32, &'a [Node])]) -> Shape<'a> {
         // Which comes first must not depend on the instance: by type, else by time.
         let mut sides: Vec<usize> = (0..parts.len()).collect();
         sides.sort_by_key(|&side| (parts[side].0, parts[side].1.first().map(|node| node.seq)));
@@ -97,7 +97,7 @@ impl<'a> Shape<'a> {
     }
 
     /// By positions in issue order.
-    pub fn edge_list(&self) -> Vec<(usize, usize)> {
+    pub(super) fn edge_list(&self) -> Vec<(usize, usize)> {
         let count = self.nodes.len();
         let pairs = (0..count).flat_map(|a| (0..count).map(move |b| (a, b)));
         let edges = pairs.filter(|&(a, b)| self.edge(a, b));
@@ -105,7 +105,7 @@ impl<'a> Shape<'a> {
     }
 
     /// How many there are, without looking at every two.
-    pub fn edges(&self) -> usize {
+    pub(super) fn edges(&self) -> usize {
         let node = |at: usize| self.nodes[at].node;
         let mut persistent = self.by_persistence.iter().peekable();
         let mut lines: FxHashMap<Option<LineAddress>, Vec<usize>> = FxHashMap::default();
@@ -137,7 +137,7 @@ impl<'a> Shape<'a> {
     }
 
     /// Equal for shapes with the same updates and the same edges.
-    pub fn hash(&self) -> u128 {
+    pub(super) fn hash(&self) -> u128 {
         let mut order: Vec<&Labelled<'_>> = self.nodes.iter().collect();
         order.sort_by_key(|node| node.index);
         let mut persistent: Vec<&Labelled<'_>> = order.clone();
@@ -192,7 +192,7 @@ const FEW: usize = 48;
 
 impl ShapeHasher {
     /// As [`Shape::hash`].
-    pub fn hash(&mut self, parts: &[(u32, &[Node])]) -> u128 {
+    pub(super) fn hash(&mut self, parts: &[(u32, &[Node])]) -> u128 {
         let count: usize = parts.iter().map(|part| part.1.len()).sum();
         if count > FEW || parts.len() > 2 {
             return Shape::new(parts).hash();

@@ -79,13 +79,13 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     /// Those whose caller is known come first: they stand for the others.
-    pub fn order(&self) -> bool {
+    pub(crate) fn order(&self) -> bool {
         self.before.step.is_none()
     }
 
     /// The behaviour at a crash point of its. None if it is left to another: a call whose uncertain stores are all of a call that
     /// one of its own makes.
-    pub fn new(behaviours: &Behaviours, member: &Member, at: At, later: u32) -> Option<Candidate> {
+    pub(crate) fn new(behaviours: &Behaviours, member: &Member, at: At, later: u32) -> Option<Candidate> {
         let seq = match at {
             At::Event(seq) => seq,
             At::End => NEVER,
@@ -155,7 +155,7 @@ pub(crate) struct Situations {
 
 impl Situations {
     /// Whether there is nothing yet that stands for it. Then it does from now on.
-    pub fn add(&mut self, candidate: Candidate) -> bool {
+    pub(crate) fn add(&mut self, candidate: Candidate) -> bool {
         let Candidate { key, before, situation } = candidate;
         let known = self.planned.entry(key).or_default();
         let is_new = !known

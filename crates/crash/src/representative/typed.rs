@@ -40,7 +40,7 @@ pub(crate) struct Typed {
 }
 
 impl Typed {
-    pub fn open(trace: &TraceFile, both: bool) -> Result<Typed, CrashError> {
+    pub(super) fn open(trace: &TraceFile, both: bool) -> Result<Typed, CrashError> {
         let mut typed = Typed {
             typing: Typing::new(),
             calls: Calls::default(),
@@ -77,7 +77,7 @@ impl Typed {
         Ok(typed)
     }
 
-    pub fn warnings(&self) -> &[String] {
+    pub(super) fn warnings(&self) -> &[String] {
         self.typing.warnings()
     }
 

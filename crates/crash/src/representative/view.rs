@@ -87,7 +87,7 @@ pub(super) struct Viewer<'a> {
 }
 
 impl<'a> Viewer<'a> {
-    pub fn new(behaviours: &'a Behaviours, subjects: &'a Typed, outline: &'a Outline) -> Viewer<'a> {
+    pub(super) fn new(behaviours: &'a Behaviours, subjects: &'a Typed, outline: &'a Outline) -> Viewer<'a> {
         Viewer {
             behaviours,
             subjects,
@@ -103,7 +103,7 @@ impl<'a> Viewer<'a> {
     }
 
     /// One of the behaviours of a group.
-    pub fn member(&mut self, group: &Group, member: &Member) -> Behaviour {
+    pub(super) fn member(&mut self, group: &Group, member: &Member) -> Behaviour {
         let epochs: Vec<_> = member
             .epochs
             .iter()

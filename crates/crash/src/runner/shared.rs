@@ -83,17 +83,17 @@ impl Coverage {
     }
 
     /// Walks that are not finished.
-    pub fn in_part(&self) -> u64 {
+    pub(super) fn in_part(&self) -> u64 {
         self.unfinished.len() as u64
     }
 
     /// For [`Coverage::walked`]; none if the point's walk is finished.
-    pub fn begin_walk(&self, key: PointKey) -> Option<u32> {
+    pub(super) fn begin_walk(&self, key: PointKey) -> Option<u32> {
         (!self.finished.contains(&key)).then_some(self.generation)
     }
 
     /// Whether the walk counts: what a walk left out counts no more if pruning ended meanwhile.
-    pub fn walked(&mut self, key: PointKey, generation: u32, states: u128, finished: bool) -> bool {
+    pub(super) fn walked(&mut self, key: PointKey, generation: u32, states: u128, finished: bool) -> bool {
         if generation != self.generation {
             return false;
         }
@@ -120,17 +120,17 @@ impl Coverage {
 }
 
 impl Shared<'_> {
-    pub fn warn(&self, warning: String) {
+    pub(super) fn warn(&self, warning: String) {
         lock(&self.warnings).push(warning);
     }
 
     /// Ends the campaign: what there is by now is its outcome.
-    pub fn give_up(&self, error: CrashError) {
+    pub(super) fn give_up(&self, error: CrashError) {
         lock(&self.error).get_or_insert(error);
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         let late = self.options.time.is_some_and(|time| self.start.elapsed() >= time);
         let over =
             late || self.has_enough() || self.stop.load(Ordering::Relaxed) || self.broken.load(Ordering::Relaxed);
@@ -140,12 +140,12 @@ impl Shared<'_> {
         over
     }
 
-    pub fn has_enough(&self) -> bool {
+    pub(super) fn has_enough(&self) -> bool {
         self.options.fail_fast && self.findings.load(Ordering::Relaxed) > 0
     }
 
     /// Whether failures that are waiting are to be left unexplained.
-    pub fn explaining_is_over(&self) -> bool {
+    pub(super) fn explaining_is_over(&self) -> bool {
         let limit = self.options.time_to_explain();
         self.has_enough()
             || self.stop.load(Ordering::Relaxed)
@@ -153,7 +153,7 @@ impl Shared<'_> {
     }
 
     /// Takes a state from the budget, if it is not one that was run before.
-    pub fn reserve(&self, new: bool) -> bool {
+    pub(super) fn reserve(&self, new: bool) -> bool {
         let limit = self.options.max_states.unwrap_or(u64::MAX);
         let taken = self
             .tested
@@ -166,7 +166,7 @@ impl Shared<'_> {
         taken.is_ok()
     }
 
-    pub fn progress(&self) -> Progress {
+    pub(super) fn progress(&self) -> Progress {
         let tested = self.tested.load(Ordering::Relaxed);
         Progress {
             tested,
@@ -181,19 +181,19 @@ impl Shared<'_> {
         }
     }
 
-    pub fn pruned(&self, tested: u64) -> u64 {
+    pub(super) fn pruned(&self, tested: u64) -> u64 {
         let covered = lock(&self.coverage).total();
         covered.saturating_sub(tested as u128).try_into().unwrap_or(u64::MAX)
     }
 
     /// Takes a run into the tree.
-    pub fn learn(&self, context: u128, touched: &[(u64, UnitHash)], verdict: Verdict) {
+    pub(super) fn learn(&self, context: u128, touched: &[(u64, UnitHash)], verdict: Verdict) {
         if self.prunes.load(Ordering::Relaxed) && lock(&self.tree).insert(context, touched, verdict).is_err() {
             self.stop_pruning("the recovery looked at other places than before although all it had read was the same");
         }
     }
 
-    pub fn stop_pruning(&self, why: &str) {
+    pub(super) fn stop_pruning(&self, why: &str) {
         // First, so that a walk of the new generation does not prune.
         if self.prunes.swap(false, Ordering::Relaxed) {
             lock(&self.coverage).forget();
@@ -207,7 +207,7 @@ impl Shared<'_> {
     }
 
     /// Writes to the journal; a journal that cannot be written to ends the campaign.
-    pub fn note(&self, entry: &Entry) {
+    pub(super) fn note(&self, entry: &Entry) {
         if let Some(journal) = &self.journal
             && let Err(error) = lock(journal).append(entry)
         {
@@ -216,7 +216,7 @@ impl Shared<'_> {
     }
 
     /// What a killed campaign would lose otherwise.
-    pub fn flush(&self) {
+    pub(super) fn flush(&self) {
         if let Some(journal) = &self.journal
             && let Err(error) = lock(journal).flush()
         {

@@ -103,7 +103,7 @@ pub(super) struct Walker {
 }
 
 impl Walker {
-    pub fn new(walk: Walk) -> Walker {
+    pub(super) fn new(walk: Walk) -> Walker {
         Walker {
             walk,
             runs: 0,
@@ -112,7 +112,7 @@ impl Walker {
     }
 
     /// Goes over all states in which each line has one of its options.
-    pub fn product(&mut self, worker: &mut Worker<'_>, among: Vec<Among>) -> Result<Walked, CrashError> {
+    pub(super) fn product(&mut self, worker: &mut Worker<'_>, among: Vec<Among>) -> Result<Walked, CrashError> {
         let mut choices = Choices::new(worker.point, among);
         let mut branches: Vec<Branch> = Vec::new();
         if !choices.is_possible() {

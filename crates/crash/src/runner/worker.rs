@@ -52,7 +52,7 @@ pub(super) struct Worker<'a> {
 
 impl Worker<'_> {
     /// Whether to go on.
-    pub fn part(&mut self, work: Work<'_>) -> Result<bool, CrashError> {
+    pub(super) fn part(&mut self, work: Work<'_>) -> Result<bool, CrashError> {
         let (states, once) = match work {
             Work::States(states) => (states, false),
             Work::Once(states) => (states, true),
@@ -77,7 +77,7 @@ impl Worker<'_> {
     }
 
     /// Tests a state, unless it is known.
-    pub fn test(&mut self, state: &State) -> Result<Tested, CrashError> {
+    pub(super) fn test(&mut self, state: &State) -> Result<Tested, CrashError> {
         if self.shared.is_over() {
             return Ok(Tested::Stopped);
         }
@@ -96,7 +96,7 @@ impl Worker<'_> {
     }
 
     /// Runs the recovery. `new`: the state was not run before.
-    pub fn run(&mut self, state: &State, hash: u128, new: bool) -> Result<Tested, CrashError> {
+    pub(super) fn run(&mut self, state: &State, hash: u128, new: bool) -> Result<Tested, CrashError> {
         if !self.shared.reserve(new) {
             if new {
                 lock(&self.shared.seen).remove(&hash);
@@ -242,7 +242,7 @@ impl Worker<'_> {
     }
 
     /// Which tree a run belongs to. Where no run has looked at the program's output, what was learned holds for any.
-    pub fn context(&self) -> u128 {
+    pub(super) fn context(&self) -> u128 {
         self.point.context(self.shared.output_read.load(Ordering::Relaxed))
     }
 

@@ -56,7 +56,7 @@ struct Own {
 }
 
 impl Auto {
-    pub fn new(strategies: Vec<Box<dyn Strategy>>, time: Option<Duration>) -> Auto {
+    pub(super) fn new(strategies: Vec<Box<dyn Strategy>>, time: Option<Duration>) -> Auto {
         Auto {
             time,
             passes: RwLock::new(Passes {
@@ -237,7 +237,7 @@ pub(crate) struct Later {
 }
 
 impl Later {
-    pub fn new(open: Open) -> Later {
+    pub(super) fn new(open: Open) -> Later {
         Later {
             open,
             opened: OnceLock::new(),

@@ -57,7 +57,7 @@ pub(crate) struct Violating {
 }
 
 impl Violating {
-    pub fn open(trace: &TraceFile, options: &CampaignOptions) -> Result<Violating, CrashError> {
+    pub(crate) fn open(trace: &TraceFile, options: &CampaignOptions) -> Result<Violating, CrashError> {
         let conditions = options.conditions.as_ref().ok_or(CrashError::NoConditions)?;
         Ok(Violating {
             violations: Violations::new(trace, conditions)?,

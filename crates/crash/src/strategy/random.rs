@@ -17,7 +17,7 @@ pub(crate) struct Random {
 }
 
 impl Random {
-    pub fn new(options: &CampaignOptions) -> Random {
+    pub(crate) fn new(options: &CampaignOptions) -> Random {
         Random {
             seed: options.seed,
             limited: options.time.is_some() || options.max_states.is_some(),

@@ -119,12 +119,12 @@ pub(crate) struct Representative {
 
 impl Representative {
     /// Looks at the trace.
-    pub fn open(trace: &TraceFile, options: &CampaignOptions) -> Result<Representative, CrashError> {
+    pub(crate) fn open(trace: &TraceFile, options: &CampaignOptions) -> Result<Representative, CrashError> {
         let behaviours = behaviours(trace, options, |show| show_all(trace, show))?;
         Ok(Representative::new(Arc::new(behaviours)))
     }
 
-    pub fn new(behaviours: Arc<Behaviours>) -> Representative {
+    pub(crate) fn new(behaviours: Arc<Behaviours>) -> Representative {
         let failed = behaviours.groups.iter().map(|_| AtomicBool::new(false)).collect();
         let representatives = (0..behaviours.groups.len()).map(|group| (group, 0)).collect();
         let plan = Arc::new(plan(&behaviours, representatives));

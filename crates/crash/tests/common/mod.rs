@@ -19,19 +19,19 @@ use crashproof_trace::{
 };
 use proptest::prelude::*;
 
-pub const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
-pub fn config(cases: u32) -> ProptestConfig {
+pub(crate) fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         failure_persistence: None,
         ..ProptestConfig::with_cases(cases)
     }
 }
-pub const SIZE: u64 = 2 * PAGE;
+pub(crate) const SIZE: u64 = 2 * PAGE;
 
 /// What a thread of a random program does. Offsets are those of [`PLACES`].
 #[derive(Clone, Debug)]
-pub enum Action {
+pub(crate) enum Action {
     Store {
         at: u64,
         data: Vec<u8>,
@@ -62,7 +62,7 @@ pub enum Action {
 }
 
 #[derive(Clone, Debug)]
-pub struct Step {
+pub(crate) struct Step {
     pub thread: u32,
     /// Which call path.
     pub stack: u8,
@@ -81,7 +81,7 @@ fn data(max: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(0..3u8, 1..=max)
 }
 
-pub fn step(files: bool) -> impl Strategy<Value = Step> {
+pub(crate) fn step(files: bool) -> impl Strategy<Value = Step> {
     let flush = prop_oneof![
         4 => Just(FlushKind::Clwb),
         2 => Just(FlushKind::Clflushopt),
@@ -103,7 +103,7 @@ pub fn step(files: bool) -> impl Strategy<Value = Step> {
     (0..2u32, 0..4u8, action).prop_map(|(thread, stack, action)| Step { thread, stack, action })
 }
 
-pub fn steps(files: bool, max: usize) -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn steps(files: bool, max: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step(files), 0..max)
 }
 
@@ -120,18 +120,18 @@ impl Edges for SomeFirst {
 }
 
 /// Whether the model has edges, and which.
-pub fn edges() -> impl Strategy<Value = Option<u8>> {
+pub(crate) fn edges() -> impl Strategy<Value = Option<u8>> {
     prop::option::of(any::<u8>())
 }
 
-pub fn tied(edges: Option<u8>, options: CampaignOptions) -> CampaignOptions {
+pub(crate) fn tied(edges: Option<u8>, options: CampaignOptions) -> CampaignOptions {
     let edges = edges.map(|number| Arc::new(SomeFirst(number)) as Arc<dyn Edges>);
     CampaignOptions { edges, ..options }
 }
 
 /// Leaves of a program what keeps its guarantees down-closed if there are edges: in one thread, and with flushes that wait for the
 /// fence, a store is never guaranteed before the non-temporal ones that came before it.
-pub fn fitting(edges: Option<u8>, mut steps: Vec<Step>) -> Vec<Step> {
+pub(crate) fn fitting(edges: Option<u8>, mut steps: Vec<Step>) -> Vec<Step> {
     if edges.is_some() {
         let is_ordered = |step: &Step| {
             matches!(
@@ -150,10 +150,10 @@ pub fn fitting(edges: Option<u8>, mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-pub const PATH: &str = "/pm/pool";
+pub(crate) const PATH: &str = "/pm/pool";
 
 /// Writes the program's trace; its file holds `initial` at first.
-pub fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
+pub(crate) fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
     let mut writer = TraceWriter::create(path, &Header::default()).unwrap();
     let module = Module {
         path: "/bin/program".into(),
@@ -263,7 +263,7 @@ pub fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
 
 /// What a recovery finds of one file.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Image {
+pub(crate) struct Image {
     pub path: Option<String>,
     pub content: Vec<u8>,
 }
@@ -452,7 +452,7 @@ impl Reference {
 }
 
 /// Every image that a crash at any time may leave.
-pub fn allowed(trace: &Path, options: &CampaignOptions) -> BTreeSet<Image> {
+pub(crate) fn allowed(trace: &Path, options: &CampaignOptions) -> BTreeSet<Image> {
     let mut reader = TraceReader::open(trace).unwrap();
     let mut state = Reference {
         size: SIZE,
@@ -545,14 +545,14 @@ pub fn allowed(trace: &Path, options: &CampaignOptions) -> BTreeSet<Image> {
 }
 
 /// What a simulated recovery sees: every access is noted.
-pub struct View<'a> {
+pub(crate) struct View<'a> {
     content: &'a [u8],
     fine: bool,
     touched: Vec<u64>,
 }
 
 impl View<'_> {
-    pub fn read(&mut self, offset: u64) -> u8 {
+    pub(crate) fn read(&mut self, offset: u64) -> u8 {
         let unit = if self.fine && offset < PAGE {
             crashproof_wire::recovery::line_unit(0, offset)
         } else {
@@ -566,11 +566,11 @@ impl View<'_> {
 }
 
 /// Whether it recovers.
-pub type Recovery = Arc<dyn Fn(&mut View<'_>, &[u8]) -> bool + Send + Sync>;
+pub(crate) type Recovery = Arc<dyn Fn(&mut View<'_>, &[u8]) -> bool + Send + Sync>;
 
 /// What was run: the image, what was output, the units touched with what they held, and the verdict.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub image: Image,
     pub output: Vec<u8>,
     pub reads: Vec<(u64, Vec<u8>)>,
@@ -578,7 +578,7 @@ pub struct Seen {
 }
 
 #[derive(Clone)]
-pub struct Simulated {
+pub(crate) struct Simulated {
     pub file: Image,
     pub recovery: Recovery,
     /// Reads are told: by line in the first page, by page in others.
@@ -591,7 +591,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    pub fn new(recovery: Recovery) -> Simulated {
+    pub(crate) fn new(recovery: Recovery) -> Simulated {
         Simulated {
             // Rubbish: a campaign has to make it what it needs.
             file: Image {
@@ -607,7 +607,7 @@ impl Simulated {
         }
     }
 
-    pub fn boxed(&self) -> Box<dyn Executor> {
+    pub(crate) fn boxed(&self) -> Box<dyn Executor> {
         Box::new(self.clone())
     }
 }
@@ -674,7 +674,7 @@ impl Executor for Simulated {
 
 /// Keeps what it is given.
 #[derive(Clone, Default)]
-pub struct Collector(pub Arc<Mutex<Vec<Failure>>>);
+pub(crate) struct Collector(pub Arc<Mutex<Vec<Failure>>>);
 
 impl Explainer for Collector {
     fn explain(&mut self, failure: &Failure) -> Result<bool, CrashError> {
@@ -689,7 +689,7 @@ impl Explainer for Collector {
     }
 }
 
-pub fn options(strategy: StrategyKind) -> CampaignOptions {
+pub(crate) fn options(strategy: StrategyKind) -> CampaignOptions {
     CampaignOptions {
         strategy,
         ..CampaignOptions::default()
@@ -697,20 +697,20 @@ pub fn options(strategy: StrategyKind) -> CampaignOptions {
 }
 
 /// A whole campaign.
-pub struct Campaign {
+pub(crate) struct Campaign {
     pub outcome: Outcome,
     pub failures: Vec<Failure>,
     pub seen: Vec<Seen>,
 }
 
 impl Campaign {
-    pub fn images(&self) -> BTreeSet<Image> {
+    pub(crate) fn images(&self) -> BTreeSet<Image> {
         self.seen.iter().map(|seen| seen.image.clone()).collect()
     }
 }
 
 /// Opens and surveys the trace, and tests it.
-pub fn tested(
+pub(crate) fn tested(
     trace: &Path,
     options: &CampaignOptions,
     executors: Vec<Box<dyn Executor>>,
@@ -724,17 +724,17 @@ pub fn tested(
 }
 
 /// Opens and surveys the trace, and runs the undisturbed recoveries.
-pub fn baseline(trace: &Path, options: &CampaignOptions, executor: &mut dyn Executor) -> Baseline {
+pub(crate) fn baseline(trace: &Path, options: &CampaignOptions, executor: &mut dyn Executor) -> Baseline {
     let trace = opened(trace);
     let survey = crashproof_crash::survey(&trace, options).unwrap();
     crashproof_crash::baseline(&trace, options, &survey, executor).unwrap()
 }
 
-pub fn opened(trace: &Path) -> TraceFile {
+pub(crate) fn opened(trace: &Path) -> TraceFile {
     TraceFile::open(trace).unwrap()
 }
 
-pub fn run(trace: &Path, options: &CampaignOptions, simulated: &Simulated, workers: usize) -> Campaign {
+pub(crate) fn run(trace: &Path, options: &CampaignOptions, simulated: &Simulated, workers: usize) -> Campaign {
     let simulated = Simulated {
         seen: Arc::default(),
         ..simulated.clone()
@@ -759,7 +759,7 @@ pub fn run(trace: &Path, options: &CampaignOptions, simulated: &Simulated, worke
 }
 
 /// A recovery that goes where the data leads it, and fails for some of it.
-pub fn wandering(table: Vec<u8>) -> Recovery {
+pub(crate) fn wandering(table: Vec<u8>) -> Recovery {
     Arc::new(move |view, output| {
         let mut state = output.len();
         for _ in 0..6 {

@@ -5,7 +5,7 @@ const MAX_FLUSH: u64 = 1 << 30;
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record<'a> {
+pub(super) enum Record<'a> {
     Start,
     Stop,
     Store {
@@ -35,7 +35,7 @@ pub enum Record<'a> {
 
 impl<'a> Record<'a> {
     /// What is wrong with the text, if something is.
-    pub fn parse(text: &'a str) -> Result<Record<'a>, String> {
+    pub(super) fn parse(text: &'a str) -> Result<Record<'a>, String> {
         let mut fields = text.split(';');
         let name = fields.next().unwrap_or_default();
         let fields: Vec<&str> = fields.collect();
@@ -101,7 +101,7 @@ fn number(what: &str, text: &str) -> Result<u64, String> {
 
 /// A frame as Valgrind describes it: `0x1091A8: main (log.c:10)`, `0x484E00E: ??? (in /usr/lib/libpmem.so.1)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FrameText<'a> {
+pub(super) struct FrameText<'a> {
     pub address: u64,
     pub function: Option<&'a str>,
     pub file: Option<&'a str>,
@@ -111,7 +111,7 @@ pub struct FrameText<'a> {
 
 impl<'a> FrameText<'a> {
     /// What is not understood is left out: a store without its place is still a store.
-    pub fn parse(text: &'a str) -> FrameText<'a> {
+    pub(super) fn parse(text: &'a str) -> FrameText<'a> {
         let mut frame = FrameText::default();
         let mut rest = text.trim();
         if let Some((address, after)) = rest.split_once(": ")

@@ -28,7 +28,7 @@ impl Memory {
 
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub(super) enum Operation {
     Store(Memory),
     Flush(Memory),
     Fence,
@@ -43,7 +43,7 @@ pub enum Operation {
 
 impl Operation {
     /// The memory that it speaks of.
-    pub fn memory(self) -> impl Iterator<Item = Memory> {
+    pub(super) fn memory(self) -> impl Iterator<Item = Memory> {
         let (first, second) = match self {
             Operation::Store(memory)
             | Operation::Flush(memory)
@@ -59,7 +59,7 @@ impl Operation {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub(super) struct Record<'a> {
     pub operation: Operation,
     pub file: &'a str,
     pub line: u32,
@@ -87,7 +87,7 @@ const NAMES: [(&str, usize); 10] = [
 impl<'a> Record<'a> {
     /// The record of a line of output, or what is wrong with it; `None` if there is none. It may stand behind what the program
     /// has printed without an end of line, if it is whole.
-    pub fn find(line: &'a str) -> Option<Result<Record<'a>, String>> {
+    pub(super) fn find(line: &'a str) -> Option<Result<Record<'a>, String>> {
         let known = |text: &str| {
             let name = text.split(' ').next().unwrap_or_default();
             NAMES.into_iter().find(|(known, _)| *known == name)

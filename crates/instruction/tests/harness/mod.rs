@@ -9,23 +9,23 @@ use crashproof_instruction::{Context, Fault, Step, decode, fetch, fix_up, init, 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 use std::ptr::{self, null_mut};
 
-pub const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 /// Size of the persistent memory: its last page lies beyond the end of the file.
-pub const MEMORY: usize = 5 * PAGE;
-pub const FILE: usize = 4 * PAGE;
+pub(crate) const MEMORY: usize = 5 * PAGE;
+pub(crate) const FILE: usize = 4 * PAGE;
 const AREA: usize = 8192;
 const BRANCH: usize = 64;
 
 #[repr(C, align(64))]
 #[derive(Clone, Copy, PartialEq)]
-pub struct Registers {
+pub(crate) struct Registers {
     pub area: [u8; AREA],
     pub general: [u64; 16],
     pub flags: u64,
 }
 
 impl Registers {
-    pub const ZERO: Registers = Registers {
+    pub(crate) const ZERO: Registers = Registers {
         area: [0; AREA],
         general: [0; 16],
         flags: 2,
@@ -34,7 +34,7 @@ impl Registers {
 
 /// How a run ended.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum End {
+pub(crate) enum End {
     Done,
     /// The program got this signal, natively or because the crate said so. With the address.
     Signal(i32, u64),
@@ -42,7 +42,7 @@ pub enum End {
     Refused,
 }
 
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub end: End,
     pub registers: Box<Registers>,
     pub memory: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct Outcome {
 
 /// Who executes the instruction.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// The processor, on writable memory.
     Native,
     /// The crate, if it writes the memory that is read-only now.
@@ -98,7 +98,7 @@ unsafe fn shared() -> &'static mut Shared {
 
 static mut OUTPUT: Registers = Registers::ZERO;
 
-pub struct Harness {
+pub(crate) struct Harness {
     pub memory: u64,
     /// Ordinary memory, two pages followed by an unmapped one.
     pub source: u64,
@@ -154,7 +154,7 @@ global_asm!(
 );
 
 impl Harness {
-    pub fn new() -> Harness {
+    pub(crate) fn new() -> Harness {
         init();
         // SAFETY: mappings and code of our own, which nothing else knows.
         unsafe {
@@ -193,22 +193,22 @@ impl Harness {
     }
 
     /// Where the instruction is put.
-    pub fn instruction(&self) -> u64 {
+    pub(crate) fn instruction(&self) -> u64 {
         self.code + 2
     }
 
     /// Where a run ends: calls must go there.
-    pub fn exit(&self, length: usize) -> u64 {
+    pub(crate) fn exit(&self, length: usize) -> u64 {
         self.instruction() + length as u64
     }
 
     /// Where a branch may go: the carry flag is set when it did.
-    pub fn branch(&self) -> u64 {
+    pub(crate) fn branch(&self) -> u64 {
         self.code + BRANCH as u64
     }
 
     /// Runs `instruction`; `memory` is the content of the file before.
-    pub fn run(&self, instruction: &[u8], registers: &Registers, memory: &[u8], mode: Mode) -> Outcome {
+    pub(crate) fn run(&self, instruction: &[u8], registers: &Registers, memory: &[u8], mode: Mode) -> Outcome {
         // SAFETY: one run at a time; the memory and the code are those that `new` has mapped.
         unsafe {
             let shared = shared();
@@ -359,32 +359,32 @@ unsafe fn perform(shared: &mut Shared, uc: &mut ucontext_t) -> Option<End> {
 }
 
 /// xorshift64*: the same cases in every run.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    pub fn chance(&mut self, one_in: u64) -> bool {
+    pub(crate) fn chance(&mut self, one_in: u64) -> bool {
         self.below(one_in) == 0
     }
 
-    pub fn fill(&mut self, bytes: &mut [u8]) {
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let value = self.next().to_le_bytes();
             chunk.copy_from_slice(&value[..chunk.len()]);
         }
     }
 
-    pub fn registers(&mut self) -> Registers {
+    pub(crate) fn registers(&mut self) -> Registers {
         let mut registers = Registers::ZERO;
         self.fill(&mut registers.area[..416]);
         self.fill(&mut registers.area[576..832]);

@@ -7,7 +7,7 @@
 use super::run::{SERVED, UNPLACED, is_unfenced, is_unflushed};
 use super::{Entry, Piece, Search};
 
-pub struct Bounds {
+pub(super) struct Bounds {
     /// Of each entry, where the only class that can flush it is counted.
     only: Vec<Option<usize>>,
     /// Whether nothing but fences of the one thread there is serves anything.
@@ -35,7 +35,7 @@ struct Counted {
 }
 
 /// What has to come.
-pub struct Lacking {
+pub(super) struct Lacking {
     /// Fences of each thread, then flushes of each class.
     pub any: Vec<u32>,
     /// Of those, what is not of the original where it is.
@@ -43,7 +43,7 @@ pub struct Lacking {
 }
 
 impl Bounds {
-    pub fn of(search: &Search, pieces: &[&Piece], steps: &[usize]) -> Bounds {
+    pub(super) fn of(search: &Search, pieces: &[&Piece], steps: &[usize]) -> Bounds {
         let threads = search.threads.len();
         let only = |entry: &Entry| {
             let mut classes = search
@@ -119,7 +119,7 @@ impl Bounds {
     }
 
     /// What has to come after a beginning with these entries and this step.
-    pub fn lacking(&self, entries: &[u64], step: usize) -> Lacking {
+    pub(super) fn lacking(&self, entries: &[u64], step: usize) -> Lacking {
         let step = step.min(self.counted.first().map_or(0, |counted| counted.next.len() - 1));
         let mut lacking = Lacking {
             any: self.counted.iter().map(|counted| counted.any[step]).collect(),

@@ -7,7 +7,7 @@
 use super::run::{AHEAD, LEFT};
 use super::{Piece, Search};
 
-pub struct Delays {
+pub(super) struct Delays {
     /// For each step and the end, the movable stores that what comes there can tell from later ones.
     told: Vec<Vec<bool>>,
     /// For each movable store, the others that can tell it.
@@ -16,7 +16,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    pub fn of(search: &Search, pieces: &[&Piece]) -> Delays {
+    pub(super) fn of(search: &Search, pieces: &[&Piece]) -> Delays {
         let movable = || search.movable.iter().map(|movable| movable.store);
         let is_served = |store: usize| !search.stores[store].own.is_empty();
         let by_store = |later: usize, store: usize| {
@@ -50,7 +50,7 @@ impl Delays {
     }
 
     /// Which movable stores need be tried before a step.
-    pub fn wanted(&self, step: usize, states: &[u8]) -> Vec<bool> {
+    pub(super) fn wanted(&self, step: usize, states: &[u8]) -> Vec<bool> {
         if self.everywhere {
             return vec![true; states.len()];
         }

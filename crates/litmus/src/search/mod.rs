@@ -30,7 +30,7 @@ const MOST_STEPS: usize = 4_000;
 
 /// What a search may take.
 #[derive(Clone, Copy)]
-pub struct Limits {
+pub(crate) struct Limits {
     pub deadline: Instant,
     /// Bytes of the beginnings looked at.
     memory: usize,
@@ -39,7 +39,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn all(deadline: Instant) -> Limits {
+    pub(crate) fn all(deadline: Instant) -> Limits {
         Limits {
             deadline,
             memory: 2_000_000_000,
@@ -48,7 +48,7 @@ impl Limits {
     }
 
     /// What a search takes that comes to its end soon: some tenths of a second. It does not depend on the machine, so that the result does not.
-    pub fn quick(deadline: Instant) -> Limits {
+    pub(crate) fn quick(deadline: Instant) -> Limits {
         Limits {
             deadline,
             memory: 20_000_000,
@@ -79,7 +79,7 @@ impl Limits {
 const MOST_THREADS: usize = 31;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsolved {
+pub(crate) enum Unsolved {
     /// There is none: nothing that may be changed satisfies the needs.
     Infeasible,
     TimedOut,
@@ -88,7 +88,7 @@ pub enum Unsolved {
 
 /// What lies in the sequence, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placed {
+pub(crate) enum Placed {
     /// Kept, or moved: an index of an operation.
     Original(usize),
     Flush(u32, Flush),
@@ -96,21 +96,21 @@ pub enum Placed {
 }
 
 /// An operation of the solution.
-pub struct Solved {
+pub(crate) struct Solved {
     pub placed: Placed,
     /// All of the original before this index that is no part of the problem comes before it.
     pub after_rest: Option<usize>,
 }
 
 /// A sequence with the fewest stores moved and the fewest additions.
-pub struct Solution {
+pub(crate) struct Solution {
     pub sequence: Vec<Solved>,
     pub moves: Moves,
 }
 
 /// Flushes and fences moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moves {
+pub(crate) enum Moves {
     Fewest,
     /// Whether fewer would do was not found out within the limits.
     Some,
@@ -171,7 +171,7 @@ enum Piece {
     },
 }
 
-pub struct Search<'a> {
+pub(crate) struct Search<'a> {
     litmus: &'a Litmus,
     pieces: Vec<Piece>,
     stores: Vec<PartStore>,
@@ -186,7 +186,7 @@ pub struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    pub fn new(
+    pub(crate) fn new(
         litmus: &'a Litmus,
         part: &Part,
         needs: &[Need],
@@ -381,7 +381,7 @@ impl<'a> Search<'a> {
     }
 
     /// The least sequence.
-    pub fn solve(&self) -> Result<Solution, Unsolved> {
+    pub(crate) fn solve(&self) -> Result<Solution, Unsolved> {
         let weighted = self.litmus.is_weighted();
         // Where all that exists is free to be anywhere, it need not be looked at one by one; unless it matters where new fences are.
         let (least, _) = Run::new(self, weighted, None).best(self.limits, u32::MAX)?;

@@ -66,7 +66,7 @@ struct Label {
 }
 
 #[derive(Clone, Debug)]
-pub enum Did {
+pub(super) enum Did {
     /// An index of the pieces.
     Keep(usize),
     Take(usize),
@@ -82,9 +82,9 @@ pub enum Did {
 }
 
 /// Fences added and flushes added, each by how often it runs.
-pub type Cost = [u32; 2];
+pub(super) type Cost = [u32; 2];
 
-pub struct Run<'a> {
+pub(super) struct Run<'a> {
     search: &'a Search<'a>,
     pieces: Vec<&'a Piece>,
     /// The step of each store.
@@ -103,7 +103,7 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// Without `limit` the additions are the cost, else the moves, with no more additions than that. Without `movable_items`, those that could be
     /// taken out are: they cost nothing then, wherever they are wanted.
-    pub fn new(search: &'a Search<'a>, movable_items: bool, limit: Option<Cost>) -> Run<'a> {
+    pub(super) fn new(search: &'a Search<'a>, movable_items: bool, limit: Option<Cost>) -> Run<'a> {
         let wanted = |piece: &&Piece| {
             movable_items
                 || matches!(
@@ -141,13 +141,13 @@ impl<'a> Run<'a> {
     }
 
     /// Any sequence within the limit, the longest beginning first, and what it moves.
-    pub fn any(&self, limits: Limits) -> Result<(u32, Vec<Did>), Unsolved> {
+    pub(super) fn any(&self, limits: Limits) -> Result<(u32, Vec<Did>), Unsolved> {
         let (last, path) = self.search(limits, true, u32::MAX)?;
         Ok((self.spent(&last).moved, path))
     }
 
     /// The best sequence of those that move less than that.
-    pub fn best(&self, limits: Limits, less_than: u32) -> Result<(Cost, Vec<Did>), Unsolved> {
+    pub(super) fn best(&self, limits: Limits, less_than: u32) -> Result<(Cost, Vec<Did>), Unsolved> {
         let (last, path) = self.search(limits, false, less_than)?;
         Ok((self.cost(&last), path))
     }

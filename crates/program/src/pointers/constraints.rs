@@ -4,7 +4,7 @@ use super::offsets::Shift;
 
 /// A pointer: a value of the program, or one that the analysis makes up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Variable(pub u32);
+pub(super) struct Variable(pub u32);
 
 /// An abstract object: what one allocation stands for, or a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,11 +19,11 @@ impl Variable {
     /// All that is handed to unknown code. An object in this set may be read and written by it: what the object holds escapes too, and what is
     /// loaded from it may be anything that has escaped, which the one object [`ObjectId::UNKNOWN`] stands for. (As in Gibson's and others'
     /// implicit treatment of incomplete programs; naming all escaped objects in each set would be quadratic.)
-    pub const ESCAPED: Variable = Variable(0);
+    pub(super) const ESCAPED: Variable = Variable(0);
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Constraint {
+pub(super) enum Constraint {
     /// `to` may point to `object`, at `offset`.
     Address {
         to: Variable,
@@ -69,7 +69,7 @@ pub enum Constraint {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub(super) struct Call {
     pub callee: Variable,
     pub arguments: Vec<Option<Variable>>,
     pub result: Option<Variable>,
@@ -77,7 +77,7 @@ pub struct Call {
 
 /// A function that may be called through a pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Function {
+pub(super) struct Function {
     pub parameters: Vec<Option<Variable>>,
     /// Points to the memory in which further arguments are passed.
     pub further: Option<Variable>,
@@ -85,7 +85,7 @@ pub struct Function {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
+pub(super) struct Object {
     /// Offsets up to this are told apart; 0: none.
     pub end: u32,
     /// Nothing writes to it: stores through pointers that may point to it do not, or are errors.
@@ -94,7 +94,7 @@ pub struct Object {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Constraints {
+pub(super) struct Constraints {
     pub variables: u32,
     pub objects: Vec<Object>,
     pub constraints: Vec<Constraint>,
@@ -116,12 +116,12 @@ impl Default for Constraints {
 }
 
 impl Constraints {
-    pub fn variable(&mut self) -> Variable {
+    pub(super) fn variable(&mut self) -> Variable {
         self.variables += 1;
         Variable(self.variables - 1)
     }
 
-    pub fn object(&mut self, end: u32) -> ObjectId {
+    pub(super) fn object(&mut self, end: u32) -> ObjectId {
         self.objects.push(Object {
             end,
             is_constant: false,
@@ -130,32 +130,32 @@ impl Constraints {
         ObjectId(self.objects.len() as u32 - 1)
     }
 
-    pub fn push(&mut self, constraint: Constraint) {
+    pub(super) fn push(&mut self, constraint: Constraint) {
         self.constraints.push(constraint);
     }
 
-    pub fn copy(&mut self, to: Variable, from: Variable) {
+    pub(super) fn copy(&mut self, to: Variable, from: Variable) {
         if to != from {
             self.push(Constraint::Copy { to, from });
         }
     }
 
-    pub fn address(&mut self, to: Variable, object: ObjectId) {
+    pub(super) fn address(&mut self, to: Variable, object: ObjectId) {
         self.push(Constraint::Address { to, object, offset: 0 });
     }
 
     /// A new variable that points where `from` does, moved.
-    pub fn shifted(&mut self, from: Variable, shift: Shift) -> Variable {
+    pub(super) fn shifted(&mut self, from: Variable, shift: Shift) -> Variable {
         let to = self.variable();
         self.push(Constraint::Shift { to, from, shift });
         to
     }
 
-    pub fn load(&mut self, to: Variable, pointer: Variable) {
+    pub(super) fn load(&mut self, to: Variable, pointer: Variable) {
         self.push(Constraint::Load { to, pointer });
     }
 
-    pub fn store(&mut self, pointer: Variable, from: Variable) {
+    pub(super) fn store(&mut self, pointer: Variable, from: Variable) {
         self.push(Constraint::Store { pointer, from });
     }
 }

@@ -6,7 +6,7 @@ use super::graph::{Effect, Graph};
 use super::offsets::{Shift, gcd};
 
 /// Collapses; returns the representatives in topological order.
-pub fn collapse(graph: &mut Graph) -> Vec<u32> {
+pub(super) fn collapse(graph: &mut Graph) -> Vec<u32> {
     graph.settle();
     tidy(graph);
     steps(graph);

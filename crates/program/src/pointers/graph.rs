@@ -7,7 +7,7 @@ use super::set::Set;
 
 /// What a node's points-to set has an effect on besides the inclusions. Numbers are indices of the solver's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub(super) enum Effect {
     Shift { shift: u32 },
     CopyFrom { copy: u32 },
     CopyTo { copy: u32 },
@@ -16,7 +16,7 @@ pub enum Effect {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Effects {
+pub(super) struct Effects {
     /// The node of all that is read through the pointer, whichever load does it.
     pub read: Option<u32>,
     /// The node of all that is stored through it.
@@ -25,13 +25,13 @@ pub struct Effects {
 }
 
 impl Effects {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.read.is_none() && self.written.is_none() && self.others.is_empty()
     }
 }
 
 #[derive(Clone, Copy)]
-pub struct ShiftState {
+pub(super) struct ShiftState {
     pub to: u32,
     pub shift: Shift,
     /// Nothing else goes to `to`.
@@ -41,7 +41,7 @@ pub struct ShiftState {
 }
 
 #[derive(Default)]
-pub struct Graph {
+pub(super) struct Graph {
     pub representative: Vec<u32>,
     pub sets: Vec<Set>,
     /// The part of each set that has not been propagated along its inclusions.
@@ -63,7 +63,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    pub fn node(&mut self) -> u32 {
+    pub(super) fn node(&mut self) -> u32 {
         let node = self.sets.len() as u32;
         self.representative.push(node);
         self.sets.push(Set::default());
@@ -75,7 +75,7 @@ impl Graph {
         node
     }
 
-    pub fn find(&mut self, node: u32) -> u32 {
+    pub(super) fn find(&mut self, node: u32) -> u32 {
         let mut root = node;
         while self.representative[root as usize] != root {
             root = self.representative[root as usize];
@@ -88,7 +88,7 @@ impl Graph {
     }
 
     /// Nothing is propagated before cycles were looked for.
-    pub fn include(&mut self, from: u32, to: u32) {
+    pub(super) fn include(&mut self, from: u32, to: u32) {
         self.work += 1;
         let (from, to) = (self.find(from), self.find(to));
         if from != to && self.known.insert((from, to)) {
@@ -97,7 +97,7 @@ impl Graph {
     }
 
     /// `to` is a representative.
-    pub fn add(&mut self, to: u32, set: &Set) {
+    pub(super) fn add(&mut self, to: u32, set: &Set) {
         self.work += 1 + set.blocks();
         let at = to as usize;
         let difference = set.without(&self.sets[at]);
@@ -113,7 +113,7 @@ impl Graph {
         }
     }
 
-    pub fn insert(&mut self, node: u32, location: u32) {
+    pub(super) fn insert(&mut self, node: u32, location: u32) {
         self.work += 1;
         let at = self.find(node) as usize;
         if self.sets[at].insert(location) {
@@ -127,7 +127,7 @@ impl Graph {
     }
 
     /// Propagates along the inclusions of a representative what has not been.
-    pub fn propagate(&mut self, node: u32) {
+    pub(super) fn propagate(&mut self, node: u32) {
         let at = node as usize;
         let recent = std::mem::take(&mut self.recent[at]);
         if !self.news[at].is_empty() {
@@ -151,7 +151,7 @@ impl Graph {
     }
 
     /// Makes both one. Inclusions and effects of either have not had what only the other had. What follows from it is put off: see [`Graph::settle`].
-    pub fn unite(&mut self, into: u32, other: u32) {
+    pub(super) fn unite(&mut self, into: u32, other: u32) {
         let (into, other) = (self.find(into) as usize, self.find(other) as usize);
         if into == other {
             return;
@@ -200,7 +200,7 @@ impl Graph {
     }
 
     /// Unites what has become the same since it was last asked.
-    pub fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         loop {
             while let Some((into, other)) = self.same.pop() {
                 self.unite(into, other);
@@ -212,11 +212,11 @@ impl Graph {
     }
 
     /// Two nodes whose sets are the same, by what is known of memory.
-    pub fn same(&mut self, node: u32, other: u32) {
+    pub(super) fn same(&mut self, node: u32, other: u32) {
         self.same.push((node, other));
     }
 
-    pub fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.same.is_empty() && self.united.is_empty()
     }
 

@@ -26,7 +26,7 @@ struct ObjectMemory {
     watchers: Vec<(u32, u32)>,
 }
 
-pub struct Memory {
+pub(super) struct Memory {
     pub locations: Vec<Location>,
     /// Nodes, made when they are needed.
     pub read: Vec<Option<u32>>,
@@ -40,9 +40,9 @@ pub struct Memory {
 
 impl Memory {
     /// The one location of [`ObjectId::UNKNOWN`].
-    pub const UNKNOWN: u32 = 0;
+    pub(super) const UNKNOWN: u32 = 0;
 
-    pub fn new(ends: impl Iterator<Item = u32>) -> Memory {
+    pub(super) fn new(ends: impl Iterator<Item = u32>) -> Memory {
         let object = |end| ObjectMemory {
             end,
             most_exact: usize::MAX,
@@ -65,18 +65,18 @@ impl Memory {
     }
 
     /// From now on, an object with more locations than `fields`, and one for every eight bytes of it, or more progressions than `fields`, is collapsed.
-    pub fn limit(&mut self, fields: usize) {
+    pub(super) fn limit(&mut self, fields: usize) {
         self.most_progressions = fields;
         for object in &mut self.objects {
             object.most_exact = (object.exact.len() + object.end as usize / 8).saturating_add(fields);
         }
     }
 
-    pub fn end(&self, object: ObjectId) -> u32 {
+    pub(super) fn end(&self, object: ObjectId) -> u32 {
         self.objects[object.0 as usize].end
     }
 
-    pub fn location(&mut self, object: ObjectId, offsets: Offsets) -> u32 {
+    pub(super) fn location(&mut self, object: ObjectId, offsets: Offsets) -> u32 {
         if let Some(whole) = self.objects[object.0 as usize].whole {
             return whole;
         }
@@ -122,22 +122,22 @@ impl Memory {
     }
 
     /// The location that stands for this one.
-    pub fn canonical(&self, location: u32) -> u32 {
+    pub(super) fn canonical(&self, location: u32) -> u32 {
         let object = self.locations[location as usize].object;
         self.objects[object.0 as usize].whole.unwrap_or(location)
     }
 
-    pub fn anywhere(&mut self, object: ObjectId) -> u32 {
+    pub(super) fn anywhere(&mut self, object: ObjectId) -> u32 {
         self.location(object, Offsets::anywhere(self.end(object)))
     }
 
-    pub fn shifted(&mut self, location: u32, shift: Shift) -> u32 {
+    pub(super) fn shifted(&mut self, location: u32, shift: Shift) -> u32 {
         let Location { object, offsets } = self.locations[location as usize];
         self.location(object, offsets.shift(shift, self.end(object)))
     }
 
     /// Those of the same object, itself included.
-    pub fn overlapping(&self, location: u32) -> Vec<u32> {
+    pub(super) fn overlapping(&self, location: u32) -> Vec<u32> {
         let Location { object, offsets } = self.locations[location as usize];
         let memory = &self.objects[object.0 as usize];
         let overlaps = |other: &&u32| self.locations[**other as usize].offsets.overlaps(&offsets);
@@ -150,20 +150,20 @@ impl Memory {
         }
     }
 
-    pub fn of_object(&self, object: ObjectId) -> &[u32] {
+    pub(super) fn of_object(&self, object: ObjectId) -> &[u32] {
         &self.objects[object.0 as usize].all
     }
 
-    pub fn watchers(&self, object: ObjectId) -> &[(u32, u32)] {
+    pub(super) fn watchers(&self, object: ObjectId) -> &[(u32, u32)] {
         &self.objects[object.0 as usize].watchers
     }
 
-    pub fn watch(&mut self, object: ObjectId, copy: u32, source: u32) {
+    pub(super) fn watch(&mut self, object: ObjectId, copy: u32, source: u32) {
         self.objects[object.0 as usize].watchers.push((copy, source));
     }
 
     /// Where something lands that is copied at a distance from the begin of what is copied.
-    pub fn copied_to(&mut self, target: u32, relative: Offsets) -> u32 {
+    pub(super) fn copied_to(&mut self, target: u32, relative: Offsets) -> u32 {
         if target == Memory::UNKNOWN {
             return target;
         }
@@ -174,7 +174,7 @@ impl Memory {
 }
 
 /// See [`Memory::copied_to`]. As with shifts, what leads out of the object may be anywhere in it.
-pub fn landing(target: Offsets, relative: Offsets, end: u32) -> Offsets {
+pub(super) fn landing(target: Offsets, relative: Offsets, end: u32) -> Offsets {
     if end == 0 {
         return Offsets::at(0);
     }
@@ -188,7 +188,7 @@ pub fn landing(target: Offsets, relative: Offsets, end: u32) -> Offsets {
 
 /// The state of a [`Constraint::CopyMemory`](super::constraints::Constraint::CopyMemory). What is copied goes through one node for each distance from
 /// the begin, not from each source to each target.
-pub struct Channels {
+pub(super) struct Channels {
     length: Option<u32>,
     pub channels: Vec<(Offsets, u32)>,
     pub numbers: FxHashMap<Offsets, u32>,
@@ -197,7 +197,7 @@ pub struct Channels {
 }
 
 impl Channels {
-    pub fn new(length: Option<u32>) -> Channels {
+    pub(super) fn new(length: Option<u32>) -> Channels {
         Channels {
             length,
             channels: Vec::new(),
@@ -208,7 +208,7 @@ impl Channels {
     }
 
     /// See [`distance`].
-    pub fn relative(&self, source: Offsets, at: Offsets, end: u32) -> Option<Offsets> {
+    pub(super) fn relative(&self, source: Offsets, at: Offsets, end: u32) -> Option<Offsets> {
         distance(source, at, self.length, end)
     }
 }
@@ -218,7 +218,7 @@ impl Channels {
 ///
 /// Field by field only if the length is constant, as that of a struct is. Else what is copied may land wherever it is aligned: in a program that moves
 /// buffers about, of sizes not known, each would soon have something at each offset anyway. For the same reason a progression is rounded up to one of a few.
-pub fn distance(source: Offsets, at: Offsets, length: Option<u32>, end: u32) -> Option<Offsets> {
+pub(super) fn distance(source: Offsets, at: Offsets, length: Option<u32>, end: u32) -> Option<Offsets> {
     let last = if at.is_open(end) { u32::MAX - 8 } else { at.last };
     let last = last.checked_sub(source.first)?;
     let Some(length) = length else {

@@ -7,7 +7,7 @@ use super::memory::{Location, distance, landing};
 use super::offsets::Offsets;
 
 #[derive(Default)]
-pub struct Naive {
+pub(super) struct Naive {
     pub sets: BTreeMap<Variable, BTreeSet<Location>>,
     /// What is written at each location.
     cells: BTreeMap<Location, BTreeSet<Location>>,
@@ -23,7 +23,7 @@ const UNKNOWN: Location = Location {
     },
 };
 
-pub fn solve(problem: &Constraints) -> Naive {
+pub(super) fn solve(problem: &Constraints) -> Naive {
     let mut naive = Naive::default();
     let calls = problem
         .constraints
@@ -47,7 +47,7 @@ pub fn solve(problem: &Constraints) -> Naive {
 }
 
 impl Naive {
-    pub fn set(&self, variable: Variable) -> BTreeSet<Location> {
+    pub(super) fn set(&self, variable: Variable) -> BTreeSet<Location> {
         self.sets.get(&variable).cloned().unwrap_or_default()
     }
 

@@ -23,7 +23,7 @@ enum Input {
 /// The number of what is never anything.
 const NOTHING: u32 = 0;
 
-pub struct Numbers {
+pub(super) struct Numbers {
     of: Vec<u32>,
     /// Those for which one shift or one load is all that goes in.
     is_alone: Vec<bool>,
@@ -31,19 +31,19 @@ pub struct Numbers {
 
 impl Numbers {
     /// Variables with the same number have the same points-to set.
-    pub fn number(&self, variable: Variable) -> u32 {
+    pub(super) fn number(&self, variable: Variable) -> u32 {
         self.of[variable.0 as usize]
     }
 
-    pub fn is_nothing(&self, variable: Variable) -> bool {
+    pub(super) fn is_nothing(&self, variable: Variable) -> bool {
         self.number(variable) == NOTHING
     }
 
-    pub fn is_alone(&self, variable: Variable) -> bool {
+    pub(super) fn is_alone(&self, variable: Variable) -> bool {
         self.is_alone[self.number(variable) as usize]
     }
 
-    pub fn of(problem: &Constraints) -> Numbers {
+    pub(super) fn of(problem: &Constraints) -> Numbers {
         let inputs = Inputs::of(problem);
         let mut numbering = Numbering {
             inputs: &inputs,

@@ -168,7 +168,7 @@ impl Offsets {
     }
 }
 
-pub fn gcd(a: u32, b: u32) -> u32 {
+pub(super) fn gcd(a: u32, b: u32) -> u32 {
     match b {
         0 => a,
         _ => gcd(b, a % b),

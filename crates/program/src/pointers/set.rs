@@ -4,12 +4,12 @@
 //! is all that is needed.
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Set {
+pub(super) struct Set {
     blocks: Vec<(u32, u64)>,
 }
 
 impl Set {
-    pub fn from_sorted(values: &[u32]) -> Set {
+    pub(super) fn from_sorted(values: &[u32]) -> Set {
         let mut set = Set::default();
         for value in values {
             let bit = 1 << (value % 64);
@@ -21,26 +21,26 @@ impl Set {
         set
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    pub fn blocks(&self) -> usize {
+    pub(super) fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.blocks.iter().map(|(_, bits)| bits.count_ones() as usize).sum()
     }
 
-    pub fn contains(&self, value: u32) -> bool {
+    pub(super) fn contains(&self, value: u32) -> bool {
         let found = self.blocks.binary_search_by_key(&(value / 64), |block| block.0);
         found.is_ok_and(|at| self.blocks[at].1 & (1 << (value % 64)) != 0)
     }
 
     /// Whether it was not there before.
-    pub fn insert(&mut self, value: u32) -> bool {
+    pub(super) fn insert(&mut self, value: u32) -> bool {
         let bit = 1 << (value % 64);
         match self.blocks.binary_search_by_key(&(value / 64), |block| block.0) {
             Ok(at) => {
@@ -55,7 +55,7 @@ impl Set {
         }
     }
 
-    pub fn merge(&mut self, other: &Set) {
+    pub(super) fn merge(&mut self, other: &Set) {
         if self.blocks.is_empty() {
             self.blocks.clone_from(&other.blocks);
             return;
@@ -95,7 +95,7 @@ impl Set {
         }
     }
 
-    pub fn without(&self, other: &Set) -> Set {
+    pub(super) fn without(&self, other: &Set) -> Set {
         let mut blocks = Vec::new();
         let mut at = 0;
         for &(index, bits) in &self.blocks {
@@ -112,7 +112,7 @@ impl Set {
     }
 
     /// Puts others in the place of those that are to be replaced.
-    pub fn replace(&mut self, replaced: &Set, by: impl Fn(u32) -> u32) {
+    pub(super) fn replace(&mut self, replaced: &Set, by: impl Fn(u32) -> u32) {
         let kept = self.without(replaced);
         if kept.blocks == self.blocks {
             return;
@@ -124,7 +124,7 @@ impl Set {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.blocks.iter().flat_map(|&(index, bits)| {
             let mut left = bits;
             std::iter::from_fn(move || {

@@ -7,7 +7,7 @@ use super::set::Set;
 
 /// The least solution.
 #[derive(Debug)]
-pub struct Solution {
+pub(super) struct Solution {
     pub locations: Vec<Location>,
     pub representative: Vec<u32>,
     pub sets: Vec<Set>,
@@ -32,7 +32,7 @@ pub struct Statistics {
 
 impl Solution {
     /// All may point anywhere.
-    pub fn unknown(problem: &Constraints) -> Solution {
+    pub(super) fn unknown(problem: &Constraints) -> Solution {
         let mut unknown = Set::default();
         unknown.insert(Memory::UNKNOWN);
         let mut escaped = Set::default();
@@ -59,20 +59,20 @@ impl Solution {
         }
     }
 
-    pub fn points_to(&self, variable: Variable) -> impl Iterator<Item = Location> + '_ {
+    pub(super) fn points_to(&self, variable: Variable) -> impl Iterator<Item = Location> + '_ {
         self.locations(self.set(variable))
     }
 
-    pub fn locations<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = Location> + 'a {
+    pub(super) fn locations<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = Location> + 'a {
         set.iter().map(|location| self.locations[location as usize])
     }
 
     /// As numbers that are the same for the same location.
-    pub fn set(&self, variable: Variable) -> &Set {
+    pub(super) fn set(&self, variable: Variable) -> &Set {
         &self.sets[self.representative[variable.0 as usize] as usize]
     }
 
-    pub fn is_escaped(&self, object: ObjectId) -> bool {
+    pub(super) fn is_escaped(&self, object: ObjectId) -> bool {
         object == ObjectId::UNKNOWN || self.escaped.contains(object.0)
     }
 }

@@ -35,7 +35,7 @@ struct Wanted {
 }
 
 impl Excerpts {
-    pub fn new(root: &Path) -> Excerpts {
+    pub(super) fn new(root: &Path) -> Excerpts {
         Excerpts {
             root: root.to_owned(),
             sources: Sources::new(root),
@@ -46,7 +46,7 @@ impl Excerpts {
     }
 
     /// Its place in the table of files.
-    pub fn file(&mut self, path: &str, module: Option<&str>) -> usize {
+    pub(super) fn file(&mut self, path: &str, module: Option<&str>) -> usize {
         if let Some(&place) = self.places.get(path) {
             let module = module.map(str::to_owned);
             let file = &mut self.files[place];
@@ -64,7 +64,7 @@ impl Excerpts {
     }
 
     /// Takes in the lines around a place to be marked, and says what to mark in its line, in UTF-16 units.
-    pub fn around_mark(&mut self, file: usize, line: u32, column: Option<u32>) -> Option<(usize, usize)> {
+    pub(super) fn around_mark(&mut self, file: usize, line: u32, column: Option<u32>) -> Option<(usize, usize)> {
         self.around(file, line, AROUND_MARK);
         let wanted = &mut self.files[file];
         let source = self.sources.get(&wanted.path)?;
@@ -79,7 +79,7 @@ impl Excerpts {
         marked.filter(|&(_, end)| end <= MAX_LINE)
     }
 
-    pub fn around_frame(&mut self, file: usize, line: u32) {
+    pub(super) fn around_frame(&mut self, file: usize, line: u32) {
         self.around(file, line, AROUND_FRAME);
     }
 
@@ -109,7 +109,7 @@ impl Excerpts {
         }
     }
 
-    pub fn finish(self) -> Vec<File> {
+    pub(super) fn finish(self) -> Vec<File> {
         let Excerpts {
             root, sources, files, ..
         } = self;

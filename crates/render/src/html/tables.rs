@@ -53,7 +53,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub fn new(excerpts: Excerpts) -> Tables {
+    pub(super) fn new(excerpts: Excerpts) -> Tables {
         Tables {
             excerpts,
             frames: Interned::default(),
@@ -64,15 +64,15 @@ impl Tables {
         }
     }
 
-    pub fn text(&mut self, text: &str) -> usize {
+    pub(super) fn text(&mut self, text: &str) -> usize {
         self.texts.add(text.to_owned())
     }
 
-    pub fn pm_file(&mut self, path: &str) -> usize {
+    pub(super) fn pm_file(&mut self, path: &str) -> usize {
         self.pm_files.add(path.to_owned())
     }
 
-    pub fn frame(&mut self, frame: &finding::Frame) -> usize {
+    pub(super) fn frame(&mut self, frame: &finding::Frame) -> usize {
         let placed = frame.has_position();
         let file = frame.file.as_deref();
         let file = file.map(|file| self.excerpts.file(file, frame.module.as_deref()));
@@ -90,7 +90,7 @@ impl Tables {
     }
 
     /// Without the C library's frames at its outer end.
-    pub fn stack(&mut self, stack: &[finding::Frame]) -> usize {
+    pub(super) fn stack(&mut self, stack: &[finding::Frame]) -> usize {
         let stack = trimmed(stack);
         let limit = match self.frames.values.len() < MANY_FRAMES {
             true => MAX_FRAMES,
@@ -108,7 +108,7 @@ impl Tables {
     }
 
     /// Everything, with the source around every frame as far as there is room.
-    pub fn finish(mut self, page: &mut Page) {
+    pub(super) fn finish(mut self, page: &mut Page) {
         for frame in &self.frames.values {
             if let (Some(file), Some(line)) = (frame.file, frame.line) {
                 self.excerpts.around_frame(file, line);

@@ -7,7 +7,7 @@ use crate::findings::listed;
 use crate::tab::Tab;
 use crate::{NARROW, WIDE, World};
 
-pub fn dark_and_light(world: &World) {
+pub(crate) fn dark_and_light(world: &World) {
     let mut tab = world.open_at("crash", "#finding-1");
     let background = || tab.run("return getComputedStyle(document.body).backgroundColor");
     tab.prefer("light", "screen");
@@ -30,7 +30,7 @@ pub fn dark_and_light(world: &World) {
     tab.close();
 }
 
-pub fn wide_and_narrow(world: &World) {
+pub(crate) fn wide_and_narrow(world: &World) {
     let mut tab = Tab::blank(&world.driver, WIDE);
     for name in ["check", "crash", "test", "empty", "thousand"] {
         tab = tab.open_page(&world.page(name), "");
@@ -67,7 +67,7 @@ fn outside(tab: &Tab) -> Value {
     )
 }
 
-pub fn keyboard_only(world: &World) {
+pub(crate) fn keyboard_only(world: &World) {
     let tab = world.open("crash");
     let tab_key = Key::Tab.to_string();
     let enter = Key::Enter.to_string();
@@ -120,7 +120,7 @@ pub fn keyboard_only(world: &World) {
     tab.close();
 }
 
-pub fn for_screen_readers(world: &World) {
+pub(crate) fn for_screen_readers(world: &World) {
     const NAMED: [&str; 13] = [
         "button",
         "link",
@@ -178,7 +178,7 @@ pub fn for_screen_readers(world: &World) {
 }
 
 /// WCAG's AA: 4.5 to 1, of all text that stands on a plain ground.
-pub fn contrast(world: &World) {
+pub(crate) fn contrast(world: &World) {
     let mut tab = Tab::blank(&world.driver, WIDE);
     for name in ["check", "crash"] {
         tab = tab.open_page(&world.page(name), "");
@@ -192,7 +192,7 @@ pub fn contrast(world: &World) {
     tab.close();
 }
 
-pub fn printed_and_without_script(world: &World) {
+pub(crate) fn printed_and_without_script(world: &World) {
     let tab = world.open_at("crash", "#finding-1");
     tab.prefer("light", "print");
     assert_eq!(tab.texts(".top, .tools, .stepper button"), [""; 0]);

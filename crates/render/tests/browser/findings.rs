@@ -3,7 +3,7 @@
 use crate::World;
 use crate::tab::Tab;
 
-pub fn summary(world: &World) {
+pub(crate) fn summary(world: &World) {
     let tab = world.open("check");
     assert_eq!(tab.text("h1"), "2 errors, 1 warning, 1 note (1 known)");
     assert!(tab.text("title").contains("crashproof"));
@@ -31,7 +31,7 @@ pub fn summary(world: &World) {
     tab.close();
 }
 
-pub fn filter_and_sort(world: &World) {
+pub(crate) fn filter_and_sort(world: &World) {
     let tab = world.open("check");
     assert_eq!(listed(&tab), ["#1", "#2", "#3", "#4", "#5"]);
     tab.choose("#filter-severity", "warning");
@@ -54,7 +54,7 @@ pub fn filter_and_sort(world: &World) {
     tab.close();
 }
 
-pub fn search(world: &World) {
+pub(crate) fn search(world: &World) {
     let tab = world.open("check");
     tab.click("#search");
     tab.press("NEVER 0x88");
@@ -69,7 +69,7 @@ pub fn search(world: &World) {
     tab.close();
 }
 
-pub fn expand_and_collapse(world: &World) {
+pub(crate) fn expand_and_collapse(world: &World) {
     let tab = world.open("check");
     assert_eq!(
         tab.run("return document.querySelectorAll('.detail *').length"),
@@ -108,7 +108,7 @@ pub fn expand_and_collapse(world: &World) {
     tab.close();
 }
 
-pub fn deep_link(world: &World) {
+pub(crate) fn deep_link(world: &World) {
     let tab = world.open_at("check", "#finding-3");
     assert_eq!(
         tab.run("return document.querySelector('#finding-3 h3 button').ariaExpanded"),
@@ -124,7 +124,7 @@ pub fn deep_link(world: &World) {
     tab.close();
 }
 
-pub fn several_runs(world: &World) {
+pub(crate) fn several_runs(world: &World) {
     let tab = world.open("test");
     assert_eq!(tab.text("h1"), "4 errors, 1 warning, 1 note (1 known); 1 run failed");
     assert!(tab.texts(".lead").iter().any(|lead| lead.contains("cannot run ./hash")));
@@ -137,7 +137,7 @@ pub fn several_runs(world: &World) {
     tab.close();
 }
 
-pub fn thousand_findings(world: &World) {
+pub(crate) fn thousand_findings(world: &World) {
     let file = world.page("thousand");
     let size = file.metadata().expect("the page is there").len();
     assert!(size < 2_000_000, "{size} bytes");
@@ -164,6 +164,6 @@ pub fn thousand_findings(world: &World) {
 }
 
 /// Numbers of the findings that are listed, in their order.
-pub fn listed(tab: &Tab) -> Vec<String> {
+pub(crate) fn listed(tab: &Tab) -> Vec<String> {
     tab.texts(".finding .anchor")
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::World;
 use crate::tab::Tab;
 
-pub fn timeline_by_buttons(world: &World) {
+pub(crate) fn timeline_by_buttons(world: &World) {
     let tab = world.open_at("crash", "#finding-1");
     let said = || tab.text(".said");
     let step = |name: &str| tab.click(&format!(".stepper button[aria-label='{name} step']"));
@@ -52,7 +52,7 @@ pub fn timeline_by_buttons(world: &World) {
     tab.close();
 }
 
-pub fn timeline_by_keyboard(world: &World) {
+pub(crate) fn timeline_by_keyboard(world: &World) {
     let tab = world.open_at("crash", "#finding-1");
     let press = |key: Key| tab.press(&key.to_string());
     tab.run("document.querySelector('.rows .scroll').focus()");
@@ -76,7 +76,7 @@ pub fn timeline_by_keyboard(world: &World) {
     tab.close();
 }
 
-pub fn graph_and_charts(world: &World) {
+pub(crate) fn graph_and_charts(world: &World) {
     let tab = world.open_at("crash", "#finding-1");
     assert_eq!(tab.run("return document.querySelectorAll('.graph .node').length"), 5);
     assert_eq!(
@@ -122,7 +122,7 @@ fn overlapping_nodes(tab: &Tab) -> Value {
     )
 }
 
-pub fn traffic_is_sorted(world: &World) {
+pub(crate) fn traffic_is_sorted(world: &World) {
     let tab = world.open("crash");
     let functions = || tab.texts(".traffic tbody th");
     assert!(functions()[0].starts_with("insert"));

@@ -16,13 +16,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const REMEDY: &str = "`tools/deps.sh test` installs the packages chromium and chromium-driver";
 
 /// chromedriver, until it is dropped.
-pub struct Driver {
+pub(crate) struct Driver {
     process: Child,
     address: String,
 }
 
 impl Driver {
-    pub fn start() -> Driver {
+    pub(crate) fn start() -> Driver {
         let mut process = Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -54,7 +54,7 @@ impl Drop for Driver {
 }
 
 /// A browser of its own with one page.
-pub struct Tab {
+pub(crate) struct Tab {
     runtime: Runtime,
     client: Client,
     /// Of the pages that were opened.
@@ -63,12 +63,12 @@ pub struct Tab {
 
 impl Tab {
     /// `fragment` is "" or "#finding-1".
-    pub fn open(driver: &Driver, page: &Path, fragment: &str, width: u32) -> Tab {
+    pub(crate) fn open(driver: &Driver, page: &Path, fragment: &str, width: u32) -> Tab {
         let tab = Tab::blank(driver, width);
         tab.open_page(page, fragment)
     }
 
-    pub fn blank(driver: &Driver, width: u32) -> Tab {
+    pub(crate) fn blank(driver: &Driver, width: u32) -> Tab {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -88,7 +88,7 @@ impl Tab {
         tab
     }
 
-    pub fn open_page(mut self, page: &Path, fragment: &str) -> Tab {
+    pub(crate) fn open_page(mut self, page: &Path, fragment: &str) -> Tab {
         let url = format!("file://{}", page.display());
         self.runtime
             .block_on(self.client.goto(&format!("{url}{fragment}")))
@@ -97,14 +97,14 @@ impl Tab {
         self
     }
 
-    pub fn reload(&mut self) {
+    pub(crate) fn reload(&mut self) {
         self.runtime
             .block_on(self.client.refresh())
             .expect("the page opens again");
         self.urls.extend(self.urls.last().cloned());
     }
 
-    pub fn resize(&self, width: u32) {
+    pub(crate) fn resize(&self, width: u32) {
         self.devtools(
             "Emulation.setDeviceMetricsOverride",
             json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}),
@@ -112,7 +112,7 @@ impl Tab {
     }
 
     /// What the user prefers: "light" or "dark" colours, "screen" or "print".
-    pub fn prefer(&self, colours: &str, medium: &str) {
+    pub(crate) fn prefer(&self, colours: &str, medium: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": colours}]);
         self.devtools(
             "Emulation.setEmulatedMedia",
@@ -121,14 +121,14 @@ impl Tab {
     }
 
     /// What the script returns.
-    pub fn run(&self, script: &str) -> Value {
+    pub(crate) fn run(&self, script: &str) -> Value {
         self.runtime
             .block_on(self.client.execute(script, Vec::new()))
             .unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
     /// The text of the first element.
-    pub fn text(&self, selector: &str) -> String {
+    pub(crate) fn text(&self, selector: &str) -> String {
         match self.run(&format!("return document.querySelector({selector:?})?.textContent")) {
             Value::String(text) => text,
             other => panic!("{selector}: {other}"),
@@ -136,7 +136,7 @@ impl Tab {
     }
 
     /// The texts of all that can be seen of these.
-    pub fn texts(&self, selector: &str) -> Vec<String> {
+    pub(crate) fn texts(&self, selector: &str) -> Vec<String> {
         let script = format!(
             "return [...document.querySelectorAll({selector:?})].filter((one) => one.checkVisibility()).map((one) => one.textContent)"
         );
@@ -144,7 +144,7 @@ impl Tab {
     }
 
     /// Until the script returns something true.
-    pub fn wait(&self, script: &str) {
+    pub(crate) fn wait(&self, script: &str) {
         let start = Instant::now();
         loop {
             let value = self.run(&format!("return Boolean({script})"));
@@ -157,7 +157,7 @@ impl Tab {
     }
 
     /// With the mouse, as a user would: what is covered by something else cannot be clicked.
-    pub fn click(&self, selector: &str) {
+    pub(crate) fn click(&self, selector: &str) {
         self.runtime
             .block_on(async {
                 let element = self.client.find(Locator::Css(selector)).await?;
@@ -167,21 +167,21 @@ impl Tab {
     }
 
     /// On the keyboard, to whatever has the focus.
-    pub fn press(&self, keys: &str) {
+    pub(crate) fn press(&self, keys: &str) {
         self.runtime
             .block_on(async { self.client.active_element().await?.send_keys(keys).await })
             .unwrap_or_else(|error| panic!("cannot press {keys:?}: {error}"));
     }
 
     /// Chooses an option as a script of the user would: the list of options is no part of the page.
-    pub fn choose(&self, selector: &str, value: &str) {
+    pub(crate) fn choose(&self, selector: &str, value: &str) {
         self.run(&format!(
             "const one = document.querySelector({selector:?}); one.value = {value:?}; one.dispatchEvent(new Event('change', {{bubbles: true}}))"
         ));
     }
 
     /// A command of Chromium's own protocol.
-    pub fn devtools(&self, command: &str, parameters: Value) -> Value {
+    pub(crate) fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.command("goog/cdp/execute", json!({"cmd": command, "params": parameters}))
     }
 
@@ -192,7 +192,7 @@ impl Tab {
     }
 
     /// Keeps what can be seen, for people: `target/tmp/html-report/NAME.png`.
-    pub fn keep_picture(&self, name: &str) {
+    pub(crate) fn keep_picture(&self, name: &str) {
         let picture = self
             .runtime
             .block_on(self.client.screenshot())
@@ -203,7 +203,7 @@ impl Tab {
     }
 
     /// Nothing was written to the console, and nothing but the pages was asked for.
-    pub fn close(self) {
+    pub(crate) fn close(self) {
         let console = self.command("se/log", json!({"type": "browser"}));
         assert_eq!(console, json!([]), "the console");
         let log = self.command("se/log", json!({"type": "performance"}));
@@ -227,7 +227,7 @@ impl Drop for Tab {
     }
 }
 
-pub fn pictures() -> PathBuf {
+pub(crate) fn pictures() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("html-report")
 }
 

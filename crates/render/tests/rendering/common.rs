@@ -5,7 +5,7 @@ use std::path::Path;
 use crashproof_finding::*;
 use crashproof_render::*;
 
-pub const LOG_C: &str = "\
+pub(crate) const LOG_C: &str = "\
 #include \"pm.h\"
 
 struct log {
@@ -32,7 +32,7 @@ int main(void)
 }
 ";
 
-pub const PM_H: &str = "\
+pub(crate) const PM_H: &str = "\
 static inline void persist(const void *at, size_t len)
 {
 	for (const char *line = at; line < (const char *)at + len; line += 64)
@@ -42,14 +42,14 @@ static inline void persist(const void *at, size_t len)
 ";
 
 /// The two sources in a folder of their own.
-pub fn sources() -> tempfile::TempDir {
+pub(crate) fn sources() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("log.c"), LOG_C).expect("log.c written");
     std::fs::write(folder.path().join("pm.h"), PM_H).expect("pm.h written");
     folder
 }
 
-pub fn frame(function: &str, file: &str, line: u32, column: u32) -> Frame {
+pub(crate) fn frame(function: &str, file: &str, line: u32, column: u32) -> Frame {
     Frame {
         function: Some(function.to_owned()),
         file: Some(file.to_owned()),
@@ -62,12 +62,12 @@ pub fn frame(function: &str, file: &str, line: u32, column: u32) -> Frame {
     }
 }
 
-pub fn inlined(frame: Frame) -> Frame {
+pub(crate) fn inlined(frame: Frame) -> Frame {
     Frame { inlined: true, ..frame }
 }
 
 /// A frame of a library without debug info.
-pub fn library(function: Option<&str>, module: &str, address: u64) -> Frame {
+pub(crate) fn library(function: Option<&str>, module: &str, address: u64) -> Frame {
     Frame {
         function: function.map(str::to_owned),
         module: Some(module.to_owned()),
@@ -76,7 +76,7 @@ pub fn library(function: Option<&str>, module: &str, address: u64) -> Frame {
     }
 }
 
-pub fn start_frames() -> Vec<Frame> {
+pub(crate) fn start_frames() -> Vec<Frame> {
     vec![
         library(
             Some("__libc_start_call_main"),
@@ -92,12 +92,12 @@ pub fn start_frames() -> Vec<Frame> {
     ]
 }
 
-pub fn stack(frames: impl IntoIterator<Item = Frame>) -> Vec<Frame> {
+pub(crate) fn stack(frames: impl IntoIterator<Item = Frame>) -> Vec<Frame> {
     frames.into_iter().chain(start_frames()).collect()
 }
 
 /// A finding whose position is that of its innermost frame with debug info.
-pub fn finding(kind: Kind, message: &str, stack: Vec<Frame>) -> Finding {
+pub(crate) fn finding(kind: Kind, message: &str, stack: Vec<Frame>) -> Finding {
     let at = blamed_position(&stack).cloned().unwrap_or_default();
     Finding {
         kind,
@@ -120,7 +120,7 @@ pub fn finding(kind: Kind, message: &str, stack: Vec<Frame>) -> Finding {
     }
 }
 
-pub fn address(offset: u64, length: u64) -> Option<Address> {
+pub(crate) fn address(offset: u64, length: u64) -> Option<Address> {
     Some(Address {
         file: "/mnt/pm/log.pm".to_owned(),
         offset,
@@ -129,7 +129,7 @@ pub fn address(offset: u64, length: u64) -> Option<Address> {
 }
 
 /// The forgotten flush of the counter, seen by the fence below it.
-pub fn missing_flush() -> Finding {
+pub(crate) fn missing_flush() -> Finding {
     Finding {
         count: 12,
         address: address(0, 8),
@@ -146,7 +146,7 @@ pub fn missing_flush() -> Finding {
 }
 
 /// A store of `append`, called from line 21 of `main`.
-pub fn crash_store(line: u32, column: u32, offset: u64) -> CrashStore {
+pub(crate) fn crash_store(line: u32, column: u32, offset: u64) -> CrashStore {
     let stack = stack([frame("append", "log.c", line, column), frame("main", "log.c", 21, 2)]);
     CrashStore {
         frame: stack[0].clone(),
@@ -170,7 +170,7 @@ fn crash_finding(kind: Kind, message: &str, crash: Crash) -> Finding {
 }
 
 /// The event's id is not flushed before the count is.
-pub fn crash_order() -> Finding {
+pub(crate) fn crash_order() -> Finding {
     let (missing, persisted) = (crash_store(11, 12, 64), crash_store(14, 13, 0));
     Finding {
         order: vec![Order {
@@ -206,7 +206,7 @@ pub fn crash_order() -> Finding {
 }
 
 /// Id and time of an event are stored one after the other, and recovery wants both.
-pub fn crash_atomicity() -> Finding {
+pub(crate) fn crash_atomicity() -> Finding {
     let missing = CrashStore {
         executed: false,
         operation: None,
@@ -237,7 +237,7 @@ pub fn crash_atomicity() -> Finding {
 }
 
 /// The count is acknowledged before it is durable.
-pub fn crash_durability() -> Finding {
+pub(crate) fn crash_durability() -> Finding {
     let missing = crash_store(14, 13, 0);
     crash_finding(
         Kind::CrashDurability,
@@ -263,7 +263,7 @@ pub fn crash_durability() -> Finding {
     )
 }
 
-pub fn stats() -> Stats {
+pub(crate) fn stats() -> Stats {
     Stats {
         strategy: "dpor".into(),
         states_total: 13_345,
@@ -281,7 +281,7 @@ pub fn stats() -> Stats {
     }
 }
 
-pub fn report(findings: Vec<Finding>) -> Report {
+pub(crate) fn report(findings: Vec<Finding>) -> Report {
     Report {
         version: 1,
         program: Program {
@@ -303,7 +303,7 @@ pub fn report(findings: Vec<Finding>) -> Report {
 }
 
 /// One finding or more of every kind, with every optional field used somewhere.
-pub fn every_kind() -> Report {
+pub(crate) fn every_kind() -> Report {
     let append = |line, column| stack([frame("append", "log.c", line, column), frame("main", "log.c", 21, 2)]);
     let exit = Some(DurableBy {
         kind: DurableByKind::Exit,
@@ -405,7 +405,7 @@ pub fn every_kind() -> Report {
 }
 
 /// Relative names, so that snapshots do not depend on the folder.
-pub fn render(report: &Report, root: &Path) -> String {
+pub(crate) fn render(report: &Report, root: &Path) -> String {
     render_terminal(
         report,
         &TerminalOptions {

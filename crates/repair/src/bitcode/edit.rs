@@ -13,14 +13,14 @@ const FLUSH: &str = include_str!("flush.ll");
 const FLUSH_NAME: &str = "crashproof.flush";
 
 /// Adds the function that flushes a range.
-pub fn link_flush(module: &mut Module) -> Result<(), ApplyError> {
+pub(super) fn link_flush(module: &mut Module) -> Result<(), ApplyError> {
     let invalid = |reason| ApplyError::Invalid { reason };
     let mut flush = module.parse_text(FLUSH).map_err(invalid)?;
     flush.set_target_of(module);
     module.link_in(flush).map_err(invalid)
 }
 
-pub struct Editor<'m> {
+pub(super) struct Editor<'m> {
     module: &'m Module<'m>,
     builder: Builder<'m>,
     flush: Value<'m>,
@@ -30,7 +30,7 @@ pub struct Editor<'m> {
 
 impl<'m> Editor<'m> {
     /// After [`link_flush`].
-    pub fn new(module: &'m Module<'m>) -> Result<Editor<'m>, ApplyError> {
+    pub(super) fn new(module: &'m Module<'m>) -> Result<Editor<'m>, ApplyError> {
         Ok(Editor {
             module,
             builder: Builder::new(module),
@@ -40,7 +40,7 @@ impl<'m> Editor<'m> {
     }
 
     /// Flushes what the stores, of one object if there are several, have written, after the last.
-    pub fn flush(&mut self, stores: &[Value<'m>]) -> Result<(), ApplyError> {
+    pub(super) fn flush(&mut self, stores: &[Value<'m>]) -> Result<(), ApplyError> {
         let Some(&last) = stores.last() else { return Ok(()) };
         let Some(pointer) = last.destination() else {
             return Ok(());
@@ -132,7 +132,7 @@ impl<'m> Editor<'m> {
         })
     }
 
-    pub fn fence(&mut self, after: Value<'m>) -> Result<(), ApplyError> {
+    pub(super) fn fence(&mut self, after: Value<'m>) -> Result<(), ApplyError> {
         self.after(after)?;
         if let Some(function) = self.module.intrinsic("llvm.x86.sse.sfence") {
             let fence = self.call(function, &[])?;
@@ -142,7 +142,7 @@ impl<'m> Editor<'m> {
     }
 
     /// Lets a call be one of the copy; through a pointer, if it is to the original.
-    pub fn redirect(&mut self, call: Value<'m>, original: &str, copy: &str) -> Result<(), ApplyError> {
+    pub(super) fn redirect(&mut self, call: Value<'m>, original: &str, copy: &str) -> Result<(), ApplyError> {
         let (original, copy) = (function(self.module, original)?, function(self.module, copy)?);
         let mut callee = copy;
         if call.is_indirect_call()
@@ -158,7 +158,7 @@ impl<'m> Editor<'m> {
     }
 
     /// Takes out a flush or fence, whose result nobody uses.
-    pub fn remove(&mut self, instruction: Value<'m>) {
+    pub(super) fn remove(&mut self, instruction: Value<'m>) {
         if !instruction.is_used() && instruction.successors().is_empty() {
             self.builder.remove(instruction);
         }

@@ -10,13 +10,13 @@ use crate::ir::Code;
 
 /// Demangled names, each made once.
 #[derive(Default)]
-pub struct Names<'m> {
+pub(super) struct Names<'m> {
     demangled: RefCell<FxHashMap<Value<'m>, Option<String>>>,
 }
 
 impl<'m> Names<'m> {
     /// Linkage name, the name in the source, or the demangled name (which is what `crashproof check` prints).
-    pub fn is(&self, function: Value<'m>, name: &str) -> bool {
+    pub(super) fn is(&self, function: Value<'m>, name: &str) -> bool {
         function.name() == name || function.source_name() == Some(name) || self.demangled_is(function, name)
     }
 
@@ -29,7 +29,7 @@ impl<'m> Names<'m> {
     }
 
     /// The same but for parameters, template arguments and scopes, in which other tools differ.
-    pub fn is_similar(&self, function: Value<'m>, name: &str) -> bool {
+    pub(super) fn is_similar(&self, function: Value<'m>, name: &str) -> bool {
         function.source_name().map(plain) == Some(plain(name))
     }
 }

@@ -14,7 +14,7 @@ use super::trace::What;
 use super::{Fix, Orderer, Side};
 
 /// `broken`: each store with the output that came before it was durable.
-pub fn persist_earlier(orderer: &Orderer, before: &Side, broken: &[&Pair]) -> Option<Fix> {
+pub(super) fn persist_earlier(orderer: &Orderer, before: &Side, broken: &[&Pair]) -> Option<Fix> {
     let events = &orderer.trace.events;
     let (flush, _) = persisted_by(orderer, broken.first()?)?;
     let flushed = list::in_tree(orderer.trace.stack(&events[flush]));

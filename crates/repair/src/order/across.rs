@@ -23,7 +23,7 @@ pub(super) struct Pair {
     pub after: usize,
 }
 
-pub fn put_in_order(orderer: &Orderer, orders: &[(Side, Side)]) -> Result<Fix, String> {
+pub(super) fn put_in_order(orderer: &Orderer, orders: &[(Side, Side)]) -> Result<Fix, String> {
     let [(before, after)] = orders else {
         return Err("several orders between different threads or calls".into());
     };
@@ -220,7 +220,7 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
 }
 
 /// What the recording does not have (a crash of the recovery): what has to persist first is made persistent behind its statement, if that comes first.
-pub fn unseen<'a>(
+pub(super) fn unseen<'a>(
     orderer: &Orderer<'a, '_, '_>,
     orders: &[(Side, Side)],
     list: &List<'a>,

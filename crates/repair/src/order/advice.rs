@@ -6,7 +6,7 @@ use crashproof_finding::{CrashStore, Finding, Kind};
 const WORD: u64 = 8;
 
 /// `names` are the places that are stored to, as the source has them, with their lines.
-pub fn advice(finding: &Finding, names: &[(String, u32)]) -> Option<String> {
+pub(super) fn advice(finding: &Finding, names: &[(String, u32)]) -> Option<String> {
     if finding.kind != Kind::CrashAtomicity {
         return None;
     }

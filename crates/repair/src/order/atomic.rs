@@ -53,7 +53,7 @@ fn stored(orderer: &mut Orderer, finding: &Finding) -> Vec<Stored> {
 }
 
 /// What the finding's stores write, as the source has it: `pair->first`.
-pub fn names(orderer: &mut Orderer, finding: &Finding) -> Vec<(String, u32)> {
+pub(super) fn names(orderer: &mut Orderer, finding: &Finding) -> Vec<(String, u32)> {
     let mut names = Vec::new();
     for stored in stored(orderer, finding) {
         for place in &stored.places {

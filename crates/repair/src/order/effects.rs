@@ -21,7 +21,7 @@ use crate::ir::{Code, Persistence};
 
 /// What some code does.
 #[derive(Clone, Debug, Default)]
-pub struct Effects<'m> {
+pub(super) struct Effects<'m> {
     pub accesses: Vec<Access<'m>>,
     /// It may not come to its end: who ends it.
     pub ends: Option<String>,
@@ -50,7 +50,7 @@ pub struct Effects<'m> {
 }
 
 #[derive(Clone, Debug)]
-pub struct Access<'m> {
+pub(super) struct Access<'m> {
     pub(super) pointer: Value<'m>,
     pub(super) size: Option<u64>,
     pub writes: bool,
@@ -106,12 +106,12 @@ impl<'m> Effects<'m> {
     }
 
     /// It does what waits for a fence.
-    pub fn needs_fence(&self) -> bool {
+    pub(super) fn needs_fence(&self) -> bool {
         self.persists || self.streams
     }
 
     /// Flushes and fences, and changes nothing.
-    pub fn only_persists(&self) -> bool {
+    pub(super) fn only_persists(&self) -> bool {
         self.persists
             && self.ends.is_none()
             && self.fixed.is_none()
@@ -121,7 +121,7 @@ impl<'m> Effects<'m> {
 }
 
 /// Answers for one program.
-pub struct Analysis<'m, 'c> {
+pub(super) struct Analysis<'m, 'c> {
     pub(super) module: &'m Module<'c>,
     pub(super) points_to: OnceCell<PointsTo<'m>>,
     summaries: RefCell<FxHashMap<Value<'m>, Rc<Effects<'m>>>>,
@@ -131,7 +131,7 @@ pub struct Analysis<'m, 'c> {
 }
 
 impl<'m, 'c> Analysis<'m, 'c> {
-    pub fn new(module: &'m Module<'c>) -> Analysis<'m, 'c> {
+    pub(super) fn new(module: &'m Module<'c>) -> Analysis<'m, 'c> {
         Analysis {
             module,
             points_to: OnceCell::new(),
@@ -142,7 +142,7 @@ impl<'m, 'c> Analysis<'m, 'c> {
         }
     }
 
-    pub fn of(&self, instructions: impl IntoIterator<Item = Value<'m>>) -> Effects<'m> {
+    pub(super) fn of(&self, instructions: impl IntoIterator<Item = Value<'m>>) -> Effects<'m> {
         let instructions: Vec<Value<'m>> = instructions.into_iter().collect();
         let mut effects = Effects::default();
         let mut open = Vec::new();

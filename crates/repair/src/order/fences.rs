@@ -28,12 +28,12 @@ pub(super) struct Asked<'m>(Question, Value<'m>, Given, u32);
 
 impl<'m> Analysis<'m, '_> {
     /// Whether an instruction fences; of a call of a function with a body, whatever way is taken through that.
-    pub fn always_fences(&self, instruction: Value<'m>) -> bool {
+    pub(super) fn always_fences(&self, instruction: Value<'m>) -> bool {
         self.fences(instruction, &Given::new(), DEPTH)
     }
 
     /// Whether an instruction may flush something, or store it past the cache, and not wait for it.
-    pub fn may_leave_pending(&self, instruction: Value<'m>) -> bool {
+    pub(super) fn may_leave_pending(&self, instruction: Value<'m>) -> bool {
         self.leaves_pending(instruction, &Given::new(), DEPTH)
     }
 

@@ -22,12 +22,12 @@ const MOST_ORDERED: usize = 60;
 
 /// Which part an event has in an order: bits are the orders' indices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Roles {
+pub(super) struct Roles {
     pub before: u32,
     pub after: u32,
 }
 
-pub struct Instance {
+pub(super) struct Instance {
     /// Events, each with its unit.
     pub events: Vec<(Event, usize, Roles)>,
     pub tail: Vec<Event>,
@@ -38,14 +38,14 @@ pub struct Instance {
 }
 
 /// One order: what leads from the list to the store that has to persist first, and to the other.
-pub struct Wanted {
+pub(super) struct Wanted {
     pub before: Path,
     pub after: Path,
 }
 
 /// A statement of the new list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub(super) enum Piece {
     Unit {
         unit: usize,
         moved: bool,
@@ -57,13 +57,13 @@ pub enum Piece {
 
 /// The part of a store in the orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub(super) enum Part {
     Before,
     After,
 }
 
 impl Roles {
-    pub fn has(&self, part: Part) -> bool {
+    pub(super) fn has(&self, part: Part) -> bool {
         match part {
             Part::Before => self.before != 0,
             Part::After => self.after != 0,
@@ -73,7 +73,7 @@ impl Roles {
 
 /// What "before" asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strictness {
+pub(super) enum Strictness {
     /// What the model allows: within a line, stores persist in their order.
     Model,
     /// The first has to be persistent when the second is stored, in one line, too.
@@ -81,7 +81,7 @@ pub enum Strictness {
 }
 
 /// All instances in which both sides of an order have a part.
-pub fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance> {
+pub(super) fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance> {
     let places = list.place(trace);
     let roles: FxHashMap<StackId, Roles> = places
         .iter()
@@ -198,7 +198,7 @@ fn roles(place: &Place, wanted: &[Wanted]) -> Roles {
 
 impl Instance {
     /// The units that make stores of some orders, first to last.
-    pub fn units(&self, role: impl Fn(&Roles) -> u32, order: usize) -> Vec<usize> {
+    pub(super) fn units(&self, role: impl Fn(&Roles) -> u32, order: usize) -> Vec<usize> {
         let mut units: Vec<usize> = self
             .events
             .iter()
@@ -211,7 +211,7 @@ impl Instance {
     }
 
     /// The lines that a unit flushes.
-    pub fn flushed_by(&self, unit: usize) -> Vec<u64> {
+    pub(super) fn flushed_by(&self, unit: usize) -> Vec<u64> {
         let events = self.events.iter().filter(|(_, at, _)| *at == unit);
         let mut lines: Vec<u64> = events
             .filter_map(|(event, ..)| match event.what {
@@ -225,7 +225,7 @@ impl Instance {
     }
 
     /// The lines of what has to persist first.
-    pub fn lines_before(&self) -> Vec<u64> {
+    pub(super) fn lines_before(&self) -> Vec<u64> {
         let events = self.events.iter().filter(|(.., roles)| roles.before != 0);
         events
             .flat_map(|(event, ..)| match event.what {
@@ -235,7 +235,7 @@ impl Instance {
             .collect()
     }
 
-    pub fn stores_of(&self, unit: usize) -> usize {
+    pub(super) fn stores_of(&self, unit: usize) -> usize {
         self.events
             .iter()
             .filter(|(event, at, _)| *at == unit && is_store(&event.what))
@@ -243,12 +243,12 @@ impl Instance {
     }
 
     /// The list as it was.
-    pub fn as_it_was(&self, units: usize) -> Vec<Piece> {
+    pub(super) fn as_it_was(&self, units: usize) -> Vec<Piece> {
         (0..units).map(|unit| Piece::Unit { unit, moved: false }).collect()
     }
 
     /// What the arrangement makes of the instance; with `inside`, each store that has to persist first is flushed where it is made.
-    pub fn litmus(&self, pieces: &[Piece], inside: bool) -> Slice {
+    pub(super) fn litmus(&self, pieces: &[Piece], inside: bool) -> Slice {
         self.litmus_with(pieces, inside, &self.tail)
     }
 
@@ -342,7 +342,7 @@ impl Instance {
     }
 
     /// Whether every order holds then, and nothing is lost: what was durable is, and what persisted in an order still does, as far as it still comes in that order.
-    pub fn holds(
+    pub(super) fn holds(
         &self,
         pieces: &[Piece],
         inside: bool,
@@ -385,12 +385,12 @@ impl Instance {
     }
 
     /// Whether every order holds.
-    pub fn in_order(&self, units: usize, strictness: Strictness) -> bool {
+    pub(super) fn in_order(&self, units: usize, strictness: Strictness) -> bool {
         orders_hold(self.litmus(&self.as_it_was(units), false), strictness)
     }
 
     /// Whether every order holds without the fences of some units: those that another execution may not make.
-    pub fn holds_without(
+    pub(super) fn holds_without(
         &self,
         pieces: &[Piece],
         inside: bool,
@@ -419,7 +419,7 @@ impl Instance {
     }
 
     /// Whether a flush, a fence or code that the compiler moves no store across lies between any two stores of an order: without, the compiler may swap them.
-    pub fn are_separated(&self, pieces: &[Piece], inside: bool, is_barrier: impl Fn(usize) -> bool) -> bool {
+    pub(super) fn are_separated(&self, pieces: &[Piece], inside: bool, is_barrier: impl Fn(usize) -> bool) -> bool {
         let mut open = 0;
         for piece in pieces {
             let Piece::Unit { unit, .. } = *piece else {
@@ -452,7 +452,7 @@ impl Instance {
     }
 
     /// Whether all stores with a part in the orders are durable at the end.
-    pub fn all_durable(&self, pieces: &[Piece], inside: bool, part: Part) -> bool {
+    pub(super) fn all_durable(&self, pieces: &[Piece], inside: bool, part: Part) -> bool {
         let mut slice = self.litmus(pieces, inside);
         let own = (0..slice.own).filter(|id| slice.roles[*id].has(part));
         slice.litmus.properties = own.map(Property::Durable).collect();

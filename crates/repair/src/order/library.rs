@@ -3,7 +3,7 @@
 use crashproof_library::{self as table, Effect, Extent};
 
 /// What a function of PMDK copies or fills; indices are of its arguments.
-pub struct Copying {
+pub(super) struct Copying {
     pub destination: usize,
     pub source: Option<usize>,
     pub size: usize,
@@ -14,7 +14,7 @@ pub struct Copying {
 }
 
 /// Of PMDK's functions that write a range and flush it: `pmem_memcpy_persist`, `pmemobj_memset` and their like.
-pub fn copying(name: &str) -> Option<Copying> {
+pub(super) fn copying(name: &str) -> Option<Copying> {
     let effects = table::effects(name).filter(|_| table::is_pmdk(name))?;
     let (destination, source, size) = effects.iter().find_map(|effect| match *effect {
         Effect::Copies {
@@ -44,7 +44,7 @@ pub fn copying(name: &str) -> Option<Copying> {
 
 /// What a function of a library is to a move of what is around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub(super) enum Role {
     /// It flushes, fences, or both, and does nothing else.
     Persists {
         flushes: bool,
@@ -63,7 +63,7 @@ pub enum Role {
     Other,
 }
 
-pub fn role(name: &str) -> Role {
+pub(super) fn role(name: &str) -> Role {
     let Some(effects) = table::effects(name) else {
         return Role::Other;
     };
@@ -94,19 +94,19 @@ pub fn role(name: &str) -> Role {
 }
 
 /// Flags of the copying functions: `PMEM_F_MEM_NODRAIN` and `PMEM_F_MEM_NOFLUSH`, which libpmemobj gives the same values.
-pub const NOT_WAITING: u64 = 1 << 0 | 1 << 5;
+pub(super) const NOT_WAITING: u64 = 1 << 0 | 1 << 5;
 
 /// Instructions that compute in registers, or wait, when they have no operand in memory.
-pub const REGISTERS: [&str; 16] = [
+pub(super) const REGISTERS: [&str; 16] = [
     "rdtsc", "rdtscp", "pause", "nop", "bsf", "bsfl", "bsfq", "bsr", "bsrl", "bsrq", "bswap", "lzcnt", "tzcnt",
     "popcnt", "lzcntq", "tzcntq",
 ];
 
 /// Functions of the header that a repair adds (`crashproof_pm.h`): which instruction they flush with, they ask once.
-pub const OWN: [&str; 3] = ["crashproof_flush", "crashproof_fence", "crashproof_persist"];
+pub(super) const OWN: [&str; 3] = ["crashproof_flush", "crashproof_fence", "crashproof_persist"];
 
 /// Intrinsics that touch no memory, by their beginnings.
-pub const COMPUTING: [&str; 24] = [
+pub(super) const COMPUTING: [&str; 24] = [
     "llvm.abs.",
     "llvm.annotation",
     "llvm.assume",

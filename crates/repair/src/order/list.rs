@@ -14,22 +14,22 @@ use crate::source::tree::{FunctionTree, NodeId};
 use crate::source::units::Units;
 
 /// The sites of a stack that are in the tree, innermost first.
-pub type Path = Vec<Site>;
+pub(super) type Path = Vec<Site>;
 
-pub fn in_tree(stack: &[Site]) -> Path {
+pub(super) fn in_tree(stack: &[Site]) -> Path {
     let known = stack.iter().filter(|site| site.file.is_some() && site.line > 0);
     known.cloned().collect()
 }
 
 /// Two paths, cut off at the function that both pass and part in: what leads to each store from there.
-pub struct Parting {
+pub(super) struct Parting {
     pub before: Path,
     pub after: Path,
 }
 
 /// Why two stores have no list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoList {
+pub(super) enum NoList {
     /// No function of the tree called both.
     Apart,
     /// One statement makes both.
@@ -37,7 +37,7 @@ pub enum NoList {
 }
 
 /// Where the ways to two stores part.
-pub fn parting(before: &[Site], after: &[Site]) -> Result<Parting, NoList> {
+pub(super) fn parting(before: &[Site], after: &[Site]) -> Result<Parting, NoList> {
     let (mut ours, mut theirs) = (before.len(), after.len());
     while ours > 0 && theirs > 0 && before[ours - 1].is_at(&after[theirs - 1]) {
         (ours, theirs) = (ours - 1, theirs - 1);
@@ -55,7 +55,7 @@ pub fn parting(before: &[Site], after: &[Site]) -> Result<Parting, NoList> {
     })
 }
 
-pub struct List<'a> {
+pub(super) struct List<'a> {
     pub tree: FunctionTree<'a>,
     pub node: NodeId,
     pub units: Vec<Unit>,
@@ -63,7 +63,7 @@ pub struct List<'a> {
 
 /// A statement of the list.
 #[derive(Clone, Debug)]
-pub struct Unit {
+pub(super) struct Unit {
     pub node: NodeId,
     /// With its `;`.
     pub range: Range<usize>,
@@ -71,7 +71,7 @@ pub struct Unit {
 
 impl<'a> List<'a> {
     /// Of the places at which two ways part.
-    pub fn around(units: &'a Units<'_>, before: &Site, after: &Site) -> Result<List<'a>, ListError> {
+    pub(super) fn around(units: &'a Units<'_>, before: &Site, after: &Site) -> Result<List<'a>, ListError> {
         let tree = FunctionTree::around(units, &position(before)?)?;
         let nothing = |site: &Site| Refusal::NoStatement {
             path: tree.file.path.clone(),
@@ -103,7 +103,7 @@ impl<'a> List<'a> {
     }
 
     /// The innermost block around a place.
-    pub fn holding(units: &'a Units<'_>, site: &Site) -> Result<List<'a>, Refusal> {
+    pub(super) fn holding(units: &'a Units<'_>, site: &Site) -> Result<List<'a>, Refusal> {
         let tree = FunctionTree::around(units, &position(site)?)?;
         let offset = tree.file.offset(site.line, site.column.max(1));
         let mut blocks = (0..tree.nodes.len()).filter(|node| {
@@ -120,30 +120,30 @@ impl<'a> List<'a> {
         Ok(List { tree, node, units })
     }
 
-    pub fn unit_of(&self, site: &Site) -> Option<usize> {
+    pub(super) fn unit_of(&self, site: &Site) -> Option<usize> {
         self.unit_at(self.tree.file.offset(site.line, site.column.max(1))?)
     }
 
-    pub fn range(&self) -> Range<usize> {
+    pub(super) fn range(&self) -> Range<usize> {
         self.tree.range(self.node)
     }
 
-    pub fn unit_at(&self, offset: usize) -> Option<usize> {
+    pub(super) fn unit_at(&self, offset: usize) -> Option<usize> {
         self.units.iter().position(|unit| unit.range.contains(&offset))
     }
 
     /// Counted from 1.
-    pub fn line(&self, unit: usize) -> usize {
+    pub(super) fn line(&self, unit: usize) -> usize {
         self.tree.file.line(self.units[unit].range.start)
     }
 
     /// `log.c: in append`: where the list is, for people to read.
-    pub fn heading(&self) -> String {
+    pub(super) fn heading(&self) -> String {
         format!("{}: in {}", self.tree.file.name(), self.tree.name(0))
     }
 
     /// A unit in a few words: its line and the beginning of its text.
-    pub fn describe(&self, unit: usize) -> String {
+    pub(super) fn describe(&self, unit: usize) -> String {
         let text = &self.tree.file.text[self.units[unit].range.clone()];
         let text = text.lines().next().unwrap_or_default().trim_end().trim_end_matches(';');
         let shown: String = text.chars().take(60).collect();
@@ -152,7 +152,7 @@ impl<'a> List<'a> {
     }
 
     /// Where the events with each stack belong.
-    pub fn place(&self, trace: &Trace) -> FxHashMap<StackId, Place> {
+    pub(super) fn place(&self, trace: &Trace) -> FxHashMap<StackId, Place> {
         let mut places = FxHashMap::default();
         for (stack, sites) in trace.stacks() {
             let inner = sites.iter().enumerate().find_map(|(depth, site)| {
@@ -180,7 +180,7 @@ impl<'a> List<'a> {
 }
 
 /// Where in the list an event is.
-pub struct Place {
+pub(super) struct Place {
     pub unit: usize,
     /// From the event to the list.
     pub path: Path,
@@ -189,7 +189,7 @@ pub struct Place {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListError {
+pub(super) enum ListError {
     Same,
     Refused(Refusal),
 }
@@ -200,7 +200,7 @@ impl From<Refusal> for ListError {
     }
 }
 
-pub fn position(site: &Site) -> Result<Position, Refusal> {
+pub(super) fn position(site: &Site) -> Result<Position, Refusal> {
     Ok(Position {
         file: site.file.as_deref().ok_or(Refusal::NoPosition)?.to_path_buf(),
         line: site.line,

@@ -104,7 +104,7 @@ impl<'m> Analysis<'m, '_> {
     }
 
     /// Whether the code of one and the code of the other, both in `function`, touch the same memory, and one of them writes it.
-    pub fn conflict(&self, a: &Effects<'m>, b: &Effects<'m>, function: Option<Value<'m>>) -> bool {
+    pub(super) fn conflict(&self, a: &Effects<'m>, b: &Effects<'m>, function: Option<Value<'m>>) -> bool {
         let writes = |variable: Value<'m>| {
             let mut accesses = a.accesses.iter().chain(&b.accesses);
             accesses.any(|access| access.writes && access.pointer.base() == variable)
@@ -141,7 +141,7 @@ impl<'m> Analysis<'m, '_> {
     }
 
     /// Whether the first stores to a member that the second flushes by its name.
-    pub fn flushes_member(&self, storing: Value<'m>, flushing: Value<'m>) -> bool {
+    pub(super) fn flushes_member(&self, storing: Value<'m>, flushing: Value<'m>) -> bool {
         let flushed = flushing
             .persistence()
             .into_iter()
@@ -159,7 +159,7 @@ impl<'m> Analysis<'m, '_> {
 
     /// Whether what the code flushes, whole lines of it, may hold what the other stores in a way that one execution need not show: in a branch
     /// (`branches`), at an index, or through another pointer to a struct of the same type.
-    pub fn may_flush_stores_of(&self, flushing: &Effects<'m>, storing: &Effects<'m>, branches: bool) -> bool {
+    pub(super) fn may_flush_stores_of(&self, flushing: &Effects<'m>, storing: &Effects<'m>, branches: bool) -> bool {
         let points_to = self.points_to.get_or_init(|| PointsTo::of(self.module));
         let mut stores = storing
             .accesses
@@ -180,7 +180,7 @@ impl<'m> Analysis<'m, '_> {
     }
 
     /// Whether all that the code reads are variables of its function whose address stays in it.
-    pub fn reads_only_variables(&self, effects: &Effects<'m>) -> bool {
+    pub(super) fn reads_only_variables(&self, effects: &Effects<'m>) -> bool {
         effects.accesses.iter().all(|access| self.is_own(access.pointer))
     }
 }

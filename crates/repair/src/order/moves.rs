@@ -19,7 +19,7 @@ use crate::source::text::TokenKind;
 use crate::source::tree::NodeId;
 
 /// A list with what its statements do.
-pub struct Movable<'l, 'a, 'm, 'c> {
+pub(super) struct Movable<'l, 'a, 'm, 'c> {
     pub list: &'l List<'a>,
     analysis: &'l Analysis<'m, 'c>,
     effects: Vec<OnceCell<Effects<'m>>>,
@@ -30,7 +30,7 @@ pub struct Movable<'l, 'a, 'm, 'c> {
 }
 
 /// A declaration `T v = L++;` as two statements, `T v = L;` and `L++;`, of which the second may move.
-pub struct Split {
+pub(super) struct Split {
     /// The `++` or `--`.
     pub operator: Range<usize>,
     /// The statement that moves.
@@ -38,7 +38,7 @@ pub struct Split {
 }
 
 impl List<'_> {
-    pub fn split(&self, unit: usize) -> Option<Split> {
+    pub(super) fn split(&self, unit: usize) -> Option<Split> {
         let tree = &self.tree;
         let node = self.units[unit].node;
         let [variable] = tree.nodes[node].children[..] else {
@@ -74,7 +74,7 @@ impl List<'_> {
 }
 
 impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
-    pub fn new(
+    pub(super) fn new(
         list: &'l List<'a>,
         module: &'m Module<'c>,
         analysis: &'l Analysis<'m, 'c>,
@@ -128,21 +128,21 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
     }
 
     /// A statement that flushes or fences, and does nothing else.
-    pub fn only_persists(&self, unit: usize) -> bool {
+    pub(super) fn only_persists(&self, unit: usize) -> bool {
         !self.code[unit].is_empty() && !self.is_declaration(unit) && self.effects(unit).only_persists()
     }
 
-    pub fn only_fences(&self, unit: usize) -> bool {
+    pub(super) fn only_fences(&self, unit: usize) -> bool {
         self.only_persists(unit) && self.always_fences(unit) && self.effects(unit).flushes.is_empty()
     }
 
     /// A statement that fences whatever way is taken through it.
-    pub fn always_fences(&self, unit: usize) -> bool {
+    pub(super) fn always_fences(&self, unit: usize) -> bool {
         !self.branches_itself(unit) && self.code[unit].iter().any(|at| self.analysis.always_fences(*at))
     }
 
     /// A statement that fences only on some ways through it.
-    pub fn fences_by_chance(&self, unit: usize) -> bool {
+    pub(super) fn fences_by_chance(&self, unit: usize) -> bool {
         self.effects(unit).fences && !self.always_fences(unit)
     }
 
@@ -152,7 +152,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
     }
 
     /// Whether the compiler moves no store across the statement.
-    pub fn is_barrier(&self, unit: usize) -> bool {
+    pub(super) fn is_barrier(&self, unit: usize) -> bool {
         self.effects(unit).barrier
     }
 
@@ -161,7 +161,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
     }
 
     /// Whether `moved` may come to the other side of `passed`; why not.
-    pub fn check(&self, moved: usize, passed: usize) -> Result<(), String> {
+    pub(super) fn check(&self, moved: usize, passed: usize) -> Result<(), String> {
         let tree = &self.list.tree;
         let describe = |unit: usize| self.list.describe(unit);
         let node = |unit: usize| self.list.units[unit].node;
@@ -449,7 +449,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
 
     /// Whether a statement comes behind the flush of the very member that it stores, and no other flush of that follows: that it shares a line with what is flushed
     /// later may be a matter of where the object lies.
-    pub fn loses_flush(&self, order: &[(usize, bool)]) -> bool {
+    pub(super) fn loses_flush(&self, order: &[(usize, bool)]) -> bool {
         order.iter().enumerate().any(|(index, &(unit, moved))| {
             let mut later = order[index + 1..].iter();
             moved && self.has_flush(unit) && !later.any(|&(flush, _)| self.flushes(flush, unit))
@@ -457,7 +457,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
     }
 
     /// Whether what has to persist first has a flush of its own, and not in front of what comes second.
-    pub fn is_flushed_late(&self, order: &[(usize, bool)], before: &[usize], after: &[usize]) -> bool {
+    pub(super) fn is_flushed_late(&self, order: &[(usize, bool)], before: &[usize], after: &[usize]) -> bool {
         let place = |unit: &usize| order.iter().position(|(other, _)| other == unit);
         let first = after.iter().filter_map(place).min().unwrap_or(order.len());
         before.iter().any(|unit| {
@@ -468,7 +468,7 @@ impl<'l, 'a, 'm, 'c> Movable<'l, 'a, 'm, 'c> {
     }
 
     /// Checks a whole arrangement: every two units that change places, of which at least one is marked as moved.
-    pub fn check_order(&self, order: &[(usize, bool)]) -> Result<(), String> {
+    pub(super) fn check_order(&self, order: &[(usize, bool)]) -> Result<(), String> {
         for (index, &(first, first_moved)) in order.iter().enumerate() {
             for &(second, second_moved) in &order[index + 1..] {
                 if second > first {

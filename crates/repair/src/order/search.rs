@@ -13,7 +13,7 @@ use crate::source::refusal::Refusal;
 
 /// A new arrangement of the list.
 #[derive(Clone, Debug)]
-pub struct Arrangement {
+pub(super) struct Arrangement {
     pub pieces: Vec<Piece>,
     /// Each store that has to persist first is flushed where it is made, in the units themselves.
     pub inside: bool,
@@ -25,7 +25,7 @@ type Cost = (usize, usize, usize, usize);
 
 impl Arrangement {
     /// The list as it was, with a fence behind a unit.
-    pub fn fence_behind(units: usize, unit: usize) -> Arrangement {
+    pub(super) fn fence_behind(units: usize, unit: usize) -> Arrangement {
         let mut pieces: Vec<Piece> = (0..units).map(|unit| Piece::Unit { unit, moved: false }).collect();
         pieces.insert(unit + 1, Piece::Fence);
         Arrangement {
@@ -36,7 +36,7 @@ impl Arrangement {
     }
 
     /// With some units moved forward, to right behind another.
-    pub fn moved_behind(units: usize, moved: RangeInclusive<usize>, behind: usize) -> Arrangement {
+    pub(super) fn moved_behind(units: usize, moved: RangeInclusive<usize>, behind: usize) -> Arrangement {
         let unit = |moved: bool| move |unit: usize| Piece::Unit { unit, moved };
         let rest = (behind + 1..units).filter(|unit| !moved.contains(unit));
         let persists = moved.clone().count();
@@ -51,19 +51,19 @@ impl Arrangement {
         }
     }
 
-    pub fn moves(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn moves(&self) -> impl Iterator<Item = usize> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Unit { unit, moved: true } => Some(*unit),
             _ => None,
         })
     }
 
-    pub fn has_moves(&self) -> bool {
+    pub(super) fn has_moves(&self) -> bool {
         self.moves().next().is_some()
     }
 
     /// The units behind which something is inserted.
-    pub fn touched(&self) -> Vec<usize> {
+    pub(super) fn touched(&self) -> Vec<usize> {
         let mut last = None;
         let mut touched = Vec::new();
         for piece in &self.pieces {
@@ -75,7 +75,7 @@ impl Arrangement {
         touched
     }
 
-    pub fn has(&self, piece: Piece) -> bool {
+    pub(super) fn has(&self, piece: Piece) -> bool {
         self.pieces.contains(&piece)
     }
 
@@ -107,7 +107,7 @@ impl Arrangement {
 }
 
 /// What of an arrangement can be written.
-pub struct Possible {
+pub(super) struct Possible {
     /// A flush of what has to persist first can be put behind the statements of the list that store it.
     pub flush_behind: bool,
     /// It can be put where the stores are made.
@@ -119,7 +119,7 @@ pub struct Possible {
 }
 
 /// The best arrangement; or why there is none.
-pub fn best(
+pub(super) fn best(
     movable: &Movable,
     instances: &[Instance],
     orders: usize,

@@ -19,7 +19,7 @@ const ELSEWHERE: u64 = 1 << 60;
 
 /// A litmus under construction.
 #[derive(Default)]
-pub struct Slice {
+pub(super) struct Slice {
     pub litmus: Litmus,
     /// Added and moved, of each operation.
     marks: Vec<(bool, bool)>,
@@ -32,12 +32,12 @@ pub struct Slice {
 }
 
 impl Slice {
-    pub fn push(&mut self, action: Action, added: bool, moved: bool) {
+    pub(super) fn push(&mut self, action: Action, added: bool, moved: bool) {
         self.litmus.ops.push(Op { thread: 0, action });
         self.marks.push((added, moved));
     }
 
-    pub fn event(&mut self, event: &Event, roles: Roles, moved: bool) {
+    pub(super) fn event(&mut self, event: &Event, roles: Roles, moved: bool) {
         match event.what {
             What::Store { at, len, kind } => self.store(event, Range { start: at, len }, kind, roles, moved),
             What::Flush { at, at_once } => {
@@ -97,7 +97,7 @@ impl Slice {
         self.push(Action::Flush(flush), true, false);
     }
 
-    pub fn flush(&mut self, event: &Event) {
+    pub(super) fn flush(&mut self, event: &Event) {
         if let What::Store {
             kind: StoreKind::Plain | StoreKind::Locked,
             ..
@@ -107,7 +107,7 @@ impl Slice {
         }
     }
 
-    pub fn flush_all(&mut self, part: Part) {
+    pub(super) fn flush_all(&mut self, part: Part) {
         for id in 0..self.litmus.stores.len() {
             if self.roles[id].has(part) && self.litmus.stores[id].is_cached() {
                 self.flush_store(id);
@@ -116,7 +116,7 @@ impl Slice {
     }
 
     /// Whether what has to persist first is durable when the other is stored.
-    pub fn is_durable_in_order(&self) -> bool {
+    pub(super) fn is_durable_in_order(&self) -> bool {
         let mut litmus = self.litmus.clone();
         // What comes second is put elsewhere, where no line orders it.
         let mut moved = Vec::new();
@@ -156,7 +156,7 @@ impl Slice {
         violations(&ordered.litmus).is_empty()
     }
 
-    pub fn require_orders(&mut self) {
+    pub(super) fn require_orders(&mut self) {
         let with = |role: fn(&Roles) -> u32, order: u32| {
             let stores = self
                 .roles
@@ -256,7 +256,7 @@ impl Slice {
     }
 
     /// As a litmus file, marked where operations were added or moved.
-    pub fn shown(self, name: impl Fn(StackId) -> Option<String>) -> String {
+    pub(super) fn shown(self, name: impl Fn(StackId) -> Option<String>) -> String {
         let slice = self.reduced(name);
         let mut text = String::new();
         for (op, (added, moved)) in slice.litmus.ops.iter().zip(&slice.marks) {
@@ -274,7 +274,7 @@ impl Slice {
     }
 
     /// What the least repair of the trace alone would be, in words: a bound for what the source needs.
-    pub fn least(self) -> Option<String> {
+    pub(super) fn least(self) -> Option<String> {
         let mut slice = self.reduced(|_| None);
         // What is durable has to stay so, as in the source.
         let orders = std::mem::take(&mut slice.litmus.properties);

@@ -18,20 +18,20 @@ const MOST_EVENTS: usize = 4_000_000;
 /// PM files are this far apart in the addresses of a litmus.
 const FILE_BITS: u32 = 40;
 
-pub struct Trace {
+pub(super) struct Trace {
     pub events: Vec<Event>,
     stacks: FxHashMap<StackId, Rc<[Site]>>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Event {
+pub(super) struct Event {
     pub thread: u32,
     pub stack: StackId,
     pub what: What,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub(super) enum What {
     Store {
         at: u64,
         len: u64,
@@ -58,7 +58,7 @@ pub enum What {
 
 /// A frame of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub(super) struct Site {
     pub function: Option<String>,
     /// Canonical, if it is in the tree.
     pub file: Option<Rc<Path>>,
@@ -69,7 +69,7 @@ pub struct Site {
 
 impl Site {
     /// Whether both are at one place of the source; a column of 0 is not known.
-    pub fn is_at(&self, other: &Site) -> bool {
+    pub(super) fn is_at(&self, other: &Site) -> bool {
         self.function == other.function
             && self.file == other.file
             && self.line == other.line
@@ -78,20 +78,20 @@ impl Site {
 }
 
 /// Turns frames into sites.
-pub struct Sites {
+pub(super) struct Sites {
     tree: PathBuf,
     paths: FxHashMap<String, Option<Rc<Path>>>,
 }
 
 impl Sites {
-    pub fn new(tree: &Path) -> Sites {
+    pub(super) fn new(tree: &Path) -> Sites {
         Sites {
             tree: canonical(tree),
             paths: FxHashMap::default(),
         }
     }
 
-    pub fn site(&mut self, frame: &Frame) -> Site {
+    pub(super) fn site(&mut self, frame: &Frame) -> Site {
         let tree = &self.tree;
         let file = frame.file.as_ref().and_then(|file| {
             let known = self.paths.entry(file.clone()).or_insert_with(|| {
@@ -109,13 +109,13 @@ impl Sites {
         }
     }
 
-    pub fn sites(&mut self, stack: &[Frame]) -> Vec<Site> {
+    pub(super) fn sites(&mut self, stack: &[Frame]) -> Vec<Site> {
         stack.iter().map(|frame| self.site(frame)).collect()
     }
 }
 
 impl Trace {
-    pub fn read(path: &Path, sites: &mut Sites) -> Result<Trace, ReadError> {
+    pub(super) fn read(path: &Path, sites: &mut Sites) -> Result<Trace, ReadError> {
         let mut reader = TraceReader::open(path)?;
         let mut events = Vec::new();
         while events.len() < MOST_EVENTS
@@ -173,7 +173,7 @@ impl Trace {
 
     /// For tests: stacks of one frame, by number.
     #[cfg(test)]
-    pub fn of(events: impl Iterator<Item = Event>, frames: &[Frame], sites: &mut Sites) -> Trace {
+    pub(super) fn of(events: impl Iterator<Item = Event>, frames: &[Frame], sites: &mut Sites) -> Trace {
         let stacks = frames.iter().enumerate();
         let stacks = stacks.map(|(id, frame)| (StackId(id as u32), vec![sites.site(frame)].into()));
         Trace {
@@ -182,16 +182,16 @@ impl Trace {
         }
     }
 
-    pub fn stack(&self, event: &Event) -> &[Site] {
+    pub(super) fn stack(&self, event: &Event) -> &[Site] {
         self.stack_by_id(event.stack)
     }
 
-    pub fn stack_by_id(&self, stack: StackId) -> &[Site] {
+    pub(super) fn stack_by_id(&self, stack: StackId) -> &[Site] {
         self.stacks.get(&stack).map_or(&[], |sites| sites)
     }
 
     /// All stacks of events.
-    pub fn stacks(&self) -> impl Iterator<Item = (StackId, &[Site])> {
+    pub(super) fn stacks(&self) -> impl Iterator<Item = (StackId, &[Site])> {
         self.stacks.iter().map(|(stack, sites)| (*stack, &**sites))
     }
 }
@@ -201,7 +201,7 @@ fn address(file: FileId, offset: u64) -> u64 {
 }
 
 /// What is at an address of the litmus.
-pub fn place_at(address: u64) -> PmAddress {
+pub(super) fn place_at(address: u64) -> PmAddress {
     PmAddress {
         file: FileId((address >> FILE_BITS) as u32),
         offset: address & ((1 << FILE_BITS) - 1),
@@ -209,7 +209,7 @@ pub fn place_at(address: u64) -> PmAddress {
 }
 
 /// The line of this number among the addresses.
-pub fn line_at(number: u64) -> LineAddress {
+pub(super) fn line_at(number: u64) -> LineAddress {
     let at = place_at(number * LINE);
     LineAddress {
         file: at.file.0,

@@ -9,7 +9,7 @@ use crashproof_trace::StoreFlags;
 use super::trace::{Event, What, line_at, place_at};
 
 /// The lines that hold something that is not persistent.
-pub struct Unpersisted(Replay<Line<()>>);
+pub(super) struct Unpersisted(Replay<Line<()>>);
 
 impl Default for Unpersisted {
     fn default() -> Unpersisted {
@@ -33,11 +33,11 @@ impl Observer for EveryLine {
 }
 
 impl Unpersisted {
-    pub fn has(&self, line: u64) -> bool {
+    pub(super) fn has(&self, line: u64) -> bool {
         self.0.line(line_at(line)).is_some()
     }
 
-    pub fn event(&mut self, event: &Event) {
+    pub(super) fn event(&mut self, event: &Event) {
         match event.what {
             What::Store { at, len, kind } => {
                 let flags = StoreFlags {

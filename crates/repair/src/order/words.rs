@@ -4,7 +4,7 @@ use super::instance::{Instance, Piece};
 use super::list::List;
 use super::search::Arrangement;
 
-pub fn words(list: &List, arrangement: &Arrangement, instances: &[Instance]) -> Vec<String> {
+pub(super) fn words(list: &List, arrangement: &Arrangement, instances: &[Instance]) -> Vec<String> {
     let mut words = Vec::new();
     let here = list.heading();
     let pieces = &arrangement.pieces;

@@ -21,7 +21,7 @@ use crate::source::units::Units;
 use crate::source::written::{Flushed, Target, Write};
 
 /// Writes changes of one list.
-pub struct Writer<'w, 'a, 'c, 'u> {
+pub(super) struct Writer<'w, 'a, 'c, 'u> {
     pub patcher: &'w Patcher<'a, 'c, 'u>,
     pub units: &'a Units<'u>,
     pub list: &'w List<'a>,
@@ -33,17 +33,17 @@ pub struct Writer<'w, 'a, 'c, 'u> {
 
 impl<'a> Writer<'_, 'a, '_, '_> {
     /// Whether a flush of what has to persist first can be written behind the statements of the list.
-    pub fn can_flush_behind(&self) -> bool {
+    pub(super) fn can_flush_behind(&self) -> bool {
         self.are_statements(self.stores) && self.flush_where_stored(true).is_ok()
     }
 
     /// The same for what comes second, in a list whose statements move.
-    pub fn can_flush_later(&self) -> bool {
+    pub(super) fn can_flush_later(&self) -> bool {
         self.are_statements(self.later) && self.flushed(self.later).is_ok()
     }
 
     /// Whether all stores concerned are to members of one struct that lie in one line wherever the struct is.
-    pub fn are_in_one_line(&self) -> bool {
+    pub(super) fn are_in_one_line(&self) -> bool {
         const LINE: usize = 64;
         let tree = &self.list.tree;
         let range = |write: &Write| {
@@ -77,11 +77,11 @@ impl<'a> Writer<'_, 'a, '_, '_> {
     }
 
     /// Whether it can be written where the stores are made.
-    pub fn can_flush_inside(&self) -> bool {
+    pub(super) fn can_flush_inside(&self) -> bool {
         !self.stores.is_empty() && self.flush_where_stored(false).is_ok()
     }
 
-    pub fn writes(&self, places: &[Place]) -> Result<Vec<Write>, Refusal> {
+    pub(super) fn writes(&self, places: &[Place]) -> Result<Vec<Write>, Refusal> {
         let mut writes = Vec::new();
         for place in places {
             let position = Patcher::position(place)?;
@@ -102,7 +102,7 @@ impl<'a> Writer<'_, 'a, '_, '_> {
     }
 
     /// Flushes behind each store, in whatever function that is.
-    pub fn flush_where_stored(&self, fence: bool) -> Result<Changes, Refusal> {
+    pub(super) fn flush_where_stored(&self, fence: bool) -> Result<Changes, Refusal> {
         let mut by_function: BTreeMap<&str, Vec<Place>> = BTreeMap::new();
         for place in self.stores {
             by_function.entry(&place.function).or_default().push(place.clone());
@@ -118,7 +118,7 @@ impl<'a> Writer<'_, 'a, '_, '_> {
         Ok(changes)
     }
 
-    pub fn write(&self, arrangement: &Arrangement) -> Result<Changes, Refusal> {
+    pub(super) fn write(&self, arrangement: &Arrangement) -> Result<Changes, Refusal> {
         let mut changes = match arrangement.inside {
             true => self.flush_where_stored(false)?,
             false => Changes::default(),
@@ -271,7 +271,7 @@ impl<'a> Writer<'_, 'a, '_, '_> {
     }
 
     /// What a statement takes with it when it moves: whole lines, with the comments in front. It must have them for itself.
-    pub fn lines(&self, unit: usize) -> Result<Range<usize>, Refusal> {
+    pub(super) fn lines(&self, unit: usize) -> Result<Range<usize>, Refusal> {
         let file = &self.list.tree.file;
         let range = &self.list.units[unit].range;
         let start = file.line_start(range.start);

@@ -14,7 +14,7 @@ use crate::ir::{Code, Persistence};
 
 /// What all paths from an instruction on come to first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Paths {
+pub(super) enum Paths {
     /// A fence, all of them.
     Fenced,
     /// Some path comes to the instruction by which it must be durable, without a fence.
@@ -24,7 +24,7 @@ pub enum Paths {
 }
 
 #[derive(Default)]
-pub struct Fences<'m> {
+pub(super) struct Fences<'m> {
     /// Functions that fence on every path to a return; `None` while it is being found out, which is "no" for a recursive call.
     always: RefCell<FxHashMap<Value<'m>, Option<bool>>>,
     may: RefCell<FxHashMap<Value<'m>, bool>>,
@@ -32,7 +32,7 @@ pub struct Fences<'m> {
 
 impl<'m> Fences<'m> {
     /// Whether the instruction has fenced when the next one is executed.
-    pub fn is_fence(&self, instruction: Value<'m>) -> bool {
+    pub(super) fn is_fence(&self, instruction: Value<'m>) -> bool {
         if instruction.persistence().contains(&Persistence::Fence) {
             return true;
         }
@@ -59,7 +59,7 @@ impl<'m> Fences<'m> {
     }
 
     /// Whether the instruction may fence: a fence, a locked operation, or a call of something that may.
-    pub fn may_fence(&self, instruction: Value<'m>) -> bool {
+    pub(super) fn may_fence(&self, instruction: Value<'m>) -> bool {
         match may_fence(instruction) {
             May::No => false,
             May::Yes => true,
@@ -94,7 +94,7 @@ impl<'m> Fences<'m> {
 
     /// From just after the instruction on. `until` is the instruction by which it must be durable, if it is in the same function; if that is a fence
     /// itself, it is both.
-    pub fn after(&self, instruction: Value<'m>, until: Option<Value<'m>>) -> Paths {
+    pub(super) fn after(&self, instruction: Value<'m>, until: Option<Value<'m>>) -> Paths {
         for next in instruction.following() {
             if let Some(end) = self.step(next, until) {
                 return end;
@@ -104,7 +104,7 @@ impl<'m> Fences<'m> {
     }
 
     /// Whether every path from after one instruction comes to another, over instructions that are allowed alone.
-    pub fn leads_to(from: Value<'m>, to: Value<'m>, allowed: impl Fn(Value<'m>) -> bool) -> bool {
+    pub(super) fn leads_to(from: Value<'m>, to: Value<'m>, allowed: impl Fn(Value<'m>) -> bool) -> bool {
         /// Whether to go on with the blocks that come next; `None`: not allowed.
         fn over<'m>(
             mut instructions: impl Iterator<Item = Value<'m>>,
@@ -201,7 +201,7 @@ fn may_fence(instruction: Value) -> May {
 }
 
 /// Assembly that emits nothing.
-pub fn is_compiler_barrier(instruction: Value) -> bool {
+pub(super) fn is_compiler_barrier(instruction: Value) -> bool {
     instruction
         .assembly()
         .is_some_and(|(template, _)| template.trim().is_empty())

@@ -36,7 +36,7 @@ pub(super) enum What<'m> {
 
 impl<'m> Need<'m> {
     /// The function that a call of the stack called.
-    pub fn callee(&self, call: usize) -> Option<Value<'m>> {
+    pub(super) fn callee(&self, call: usize) -> Option<Value<'m>> {
         let inner = match (call.checked_sub(1), &self.what) {
             (Some(inner), _) => self.stack_calls.get(inner),
             (None, What::Flush { stores, .. }) => stores.first(),
@@ -45,7 +45,7 @@ impl<'m> Need<'m> {
         inner?.function()
     }
 
-    pub fn fences(&self) -> bool {
+    pub(super) fn fences(&self) -> bool {
         matches!(self.what, What::Flush { fence: true, .. } | What::Fence { .. })
     }
 }

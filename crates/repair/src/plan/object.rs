@@ -6,7 +6,7 @@ use crashproof_llvm::{Opcode, Value};
 
 /// What the addresses of several stores are counted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Object<'m> {
+pub(crate) enum Object<'m> {
     /// What this pointer points to.
     Pointer(Value<'m>),
     /// What the pointer in this variable points to.
@@ -14,7 +14,7 @@ pub enum Object<'m> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part<'m> {
+pub(crate) struct Part<'m> {
     pub object: Object<'m>,
     /// Bytes from where the object's pointer points to.
     pub start: i64,
@@ -25,7 +25,7 @@ pub struct Part<'m> {
 impl Part<'_> {
     /// The range of all parts, if they are parts of one object and a flush of it costs no more lines than one of each: from where, and to where if that is
     /// known. What is not, is what the last part (by address) has.
-    pub fn range(parts: &[Part]) -> Option<(i64, Option<i64>)> {
+    pub(crate) fn range(parts: &[Part]) -> Option<(i64, Option<i64>)> {
         let object = parts.first()?.object;
         let start = parts.iter().map(|part| part.start).min()?;
         let known = parts.iter().filter_map(|part| part.end).max().unwrap_or(start);
@@ -44,7 +44,7 @@ impl Part<'_> {
 const LINE: i64 = 64;
 
 /// `None` if the distance is not a constant.
-pub fn part(store: Value) -> Option<Part> {
+pub(crate) fn part(store: Value) -> Option<Part> {
     let (pointer, size) = written(store)?;
     let (base, start) = base(pointer)?;
     let object = match base.opcode() {
@@ -79,7 +79,7 @@ fn written(store: Value) -> Option<(Value, Option<u64>)> {
 }
 
 /// Whether the object is the same one throughout: nothing writes the variable that holds its pointer.
-pub fn stays<'m>(object: Object<'m>, mut instructions: impl Iterator<Item = Value<'m>>) -> bool {
+pub(crate) fn stays<'m>(object: Object<'m>, mut instructions: impl Iterator<Item = Value<'m>>) -> bool {
     let Object::Variable(variable) = object else {
         return true;
     };
@@ -100,7 +100,7 @@ pub fn stays<'m>(object: Object<'m>, mut instructions: impl Iterator<Item = Valu
 }
 
 /// A local variable whose address nobody has.
-pub fn is_private(variable: Value) -> bool {
+pub(crate) fn is_private(variable: Value) -> bool {
     if !variable.is_alloca() {
         return false;
     }

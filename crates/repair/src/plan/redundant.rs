@@ -52,7 +52,7 @@ struct Flush<'m> {
 
 impl<'m> Redundant<'m, '_> {
     /// Adds the removals to the plan, and what is refused to what is left.
-    pub fn remove(&self, findings: &[Finding], plan: &mut Plan) {
+    pub(super) fn remove(&self, findings: &[Finding], plan: &mut Plan) {
         let mut removed: BTreeMap<Place, (Edit, Vec<usize>)> = BTreeMap::new();
         for (index, finding) in findings.iter().enumerate().filter(|(_, finding)| concerns(finding)) {
             let found = match finding.kind {

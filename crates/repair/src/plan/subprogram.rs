@@ -39,7 +39,7 @@ pub(super) struct Subprograms<'m, 'a> {
 }
 
 impl<'m, 'a> Subprograms<'m, 'a> {
-    pub fn new(aliases: &'a dyn Aliases<'m>, marked: &'a FxHashSet<Value<'m>>, marked_only: bool) -> Self {
+    pub(super) fn new(aliases: &'a dyn Aliases<'m>, marked: &'a FxHashSet<Value<'m>>, marked_only: bool) -> Self {
         Subprograms {
             aliases,
             marked,
@@ -51,7 +51,7 @@ impl<'m, 'a> Subprograms<'m, 'a> {
     }
 
     /// Whether the function can have a persistent copy; if not, why.
-    pub fn check(&mut self, function: Value<'m>) -> Result<(), String> {
+    pub(super) fn check(&mut self, function: Value<'m>) -> Result<(), String> {
         let needing = self.needing_copies(function)?;
         if !needing.contains(&function) {
             return Err(format!("`{}` writes nothing that may be persistent", function.name()));
@@ -60,7 +60,7 @@ impl<'m, 'a> Subprograms<'m, 'a> {
     }
 
     /// The name of the function's persistent copy, which [`Subprograms::check`] has allowed.
-    pub fn copy_of(&mut self, function: Value<'m>) -> String {
+    pub(super) fn copy_of(&mut self, function: Value<'m>) -> String {
         for needing in self.needing_copies(function).unwrap_or_default() {
             if let std::collections::hash_map::Entry::Vacant(entry) = self.copies.entry(needing) {
                 entry.insert(copy_name(needing));
@@ -202,7 +202,7 @@ impl<'m, 'a> Subprograms<'m, 'a> {
 
     /// The copies that were asked for. `group` puts stores together that are flushed at once; `fenced` are the places after which fixes of the originals
     /// fence.
-    pub fn finish(
+    pub(super) fn finish(
         self,
         group: impl Fn(Vec<Value<'m>>) -> Vec<Vec<Value<'m>>>,
         fenced: &[Place],

@@ -10,7 +10,7 @@ use super::tree::{FunctionTree, NodeId};
 
 /// The statement around an expression, and how something can be made to run right after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Anchor {
+pub(crate) struct Anchor {
     /// Its root in the tree.
     pub node: NodeId,
     /// Without the `;`.
@@ -19,7 +19,7 @@ pub struct Anchor {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Context {
+pub(crate) enum Context {
     /// In a block; the offset is behind its `;`.
     Block { end: usize },
     /// The only statement of an `if`, loop or `else`: needs braces; the opening one goes behind `header_end`. `body` is where the statement begins, with
@@ -44,7 +44,7 @@ pub enum Context {
 
 impl<'a> FunctionTree<'a> {
     /// Of an expression or statement that is run exactly when the statement around it is.
-    pub fn anchor(&self, node: NodeId) -> Result<Anchor, Refusal> {
+    pub(crate) fn anchor(&self, node: NodeId) -> Result<Anchor, Refusal> {
         let anchor = self.statement_around(node)?;
         if self.file.has_directive(self.line_and_end(&anchor)) {
             return Err(Refusal::Directive);
@@ -167,7 +167,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// The statement's own range; of one that comes from a macro, the use of it.
-    pub fn statement_range(&self, node: NodeId) -> Result<Range<usize>, Refusal> {
+    pub(crate) fn statement_range(&self, node: NodeId) -> Result<Range<usize>, Refusal> {
         let range = self.range(node);
         match self.macro_around(&range) {
             None => Ok(range),
@@ -177,7 +177,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// Behind the `;`; a use of a macro may do without.
-    pub fn statement_end(&self, node: NodeId, range: &Range<usize>) -> Result<usize, Refusal> {
+    pub(crate) fn statement_end(&self, node: NodeId, range: &Range<usize>) -> Result<usize, Refusal> {
         match self.file.next_token(range.end) {
             Some(token) if self.file.token_text(token) == ";" => Ok(token.end),
             _ if self.macro_around(&self.range(node)).is_some() => Ok(range.end),
@@ -375,7 +375,7 @@ impl<'a> FunctionTree<'a> {
 }
 
 /// How a variable of the type is declared, if that is simply `TYPE name`.
-pub fn spelled_type(ty: &clang::Type, is_cxx: bool) -> Option<String> {
+pub(crate) fn spelled_type(ty: &clang::Type, is_cxx: bool) -> Option<String> {
     use clang::TypeKind::*;
     let canonical = ty.get_canonical_type();
     match canonical.get_kind() {
@@ -413,7 +413,7 @@ fn named(ty: &clang::Type) -> Option<String> {
 }
 
 /// Of a variable, without its value.
-pub fn declaration(ty: &str, variable: &str) -> String {
+pub(crate) fn declaration(ty: &str, variable: &str) -> String {
     match ty.ends_with('*') {
         true => format!("{ty}{variable}"),
         false => format!("{ty} {variable}"),

@@ -9,7 +9,7 @@ use super::refusal::Refusal;
 use super::variants::{Variant, VariantKey};
 
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
+pub(crate) struct Changes {
     pub files: BTreeMap<PathBuf, Edits>,
     pub variants: BTreeMap<VariantKey, Variant>,
     /// Persistent functions of the plan that the variants stand for.
@@ -20,7 +20,7 @@ pub struct Changes {
 
 impl Changes {
     /// All or nothing.
-    pub fn merge(&mut self, other: &Changes) -> Result<(), Refusal> {
+    pub(crate) fn merge(&mut self, other: &Changes) -> Result<(), Refusal> {
         let mut files = self.files.clone();
         for (path, edits) in &other.files {
             files.entry(path.clone()).or_default().merge(edits)?;
@@ -41,12 +41,12 @@ impl Changes {
         Ok(())
     }
 
-    pub fn edit(&mut self, path: &Path, edits: &Edits) -> Result<(), Refusal> {
+    pub(crate) fn edit(&mut self, path: &Path, edits: &Edits) -> Result<(), Refusal> {
         self.files.entry(path.to_path_buf()).or_default().merge(edits)
     }
 
     /// What the text of a file will call has to be declared there.
-    pub fn includes(&self, path: &Path) -> BTreeSet<Include> {
+    pub(crate) fn includes(&self, path: &Path) -> BTreeSet<Include> {
         let variants = self.variants.iter().filter(|((of, _), _)| of == path);
         let edits = self
             .files
@@ -57,7 +57,7 @@ impl Changes {
     }
 
     /// The functions that the insertions call, for people to read.
-    pub fn idiom(&self) -> String {
+    pub(crate) fn idiom(&self) -> String {
         let edits = self
             .files
             .values()
@@ -67,7 +67,7 @@ impl Changes {
     }
 
     /// The files that change, whatever changes in them.
-    pub fn paths(&self) -> BTreeSet<&PathBuf> {
+    pub(crate) fn paths(&self) -> BTreeSet<&PathBuf> {
         let variants = self.variants.keys().map(|(path, _)| path);
         let declarations = self.declarations.keys().map(|(path, _)| path);
         self.files.keys().chain(variants).chain(declarations).collect()

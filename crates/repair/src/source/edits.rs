@@ -12,14 +12,14 @@ use super::written::Flushed;
 
 /// What is to run right after a statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct After {
+pub(crate) struct After {
     pub flushes: Vec<Flushed>,
     pub fence: bool,
 }
 
 /// The changes of one text: a file, or the copy of a function in it.
 #[derive(Clone, Debug, Default)]
-pub struct Edits {
+pub(crate) struct Edits {
     /// By the statement's range.
     insertions: BTreeMap<(usize, usize), Insertion>,
     replacements: BTreeMap<(usize, usize), String>,
@@ -42,7 +42,7 @@ struct Insertion {
 }
 
 impl Edits {
-    pub fn includes(&self) -> Vec<Include> {
+    pub(crate) fn includes(&self) -> Vec<Include> {
         self.called().flat_map(|(idiom, after)| idiom.includes(after)).collect()
     }
 
@@ -55,12 +55,12 @@ impl Edits {
     }
 
     /// Notes calls that a replacement has written out.
-    pub fn calls(&mut self, idiom: &Rc<Idiom>, after: &After) {
+    pub(crate) fn calls(&mut self, idiom: &Rc<Idiom>, after: &After) {
         self.calls.push((idiom.clone(), after.clone()));
     }
 
     /// The names that the insertions call.
-    pub fn functions(&self) -> Vec<String> {
+    pub(crate) fn functions(&self) -> Vec<String> {
         let statements = self.called().flat_map(|(idiom, after)| idiom.statements(after));
         statements
             .filter_map(|statement| statement.split('(').next().map(str::to_owned))
@@ -68,13 +68,13 @@ impl Edits {
     }
 
     /// Where the first change is.
-    pub fn start(&self) -> Option<usize> {
+    pub(crate) fn start(&self) -> Option<usize> {
         let insertions = self.insertions.keys().map(|key| key.0);
         insertions.chain(self.replacements.keys().map(|key| key.0)).min()
     }
 
     /// `variable` is a name that is free in the function.
-    pub fn insert_after(&mut self, anchor: &Anchor, after: After, idiom: &Rc<Idiom>, variable: &str) {
+    pub(crate) fn insert_after(&mut self, anchor: &Anchor, after: After, idiom: &Rc<Idiom>, variable: &str) {
         let key = (anchor.statement.start, anchor.statement.end);
         let insertion = self.insertions.entry(key).or_insert_with(|| Insertion {
             context: anchor.context.clone(),
@@ -93,14 +93,14 @@ impl Edits {
     }
 
     /// A declaration in front of a statement that has an insertion behind it.
-    pub fn insert_before(&mut self, anchor: &Anchor, line: String) {
+    pub(crate) fn insert_before(&mut self, anchor: &Anchor, line: String) {
         let key = (anchor.statement.start, anchor.statement.end);
         if let Some(insertion) = self.insertions.get_mut(&key) {
             insertion.before.push(line);
         }
     }
 
-    pub fn replace(&mut self, range: Range<usize>, text: String) -> Result<(), Refusal> {
+    pub(crate) fn replace(&mut self, range: Range<usize>, text: String) -> Result<(), Refusal> {
         let overlaps = |&(start, end): &(usize, usize)| start < range.end && range.start < end;
         let key = (range.start, range.end);
         match self.replacements.get(&key) {
@@ -116,13 +116,13 @@ impl Edits {
     }
 
     /// Lets a call through a pointer call another function where the pointer is to this one.
-    pub fn redirect(&mut self, pointer: Range<usize>, original: String, instead: String) {
+    pub(crate) fn redirect(&mut self, pointer: Range<usize>, original: String, instead: String) {
         let redirections = self.redirections.entry((pointer.start, pointer.end)).or_default();
         redirections.insert(original, instead);
     }
 
     /// Adds the changes of another collection of the same text.
-    pub fn merge(&mut self, other: &Edits) -> Result<(), Refusal> {
+    pub(crate) fn merge(&mut self, other: &Edits) -> Result<(), Refusal> {
         let mut merged = self.clone();
         for (&(start, end), text) in &other.replacements {
             merged.replace(start..end, text.clone())?;
@@ -154,7 +154,7 @@ impl Edits {
     }
 
     /// The range of the file with the changes in it, and further text at some offsets.
-    pub fn apply(&self, file: &SourceFile, range: Range<usize>, further: &[(usize, String)]) -> String {
+    pub(crate) fn apply(&self, file: &SourceFile, range: Range<usize>, further: &[(usize, String)]) -> String {
         let mut splices: Vec<(Range<usize>, String)> = self
             .replacements
             .iter()
@@ -389,7 +389,7 @@ impl Layout<'_> {
 }
 
 /// The calls, as statements in the style of the file.
-pub fn statements(file: &SourceFile, idiom: &Idiom, after: &After) -> Vec<String> {
+pub(crate) fn statements(file: &SourceFile, idiom: &Idiom, after: &After) -> Vec<String> {
     let lines = idiom.statements(after);
     match file.spaces_before_parentheses() {
         true => lines.iter().map(|line| spaced(line)).collect(),

@@ -6,7 +6,7 @@ use crashproof_llvm::Module;
 
 /// Tells writes and calls at one position apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hint {
+pub(crate) struct Hint {
     /// Name of the function that it calls, if it is a call of one; intrinsics by what they do (`memcpy`).
     pub callee: Option<String>,
     /// Bytes that it stores, if that is a constant.
@@ -14,7 +14,7 @@ pub struct Hint {
 }
 
 impl Hint {
-    pub fn of(module: &Module, place: &Place) -> Hint {
+    pub(crate) fn of(module: &Module, place: &Place) -> Hint {
         let Some(instruction) = ir::find(module, place) else {
             return Hint::default();
         };

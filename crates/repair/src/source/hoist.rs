@@ -15,7 +15,7 @@ use super::tree::{FunctionTree, NodeId};
 use super::written::{Flushed, Pointer, Size, Target, Write};
 
 /// A flush, and what has to be done to the statement so that it can be said.
-pub struct Hoisted {
+pub(super) struct Hoisted {
     pub flushed: Flushed,
     /// Declarations in front of the statement.
     pub before: Vec<String>,
@@ -156,7 +156,7 @@ impl Patcher<'_, '_, '_> {
 
 impl FunctionTree<'_> {
     /// Whether a variable can be declared in front of a statement: in C not behind a label, in C++ not where a jump may pass it.
-    pub fn can_declare(&self, statement: NodeId) -> bool {
+    pub(crate) fn can_declare(&self, statement: NodeId) -> bool {
         let Some(block) = self.nodes[statement].parent else {
             return false;
         };
@@ -170,7 +170,7 @@ impl FunctionTree<'_> {
     }
 
     /// Whether evaluating the expression does something, or may.
-    pub fn has_effects(&self, node: NodeId) -> bool {
+    pub(crate) fn has_effects(&self, node: NodeId) -> bool {
         const PURE: [&str; 4] = ["strlen", "strnlen", "wcslen", "__builtin_strlen"];
         self.descendants(node).any(|inner| match self.kind(inner) {
             EntityKind::CallExpr => !PURE.contains(&self.name(inner).as_str()) && !self.is_accessor(inner),

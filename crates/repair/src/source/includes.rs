@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use super::text::{SourceFile, TokenKind};
 
 /// Adds the directives (what is behind `#include`) that the text has not yet; `before` is where they are needed.
-pub fn insertion(file: &SourceFile, before: usize, includes: &[String]) -> Option<(usize, String)> {
+pub(super) fn insertion(file: &SourceFile, before: usize, includes: &[String]) -> Option<(usize, String)> {
     let directives = directives(file);
     let missing: Vec<&String> = includes
         .iter()
@@ -98,7 +98,7 @@ fn next_line(file: &SourceFile, offset: usize) -> usize {
 }
 
 /// The path of a file as another one of the tree includes it.
-pub fn relative(from: &Path, to: &Path) -> PathBuf {
+pub(super) fn relative(from: &Path, to: &Path) -> PathBuf {
     let folder: Vec<Component> = from.parent().into_iter().flat_map(Path::components).collect();
     let target: Vec<Component> = to.components().collect();
     let common = folder.iter().zip(&target).take_while(|(a, b)| a == b).count();

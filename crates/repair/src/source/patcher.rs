@@ -24,7 +24,7 @@ use crate::paths::SourcePath;
 use crate::plan::{Edit, Place, Plan, Position};
 use crashproof_llvm::Module;
 
-pub struct Patcher<'a, 'c, 'u> {
+pub(crate) struct Patcher<'a, 'c, 'u> {
     plan: &'a Plan,
     module: &'a Module<'c>,
     units: &'a Units<'u>,
@@ -35,7 +35,7 @@ pub struct Patcher<'a, 'c, 'u> {
 }
 
 impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
-    pub fn new(
+    pub(crate) fn new(
         plan: &'a Plan,
         module: &'a Module<'c>,
         observed: &Observed,
@@ -51,7 +51,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         }
     }
 
-    pub fn patch(mut self) -> Patch {
+    pub(crate) fn patch(mut self) -> Patch {
         let mut impossible = Vec::new();
         for (index, fix) in self.plan.fixes.iter().enumerate() {
             let result = self.edit(&fix.edit).and_then(|changes| self.changes.merge(&changes));
@@ -84,7 +84,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         self.plan
     }
 
-    pub fn module(&self) -> &'a Module<'c> {
+    pub(crate) fn module(&self) -> &'a Module<'c> {
         self.module
     }
 
@@ -111,7 +111,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
     }
 
     /// For the variable that keeps a value, where the context needs one.
-    pub fn value_name(&self, tree: &FunctionTree, anchor: &Anchor) -> String {
+    pub(crate) fn value_name(&self, tree: &FunctionTree, anchor: &Anchor) -> String {
         match anchor.context {
             Context::LoopCondition { .. } => self.free_name(tree, &["more", "again", "go_on"]),
             Context::Return { ty: Some(_), .. } | Context::Condition { .. } => {
@@ -121,7 +121,7 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         }
     }
 
-    pub fn position(place: &Place) -> Result<&Position, Refusal> {
+    pub(crate) fn position(place: &Place) -> Result<&Position, Refusal> {
         place
             .position
             .as_ref()
@@ -137,12 +137,12 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         changes.edit(&tree.file.path, &edits)
     }
 
-    pub fn idiom(&self, tree: &FunctionTree, anchor: &Anchor) -> Rc<Idiom> {
+    pub(crate) fn idiom(&self, tree: &FunctionTree, anchor: &Anchor) -> Rc<Idiom> {
         Rc::new(self.idioms.at(tree, anchor))
     }
 
     /// Flushes what the stores wrote behind the last of them; behind each if its place cannot be named there.
-    pub fn flush_in(
+    pub(crate) fn flush_in(
         &self,
         tree: &FunctionTree,
         stores: &[Place],
@@ -273,11 +273,11 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
     }
 
     /// Changes that were made elsewhere.
-    pub fn add(&mut self, changes: &Changes) -> Result<(), Refusal> {
+    pub(crate) fn add(&mut self, changes: &Changes) -> Result<(), Refusal> {
         self.changes.merge(changes)
     }
 
-    pub fn render(&self) -> Vec<Changed> {
+    pub(crate) fn render(&self) -> Vec<Changed> {
         let mut files = Vec::new();
         let source = |path: &Path| SourcePath::of(self.units.tree(), path);
         let uses_header = |path: &&PathBuf| self.changes.includes(path).contains(&Include::Header);

@@ -12,7 +12,7 @@ use super::written::{Target, Write};
 
 impl<'a> FunctionTree<'a> {
     /// How to write the target of `write` again behind the code of `region` (the statement, or all of them up to the insertion).
-    pub fn repeat(&self, write: &Write, region: &[NodeId]) -> Result<Substitutions, Refusal> {
+    pub(crate) fn repeat(&self, write: &Write, region: &[NodeId]) -> Result<Substitutions, Refusal> {
         let mut substitutions = Substitutions::new();
         for root in self.address_expressions(write) {
             self.check(root, write, region, &mut substitutions)?;
@@ -21,7 +21,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// The same for one expression of it, behind the write.
-    pub fn repeat_expression(&self, root: NodeId, write: &Write) -> Result<Substitutions, Refusal> {
+    pub(crate) fn repeat_expression(&self, root: NodeId, write: &Write) -> Result<Substitutions, Refusal> {
         let mut substitutions = Substitutions::new();
         self.check(root, write, &[write.node], &mut substitutions)?;
         Ok(substitutions)
@@ -354,7 +354,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// Operators and accessors of the standard library that give the same place again.
-    pub fn is_accessor(&self, node: NodeId) -> bool {
+    pub(crate) fn is_accessor(&self, node: NodeId) -> bool {
         let name = self.name(node);
         let is_known = matches!(
             name.as_str(),

@@ -9,10 +9,10 @@ use super::tree::{FunctionTree, NodeId};
 use super::written::{Flushed, Object, Pointer, Size, Target, Write};
 
 /// Expressions that are to be written differently, e.g. `p++` as `p - 1` behind the statement that has it.
-pub type Substitutions = BTreeMap<NodeId, String>;
+pub(crate) type Substitutions = BTreeMap<NodeId, String>;
 
 impl<'a> FunctionTree<'a> {
-    pub fn flushed(&self, write: &Write, substitutions: &Substitutions) -> Result<Flushed, Refusal> {
+    pub(crate) fn flushed(&self, write: &Write, substitutions: &Substitutions) -> Result<Flushed, Refusal> {
         let spell = |node| self.spell(node, substitutions);
         let plain = |address: String, size: String, node| Flushed {
             address,
@@ -249,7 +249,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// Of a string and its zero.
-    pub fn string_size(&self, string: &str) -> String {
+    pub(crate) fn string_size(&self, string: &str) -> String {
         // Who calls sprintf need not have included <string.h>.
         let strlen = if self.declares("strlen") {
             "strlen"
@@ -260,7 +260,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// Of an expression, in the style of the file.
-    pub fn sizeof(&self, expression: &str) -> String {
+    pub(crate) fn sizeof(&self, expression: &str) -> String {
         match self.file.has_bare_sizeof() {
             true => format!("sizeof {expression}"),
             false => format!("sizeof({expression})"),
@@ -285,11 +285,11 @@ impl<'a> FunctionTree<'a> {
         pointee.map_or_else(Pointer::default, pointer_to)
     }
 
-    pub fn lvalue_pointer(&self, node: NodeId) -> Pointer {
+    pub(crate) fn lvalue_pointer(&self, node: NodeId) -> Pointer {
         self.ty(node).map_or_else(Pointer::default, pointer_to)
     }
 
-    pub fn is_scalar(&self, node: NodeId) -> bool {
+    pub(crate) fn is_scalar(&self, node: NodeId) -> bool {
         let Some(ty) = self.ty(node) else {
             return false;
         };
@@ -349,7 +349,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// The expression as text that means the same behind the statement.
-    pub fn spell(&self, node: NodeId, substitutions: &Substitutions) -> Result<String, Refusal> {
+    pub(crate) fn spell(&self, node: NodeId, substitutions: &Substitutions) -> Result<String, Refusal> {
         if let Some(text) = substitutions.get(&node) {
             return Ok(text.clone());
         }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// A file as it is before the repair.
 #[derive(Debug)]
-pub struct SourceFile {
+pub(crate) struct SourceFile {
     /// Canonical.
     pub path: PathBuf,
     pub text: String,
@@ -16,7 +16,7 @@ pub struct SourceFile {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenKind {
+pub(crate) enum TokenKind {
     Word,
     Literal,
     Punctuation,
@@ -26,14 +26,14 @@ pub enum TokenKind {
 
 /// A token that is no comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub(crate) struct Token {
     pub kind: TokenKind,
     pub start: usize,
     pub end: usize,
 }
 
 impl SourceFile {
-    pub fn new(path: PathBuf, text: String) -> SourceFile {
+    pub(crate) fn new(path: PathBuf, text: String) -> SourceFile {
         let line_starts = std::iter::once(0)
             .chain(text.match_indices('\n').map(|(at, _)| at + 1))
             .collect();
@@ -45,28 +45,28 @@ impl SourceFile {
     }
 
     /// Without its folder.
-    pub fn name(&self) -> Cow<'_, str> {
+    pub(crate) fn name(&self) -> Cow<'_, str> {
         self.path.file_name().unwrap_or_default().to_string_lossy()
     }
 
     /// Of a line and column as the debug information counts them, from 1; columns are bytes.
-    pub fn offset(&self, line: u32, column: u32) -> Option<usize> {
+    pub(crate) fn offset(&self, line: u32, column: u32) -> Option<usize> {
         let start = *self.line_starts.get((line as usize).checked_sub(1)?)?;
         let offset = start + (column as usize).saturating_sub(1);
         (offset <= self.text.len() && self.text.is_char_boundary(offset)).then_some(offset)
     }
 
-    pub fn line_start(&self, offset: usize) -> usize {
+    pub(crate) fn line_start(&self, offset: usize) -> usize {
         self.line_starts[self.line_starts.partition_point(|start| *start <= offset) - 1]
     }
 
     /// Counted from 1.
-    pub fn line(&self, offset: usize) -> usize {
+    pub(crate) fn line(&self, offset: usize) -> usize {
         self.line_starts.partition_point(|start| *start <= offset)
     }
 
     /// Without the line break.
-    pub fn line_end(&self, offset: usize) -> usize {
+    pub(crate) fn line_end(&self, offset: usize) -> usize {
         let end = self.text[offset..]
             .find('\n')
             .map_or(self.text.len(), |length| offset + length);
@@ -77,12 +77,12 @@ impl SourceFile {
     }
 
     /// The white space that the line of the offset begins with.
-    pub fn indentation(&self, offset: usize) -> &str {
+    pub(crate) fn indentation(&self, offset: usize) -> &str {
         let line = &self.text[self.line_start(offset)..];
         &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
     }
 
-    pub fn newline(&self) -> &'static str {
+    pub(crate) fn newline(&self) -> &'static str {
         match self.text.contains("\r\n") {
             true => "\r\n",
             false => "\n",
@@ -90,7 +90,7 @@ impl SourceFile {
     }
 
     /// One level of indentation: what the lines after an opening brace most often add.
-    pub fn indentation_unit(&self) -> &str {
+    pub(crate) fn indentation_unit(&self) -> &str {
         let mut votes: Vec<(&str, usize)> = Vec::new();
         let mut lines = self.text.lines().filter(|line| !line.trim().is_empty());
         let mut previous = lines.next().unwrap_or_default();
@@ -117,7 +117,7 @@ impl SourceFile {
     }
 
     /// Whether the braces of control statements stand on lines of their own, more often than not.
-    pub fn breaks_before_braces(&self) -> bool {
+    pub(crate) fn breaks_before_braces(&self) -> bool {
         let mut own = 0;
         let mut same = 0;
         let mut after_control = false;
@@ -137,7 +137,7 @@ impl SourceFile {
     }
 
     /// Whether `sizeof x` is written without parentheses, more often than not.
-    pub fn has_bare_sizeof(&self) -> bool {
+    pub(crate) fn has_bare_sizeof(&self) -> bool {
         let tokens = self.tokens(0..self.text.len());
         let mut bare = 0;
         let mut parenthesised = 0;
@@ -156,7 +156,7 @@ impl SourceFile {
     }
 
     /// Whether a space stands between a name and the parenthesis of its arguments, more often than not.
-    pub fn spaces_before_parentheses(&self) -> bool {
+    pub(crate) fn spaces_before_parentheses(&self) -> bool {
         const KEYWORDS: [&str; 8] = [
             "if",
             "for",
@@ -182,7 +182,7 @@ impl SourceFile {
         spaced > joined
     }
 
-    pub fn tokens(&self, range: Range<usize>) -> Vec<Token> {
+    pub(crate) fn tokens(&self, range: Range<usize>) -> Vec<Token> {
         Lexer {
             text: &self.text,
             at: range.start,
@@ -193,12 +193,12 @@ impl SourceFile {
         .collect()
     }
 
-    pub fn token_text(&self, token: Token) -> &str {
+    pub(crate) fn token_text(&self, token: Token) -> &str {
         &self.text[token.start..token.end]
     }
 
     /// The first token at or after the offset.
-    pub fn next_token(&self, offset: usize) -> Option<Token> {
+    pub(crate) fn next_token(&self, offset: usize) -> Option<Token> {
         let mut lexer = Lexer {
             text: &self.text,
             at: offset,
@@ -208,7 +208,7 @@ impl SourceFile {
         lexer.next()
     }
 
-    pub fn has_directive(&self, range: Range<usize>) -> bool {
+    pub(crate) fn has_directive(&self, range: Range<usize>) -> bool {
         self.tokens(range)
             .iter()
             .any(|token| token.kind == TokenKind::Directive)
@@ -216,7 +216,7 @@ impl SourceFile {
 
     /// Whether the word occurs in the code of the range.
     /// Whether the file may take the address of a variable. `&name->member` does not, and neither does `a & name`, which is told from the former with care only.
-    pub fn may_take_address(&self, name: &str) -> bool {
+    pub(crate) fn may_take_address(&self, name: &str) -> bool {
         let tokens = self.tokens(0..self.text.len());
         let text = |index: usize| tokens.get(index).map_or("", |token| self.token_text(*token));
         tokens.iter().enumerate().any(|(index, token)| match token.kind {
@@ -237,14 +237,14 @@ impl SourceFile {
         })
     }
 
-    pub fn mentions(&self, range: Range<usize>, word: &str) -> bool {
+    pub(crate) fn mentions(&self, range: Range<usize>, word: &str) -> bool {
         self.tokens(range)
             .into_iter()
             .any(|token| token.kind == TokenKind::Word && self.token_text(token) == word)
     }
 }
 
-pub fn is_word_character(character: char) -> bool {
+pub(crate) fn is_word_character(character: char) -> bool {
     character.is_alphanumeric() || character == '_' || character == '$'
 }
 

@@ -14,9 +14,9 @@ use super::text::SourceFile;
 use super::units::{Unit, Units};
 use crate::plan::Position;
 
-pub type NodeId = usize;
+pub(crate) type NodeId = usize;
 
-pub struct Node<'a> {
+pub(crate) struct Node<'a> {
     pub entity: Entity<'a>,
     pub kind: EntityKind,
     pub range: Range<usize>,
@@ -26,7 +26,7 @@ pub struct Node<'a> {
     pub children: Vec<NodeId>,
 }
 
-pub struct FunctionTree<'a> {
+pub(crate) struct FunctionTree<'a> {
     pub unit: Unit<'a>,
     pub file: Rc<SourceFile>,
     /// The first is the definition itself; children follow their parents.
@@ -35,7 +35,7 @@ pub struct FunctionTree<'a> {
     pub macros: Vec<(Range<usize>, String)>,
 }
 
-pub fn is_function(kind: EntityKind) -> bool {
+pub(crate) fn is_function(kind: EntityKind) -> bool {
     use EntityKind::*;
     matches!(
         kind,
@@ -45,7 +45,7 @@ pub fn is_function(kind: EntityKind) -> bool {
 
 impl<'a> FunctionTree<'a> {
     /// The definition around a position.
-    pub fn around(units: &'a Units<'_>, position: &Position) -> Result<FunctionTree<'a>, Refusal> {
+    pub(crate) fn around(units: &'a Units<'_>, position: &Position) -> Result<FunctionTree<'a>, Refusal> {
         let file = units.file(&position.file)?;
         let nothing = || Refusal::NoStatement {
             path: file.path.clone(),
@@ -67,7 +67,7 @@ impl<'a> FunctionTree<'a> {
         }
     }
 
-    pub fn of(unit: Unit<'a>, file: Rc<SourceFile>, definition: Entity<'a>) -> FunctionTree<'a> {
+    pub(crate) fn of(unit: Unit<'a>, file: Rc<SourceFile>, definition: Entity<'a>) -> FunctionTree<'a> {
         let mut tree = FunctionTree {
             unit,
             macros: macro_uses(&unit, &file),
@@ -98,32 +98,32 @@ impl<'a> FunctionTree<'a> {
         }
     }
 
-    pub fn kind(&self, id: NodeId) -> EntityKind {
+    pub(crate) fn kind(&self, id: NodeId) -> EntityKind {
         self.nodes[id].kind
     }
 
-    pub fn range(&self, id: NodeId) -> Range<usize> {
+    pub(crate) fn range(&self, id: NodeId) -> Range<usize> {
         self.nodes[id].range.clone()
     }
 
-    pub fn text(&self, id: NodeId) -> &str {
+    pub(crate) fn text(&self, id: NodeId) -> &str {
         &self.file.text[self.range(id)]
     }
 
-    pub fn child(&self, id: NodeId, index: usize) -> Option<NodeId> {
+    pub(crate) fn child(&self, id: NodeId, index: usize) -> Option<NodeId> {
         self.nodes[id].children.get(index).copied()
     }
 
-    pub fn ty(&self, id: NodeId) -> Option<Type<'a>> {
+    pub(crate) fn ty(&self, id: NodeId) -> Option<Type<'a>> {
         self.nodes[id].entity.get_type()
     }
 
-    pub fn name(&self, id: NodeId) -> String {
+    pub(crate) fn name(&self, id: NodeId) -> String {
         self.nodes[id].entity.get_name().unwrap_or_default()
     }
 
     /// The node and everything in it.
-    pub fn descendants(&self, id: NodeId) -> Range<NodeId> {
+    pub(crate) fn descendants(&self, id: NodeId) -> Range<NodeId> {
         // Children are added right after their parents, depth first.
         let mut end = id + 1;
         while end < self.nodes.len() && self.nodes[end].parent.is_some_and(|parent| parent >= id) {
@@ -132,12 +132,12 @@ impl<'a> FunctionTree<'a> {
         id..end
     }
 
-    pub fn ancestors(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
+    pub(crate) fn ancestors(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
         std::iter::successors(self.nodes[id].parent, |id| self.nodes[*id].parent)
     }
 
     /// Through parentheses and what libclang does not expose: implicit casts, mostly.
-    pub fn strip(&self, mut id: NodeId) -> NodeId {
+    pub(crate) fn strip(&self, mut id: NodeId) -> NodeId {
         while matches!(self.kind(id), EntityKind::ParenExpr | EntityKind::UnexposedExpr)
             && let [child] = self.nodes[id].children[..]
         {
@@ -147,7 +147,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// The use of a macro that the range begins or ends in.
-    pub fn macro_around(&self, range: &Range<usize>) -> Option<&(Range<usize>, String)> {
+    pub(crate) fn macro_around(&self, range: &Range<usize>) -> Option<&(Range<usize>, String)> {
         self.macros.iter().find(|(used, _)| {
             let holds = |offset: usize| used.start < offset && offset < used.end;
             holds(range.start) || holds(range.end) || (used.start <= range.start && range.end <= used.end)
@@ -155,7 +155,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// Code of a unary operator, `++`, `*`, `&`, …; and whether it comes after its operand.
-    pub fn unary_operator(&self, id: NodeId) -> Option<(String, bool)> {
+    pub(crate) fn unary_operator(&self, id: NodeId) -> Option<(String, bool)> {
         if self.kind(id) != EntityKind::UnaryOperator {
             return None;
         }
@@ -184,7 +184,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// Where the debug information places an operator: at its token.
-    pub fn operator_offset(&self, id: NodeId) -> Option<usize> {
+    pub(crate) fn operator_offset(&self, id: NodeId) -> Option<usize> {
         let node = &self.nodes[id];
         let left = self.range(*node.children.first()?);
         if let Some((_, is_postfix)) = self.unary_operator(id) {
@@ -202,7 +202,7 @@ fn in_file(unit: &Unit, location: &Location, path: &Path) -> bool {
 }
 
 /// The range of an entity in the file, and whether it is written there as it is.
-pub fn range_in(unit: &Unit, entity: &Entity, path: &Path) -> Option<(Range<usize>, bool)> {
+pub(crate) fn range_in(unit: &Unit, entity: &Entity, path: &Path) -> Option<(Range<usize>, bool)> {
     let range = entity.get_range()?;
     let (start, end) = (range.get_start(), range.get_end());
     let (from, to) = (start.get_file_location(), end.get_file_location());

@@ -26,13 +26,13 @@ pub struct CompileCommand {
 static LIBCLANG: Mutex<()> = Mutex::new(());
 
 /// libclang, loaded.
-pub struct Libclang {
+pub(crate) struct Libclang {
     pub clang: Clang,
     _only: MutexGuard<'static, ()>,
 }
 
 impl Libclang {
-    pub fn load() -> Result<Libclang, SourceError> {
+    pub(crate) fn load() -> Result<Libclang, SourceError> {
         let only = LIBCLANG.lock().unwrap_or_else(PoisonError::into_inner);
         match Clang::new() {
             Ok(clang) => Ok(Libclang { clang, _only: only }),
@@ -41,7 +41,7 @@ impl Libclang {
     }
 }
 
-pub struct Units<'i> {
+pub(crate) struct Units<'i> {
     index: &'i Index<'i>,
     /// Canonical; nothing outside of it is changed.
     tree: PathBuf,
@@ -55,7 +55,7 @@ pub struct Units<'i> {
 }
 
 impl<'i> Units<'i> {
-    pub fn new(index: &'i Index<'i>, tree: &Path, commands: Vec<CompileCommand>) -> Units<'i> {
+    pub(crate) fn new(index: &'i Index<'i>, tree: &Path, commands: Vec<CompileCommand>) -> Units<'i> {
         Units {
             index,
             tree: canonical(tree),
@@ -70,12 +70,12 @@ impl<'i> Units<'i> {
         }
     }
 
-    pub fn tree(&self) -> &Path {
+    pub(crate) fn tree(&self) -> &Path {
         &self.tree
     }
 
     /// The text of a file of the tree that people edit.
-    pub fn file(&self, path: &Path) -> Result<Rc<SourceFile>, Refusal> {
+    pub(crate) fn file(&self, path: &Path) -> Result<Rc<SourceFile>, Refusal> {
         let path = canonical(path);
         let read = || {
             if !path.starts_with(&self.tree) {
@@ -97,7 +97,7 @@ impl<'i> Units<'i> {
     }
 
     /// Parsed units, the one whose main file it is first, then those that include it.
-    pub fn including<'a>(&'a self, path: &Path) -> impl Iterator<Item = Unit<'a>> + use<'a, 'i> {
+    pub(crate) fn including<'a>(&'a self, path: &Path) -> impl Iterator<Item = Unit<'a>> + use<'a, 'i> {
         let path = canonical(path);
         let main = |index: &usize| self.sources[*index] == path;
         let first: Vec<usize> = (0..self.commands.len()).filter(main).collect();
@@ -114,11 +114,11 @@ impl<'i> Units<'i> {
     }
 
     /// How a unit is compiled, without its source and outputs.
-    pub fn arguments(&self, unit: &Unit) -> Vec<String> {
+    pub(crate) fn arguments(&self, unit: &Unit) -> Vec<String> {
         arguments(&self.commands[unit.index], &self.commands)
     }
 
-    pub fn all(&self) -> impl Iterator<Item = Unit<'_>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = Unit<'_>> {
         (0..self.commands.len()).filter_map(|index| self.unit(index))
     }
 
@@ -146,7 +146,7 @@ impl<'i> Units<'i> {
 
 /// A parsed translation unit.
 #[derive(Clone, Copy)]
-pub struct Unit<'a> {
+pub(crate) struct Unit<'a> {
     pub unit: &'a TranslationUnit<'a>,
     /// Of its command.
     pub index: usize,
@@ -157,21 +157,21 @@ pub struct Unit<'a> {
 }
 
 impl<'a> Unit<'a> {
-    pub fn root(&self) -> Entity<'a> {
+    pub(crate) fn root(&self) -> Entity<'a> {
         self.unit.get_entity()
     }
 
-    pub fn is_cxx(&self) -> bool {
+    pub(crate) fn is_cxx(&self) -> bool {
         self.is_cxx
     }
 
     /// Canonical.
-    pub fn main_file(&self) -> &'a Path {
+    pub(crate) fn main_file(&self) -> &'a Path {
         self.main
     }
 
     /// Whether a file includes another, directly or not.
-    pub fn is_included_by(&self, path: &Path, by: &Path) -> bool {
+    pub(crate) fn is_included_by(&self, path: &Path, by: &Path) -> bool {
         let mut reached = vec![by.to_path_buf()];
         let mut next = 0;
         let directives: Vec<(PathBuf, PathBuf)> = self
@@ -199,7 +199,7 @@ impl<'a> Unit<'a> {
     }
 
     /// Canonical, as the working directory of the compiler has it.
-    pub fn path(&self, file: clang::source::File) -> PathBuf {
+    pub(crate) fn path(&self, file: clang::source::File) -> PathBuf {
         let path = self.directory.join(file.get_path());
         let mut paths = self.paths.borrow_mut();
         match paths.get(&path) {
@@ -236,7 +236,7 @@ fn is_cxx(command: &CompileCommand) -> bool {
     is_told || extension != Some("c") || compiler.is_some_and(|compiler| compiler.ends_with("++"))
 }
 
-pub fn canonical(path: &Path) -> PathBuf {
+pub(crate) fn canonical(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
 }
 

@@ -19,10 +19,10 @@ use crate::ir::{self, Code};
 use crate::plan::{PersistentFunction, Place, Position};
 
 /// The definition that a variant is made from: its file, and where in it.
-pub type VariantKey = (PathBuf, usize);
+pub(super) type VariantKey = (PathBuf, usize);
 
 #[derive(Clone, Debug)]
-pub struct Variant {
+pub(crate) struct Variant {
     pub name: String,
     /// Of the original.
     pub definition: Range<usize>,
@@ -386,7 +386,7 @@ fn declarations_of(tree: &FunctionTree, function: &Entity) -> Vec<(PathBuf, Rang
 }
 
 /// All declarations in namespaces and classes.
-pub fn visit_declarations<'a>(root: &Entity<'a>, visit: &mut dyn FnMut(Entity<'a>)) {
+pub(super) fn visit_declarations<'a>(root: &Entity<'a>, visit: &mut dyn FnMut(Entity<'a>)) {
     root.visit_children(|entity, _| {
         visit(entity);
         match entity.get_kind() {
@@ -450,7 +450,7 @@ fn realign(file: &SourceFile, name_end: usize, end: usize, by: usize, edits: &mu
 }
 
 /// The text that goes behind the original's definition.
-pub fn rendered(file: &SourceFile, variant: &Variant) -> (usize, String) {
+pub(super) fn rendered(file: &SourceFile, variant: &Variant) -> (usize, String) {
     let range = variant.definition.clone();
     let newline = file.newline();
     let indentation = file.indentation(range.start);

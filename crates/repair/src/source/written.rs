@@ -11,13 +11,13 @@ use crate::plan::Position;
 
 /// An expression that writes memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Write {
+pub(crate) struct Write {
     pub node: NodeId,
     pub target: Target,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// An expression that is written.
     Lvalue(NodeId),
     /// A pointer to what is written: of an atomic operation.
@@ -29,7 +29,7 @@ pub enum Target {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
+pub(crate) enum Size {
     Bytes(NodeId),
     /// So many elements of so many bytes.
     Elements(NodeId, NodeId),
@@ -41,7 +41,7 @@ pub enum Size {
 
 /// What is to be flushed, as source text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flushed {
+pub(crate) struct Flushed {
     pub address: String,
     pub size: String,
     /// Type of the address expression, to know which casts it needs.
@@ -53,14 +53,14 @@ pub struct Flushed {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pointer {
+pub(crate) struct Pointer {
     pub is_const_or_volatile: bool,
     pub is_char: bool,
 }
 
 /// A struct around a member, as source text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
+pub(crate) struct Object {
     pub address: String,
     pub size: String,
     pub bytes: u64,
@@ -73,7 +73,7 @@ pub struct Object {
 
 impl<'a> FunctionTree<'a> {
     /// The writes that an instruction at the position may be.
-    pub fn writes_at(&self, position: &Position, hint: &Hint) -> Result<Vec<Write>, Refusal> {
+    pub(crate) fn writes_at(&self, position: &Position, hint: &Hint) -> Result<Vec<Write>, Refusal> {
         let nothing = || Refusal::NoStatement {
             path: self.file.path.clone(),
             line: position.line,
@@ -133,7 +133,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// The call at a position.
-    pub fn call_at(&self, position: &Position, hint: &Hint) -> Result<NodeId, Refusal> {
+    pub(crate) fn call_at(&self, position: &Position, hint: &Hint) -> Result<NodeId, Refusal> {
         let nothing = || Refusal::NoStatement {
             path: self.file.path.clone(),
             line: position.line,
@@ -235,7 +235,7 @@ impl<'a> FunctionTree<'a> {
             .then_some(pointer)
     }
 
-    pub fn write(&self, node: NodeId) -> Option<Write> {
+    pub(crate) fn write(&self, node: NodeId) -> Option<Write> {
         let target = match self.kind(node) {
             EntityKind::BinaryOperator if self.name(node) == "=" => Target::Lvalue(self.child(node, 0)?),
             EntityKind::CompoundAssignOperator => Target::Lvalue(self.child(node, 0)?),
@@ -303,7 +303,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// Whether the unit has a declaration of a library function.
-    pub fn declares(&self, function: &str) -> bool {
+    pub(crate) fn declares(&self, function: &str) -> bool {
         let mut found = false;
         visit_declarations(&self.unit.root(), &mut |entity| {
             found |= entity.get_kind() == EntityKind::FunctionDecl && entity.get_name().as_deref() == Some(function);
@@ -344,7 +344,7 @@ impl<'a> FunctionTree<'a> {
     }
 
     /// The variable of this function, held by value, that a name refers to.
-    pub fn local_variable(&self, node: NodeId) -> Option<clang::Entity<'a>> {
+    pub(crate) fn local_variable(&self, node: NodeId) -> Option<clang::Entity<'a>> {
         let variable = self.nodes[node].entity.get_reference()?;
         let is_reference = || {
             let kind = variable.get_type().map(|ty| ty.get_canonical_type().get_kind());
@@ -369,7 +369,7 @@ impl<'a> FunctionTree<'a> {
 }
 
 /// Without what fortification, builtins and intrinsics add to a name.
-pub fn plain_name(name: &str) -> &str {
+pub(crate) fn plain_name(name: &str) -> &str {
     let name = name.strip_prefix("__builtin_").unwrap_or(name);
     let name = name.strip_prefix("___").unwrap_or(name);
     let name = name.strip_prefix("__").unwrap_or(name);

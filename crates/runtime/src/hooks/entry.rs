@@ -115,7 +115,7 @@ entry!(fence, events::fence, "js");
 entry!(begin, events::begin, "jnz");
 
 /// What the slots of instrumented modules point to.
-pub static HOOKS: Hooks = Hooks {
+pub(crate) static HOOKS: Hooks = Hooks {
     store,
     begin,
     end,

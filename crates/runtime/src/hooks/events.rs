@@ -44,7 +44,7 @@ impl Lines {
 }
 
 /// What `begin` leaves to `end`.
-pub struct Held {
+pub(super) struct Held {
     lines: Lines,
     region: Region,
 }
@@ -121,7 +121,7 @@ impl Event {
     }
 }
 
-pub extern "C" fn store(address: u64, value: u64, what: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn store(address: u64, value: u64, what: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
     let length = what_size(what);
     let Some(region) = event.region(address, length) else {
@@ -141,7 +141,7 @@ pub extern "C" fn store(address: u64, value: u64, what: u64, _: u64, slot: *cons
 }
 
 /// Unless it declines, the hook goes on until `end`.
-pub extern "C" fn begin(address: u64, length: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
+pub(super) extern "C" fn begin(address: u64, length: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
     let region = event.region(address, length).filter(|_| (1..=WIDEST).contains(&length));
     let Some(region) = region else { return 0 };
@@ -155,7 +155,7 @@ pub extern "C" fn begin(address: u64, length: u64, _: u64, _: u64, _: *const u64
     region.delta as u64
 }
 
-pub extern "C" fn end(address: u64, length: u64, what: u64, lanes: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn end(address: u64, length: u64, what: u64, lanes: u64, slot: *const u64, rbp: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
     let held = match event.logger.hooks.held.take() {
         Some(held) => held,
@@ -247,21 +247,21 @@ fn write_range(
 }
 
 /// A source that cannot be read is left to the original, which faults where the program expects it.
-pub extern "C" fn copy(to: u64, from: u64, length: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn copy(to: u64, from: u64, length: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     let backward = to.wrapping_sub(from) < length;
     write_range(to, length, backward, (slot, rbp), |at, bytes| {
         instruction::try_load_bytes(bytes, from + at)
     })
 }
 
-pub extern "C" fn fill(to: u64, byte: u64, length: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn fill(to: u64, byte: u64, length: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     write_range(to, length, false, (slot, rbp), |_, bytes| {
         bytes.fill(byte as u8);
         true
     })
 }
 
-pub extern "C" fn flush(address: u64, kind: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn flush(address: u64, kind: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
     let region = event.region(address, 1).or_else(|| pm::find(address));
     let Some(region) = region.filter(|region| !region.registered) else {
@@ -279,7 +279,7 @@ pub extern "C" fn flush(address: u64, kind: u64, _: u64, _: u64, slot: *const u6
 }
 
 /// The locked addition by which the record gets its place orders the thread's stores and loads as the fence would.
-pub extern "C" fn fence(kind: u64, _: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn fence(kind: u64, _: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     let Some(mut event) = Event::enter() else { return 0 };
     if kind == u64::from(FENCE_LOCKED) && !event.logger.has_pending() {
         return 1;
@@ -291,7 +291,7 @@ pub extern "C" fn fence(kind: u64, _: u64, _: u64, _: u64, slot: *const u64, rbp
 
 /// A fault between `begin` and `end` (the file has become shorter): the hook is over, and the program gets the fault at the
 /// address that it knows.
-pub fn abandon(info: &siginfo_t, uc: &mut ucontext_t) -> Option<Fault> {
+pub(crate) fn abandon(info: &siginfo_t, uc: &mut ucontext_t) -> Option<Fault> {
     let state = &threads::current().in_hook;
     if !state.is_set() {
         return None;

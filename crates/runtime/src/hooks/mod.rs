@@ -10,14 +10,14 @@
 pub(crate) mod entry;
 mod events;
 mod retreat;
-pub mod signals;
+pub(crate) mod signals;
 mod stacks;
 
-pub use entry::HOOKS;
+pub(crate) use entry::HOOKS;
 pub(crate) use entry::entry;
-pub use events::abandon;
-pub use retreat::resolve;
-pub use signals::InHook;
+pub(crate) use events::abandon;
+pub(crate) use retreat::resolve;
+pub(crate) use signals::InHook;
 
 use crate::labels;
 use crate::pm::Region;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// What a thread keeps for its hooks.
 #[derive(Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     pub stacks: stacks::KnownStacks,
     /// The consumer's position when this thread last looked.
     pub ring_head: u64,
@@ -44,7 +44,7 @@ pub struct Memory {
 }
 
 /// Fills in the slots of a module that was built by `crashproof cc`.
-pub fn install(module: &Module) {
+pub(crate) fn install(module: &Module) {
     if let Some(slot) = slot(module, NOTE, wire::VERSION) {
         crate::signals::make_endings_wait();
         slot.store(retreat::hooks().cast(), Ordering::Release);

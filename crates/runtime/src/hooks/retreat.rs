@@ -32,7 +32,7 @@ static DECLINING: Hooks = Hooks {
     pending: AtomicU32::new(0),
 };
 
-pub fn hooks() -> *mut Hooks {
+pub(super) fn hooks() -> *mut Hooks {
     let hooks = match RETREATED.load(Ordering::Acquire) {
         true => &DECLINING,
         false => &entry::HOOKS,
@@ -63,7 +63,7 @@ static NEXT_CLONE: Next<Clone> = unsafe { Next::new(c"clone") };
 static NEXT_SET_CANCEL_TYPE: Next<SetCancelType> = unsafe { Next::new(c"pthread_setcanceltype") };
 
 /// Looks up libc's functions.
-pub fn resolve() {
+pub(crate) fn resolve() {
     NEXT_CLONE.resolve();
     NEXT_SET_CANCEL_TYPE.resolve();
 }

@@ -15,23 +15,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A thread's. The entries of the hooks set and clear the flag.
 #[derive(Default)]
-pub struct InHook {
+pub(crate) struct InHook {
     flag: AtomicBool,
     deferred: AtomicBool,
     /// What is restored when the hook is over: the mask of the code that the first deferred signal interrupted.
     mask: AtomicU64,
 }
 
-pub const FLAG: usize = offset_of!(InHook, flag);
-pub const DEFERRED: usize = offset_of!(InHook, deferred);
+pub(crate) const FLAG: usize = offset_of!(InHook, flag);
+pub(crate) const DEFERRED: usize = offset_of!(InHook, deferred);
 
 impl InHook {
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }
 
     /// Ends a hook that was abandoned. The mask, if there is one, is for the caller to restore.
-    pub fn clear(&self) -> Option<u64> {
+    pub(crate) fn clear(&self) -> Option<u64> {
         self.flag.store(false, Ordering::Relaxed);
         self.take_mask()
     }
@@ -44,7 +44,7 @@ impl InHook {
 }
 
 /// For the entries, when the flag is clear again and a signal was put off: it is delivered here, on the program's stack.
-pub extern "C" fn release() {
+pub(crate) extern "C" fn release() {
     if let Some(mask) = threads::current().in_hook.take_mask() {
         sys::set_mask(mask);
         crate::signals::after_our_code(mask);
@@ -52,7 +52,7 @@ pub extern "C" fn release() {
 }
 
 /// For the wrapper around the program's handlers. True: a hook was interrupted, and the signal comes again when it is done.
-pub fn defer(signal: i32, info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+pub(crate) fn defer(signal: i32, info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     let state = &threads::current().in_hook;
     if !state.is_set() {
         return false;
@@ -69,7 +69,7 @@ pub fn defer(signal: i32, info: &siginfo_t, uc: &mut ucontext_t) -> bool {
 }
 
 /// A signal that this thread was sent, to itself.
-pub fn send_again(signal: i32, info: &siginfo_t) {
+pub(crate) fn send_again(signal: i32, info: &siginfo_t) {
     let (process, thread) = (sys::getpid() as u64, sys::gettid() as u64);
     let arguments = [process, thread, signal as u64, &raw const *info as u64, 0, 0];
     // SAFETY: the kernel reads the structure.

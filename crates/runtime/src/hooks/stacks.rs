@@ -19,7 +19,7 @@ struct Entry {
 }
 
 /// Made at the first use. Its memory comes zeroed, so that every entry is empty.
-pub struct KnownStacks {
+pub(crate) struct KnownStacks {
     entries: *mut [Entry; ENTRIES],
     /// Of the stack that is being unwound.
     fresh: Evidence,
@@ -43,7 +43,7 @@ impl KnownStacks {
     }
 
     #[inline]
-    pub fn get(&mut self, registers: &Registers) -> Option<u64> {
+    pub(crate) fn get(&mut self, registers: &Registers) -> Option<u64> {
         let generation = code_map::generation();
         let entry = self.entry(registers)?;
         let same = (entry.rip, entry.rsp, entry.rbp, entry.generation)
@@ -53,11 +53,11 @@ impl KnownStacks {
     }
 
     /// To be filled by an unwinding, before [`KnownStacks::insert`].
-    pub fn evidence(&mut self) -> &mut Evidence {
+    pub(crate) fn evidence(&mut self) -> &mut Evidence {
         &mut self.fresh
     }
 
-    pub fn insert(&mut self, registers: &Registers, stack: u64) {
+    pub(crate) fn insert(&mut self, registers: &Registers, stack: u64) {
         if !self.fresh.is_sufficient() {
             return;
         }

@@ -16,7 +16,7 @@ struct Open {
 }
 
 #[derive(Default)]
-pub struct Thread {
+pub(crate) struct Thread {
     /// Of the thread whose this is: memory of ended threads is used again.
     os_id: u32,
     frame: u64,
@@ -35,7 +35,7 @@ pub struct Thread {
 
 impl Thread {
     /// The state of the thread `os_id`, new if it was another's.
-    pub fn of(&mut self, os_id: u32) -> &mut Thread {
+    pub(crate) fn of(&mut self, os_id: u32) -> &mut Thread {
         if self.os_id != os_id {
             self.open.clear();
             (self.os_id, self.frame, self.callee, self.returned, self.operations) = (os_id, 0, 0, 0, 0);
@@ -43,7 +43,7 @@ impl Thread {
         self
     }
 
-    pub fn enter(&mut self, function: u64) -> u64 {
+    pub(crate) fn enter(&mut self, function: u64) -> u64 {
         if self.callee != function {
             self.arguments = [EMPTY; MOST_ARGUMENTS];
         }
@@ -52,7 +52,7 @@ impl Thread {
         self.frame
     }
 
-    pub fn argument(&self, index: u64) -> Label {
+    pub(crate) fn argument(&self, index: u64) -> Label {
         usize::try_from(index)
             .ok()
             .and_then(|index| self.arguments.get(index))
@@ -60,20 +60,20 @@ impl Thread {
             .unwrap_or(EMPTY)
     }
 
-    pub fn call(&mut self, callee: u64, arguments: u64) {
+    pub(crate) fn call(&mut self, callee: u64, arguments: u64) {
         let passed = (arguments as usize).min(MOST_ARGUMENTS);
         self.arguments[..passed].fill(EMPTY);
         self.callee = callee;
         self.returned = 0;
     }
 
-    pub fn pass(&mut self, index: u64, label: Label) {
+    pub(crate) fn pass(&mut self, index: u64, label: Label) {
         if let Some(argument) = self.arguments.get_mut(index as usize) {
             *argument = label;
         }
     }
 
-    pub fn result(&mut self, callee: u64) -> Label {
+    pub(crate) fn result(&mut self, callee: u64) -> Label {
         self.callee = 0;
         match std::mem::take(&mut self.returned) == callee {
             true => self.result,
@@ -82,7 +82,7 @@ impl Thread {
     }
 
     /// The branches that the return closes give their labels to what is returned.
-    pub fn leave(&mut self, domain: &mut impl Domain, frame: u64, function: u64, label: Label) {
+    pub(crate) fn leave(&mut self, domain: &mut impl Domain, frame: u64, function: u64, label: Label) {
         let closed = self.close(domain, frame, |_| true);
         self.result = domain.combine(0, label, closed);
         self.returned = function;
@@ -90,7 +90,7 @@ impl Thread {
     }
 
     /// A loop's branch replaces its previous instance.
-    pub fn branch(&mut self, domain: &impl Domain, frame: u64, branch: u64, block: u64, label: Label) {
+    pub(crate) fn branch(&mut self, domain: &impl Domain, frame: u64, branch: u64, block: u64, label: Label) {
         self.back_in(frame);
         let own = self.own(frame);
         if let Some(previous) = self.open[own..].iter().position(|open| open.branch == branch) {
@@ -106,23 +106,23 @@ impl Thread {
         }
     }
 
-    pub fn join(&mut self, domain: &mut impl Domain, frame: u64, block: u64) -> Label {
+    pub(crate) fn join(&mut self, domain: &mut impl Domain, frame: u64, block: u64) -> Label {
         self.close(domain, frame, |open| open.block == block)
     }
 
-    pub fn depth(&mut self, frame: u64) -> u64 {
+    pub(crate) fn depth(&mut self, frame: u64) -> u64 {
         self.back_in(frame);
         (self.open.len() - self.own(frame)) as u64
     }
 
-    pub fn restore(&mut self, frame: u64, depth: u64) {
+    pub(crate) fn restore(&mut self, frame: u64, depth: u64) {
         self.back_in(frame);
         let own = self.own(frame) as u64;
         self.open.truncate(own.saturating_add(depth) as usize);
     }
 
     /// The label of the nearest open branch that has one.
-    pub fn nearest(&self, domain: &impl Domain) -> Label {
+    pub(crate) fn nearest(&self, domain: &impl Domain) -> Label {
         let labels = self.open.iter().rev().map(|open| open.label);
         labels.into_iter().find(|&label| domain.is_live(label)).unwrap_or(EMPTY)
     }

@@ -10,18 +10,18 @@
 use super::hash::Map;
 use crashproof_wire::labels::MOST_MEMBERS;
 
-pub type Label = u32;
+pub(super) type Label = u32;
 
 /// Depends on nothing.
-pub const EMPTY: Label = 0;
+pub(super) const EMPTY: Label = 0;
 
 /// Twice the node of a load, plus 1 if the dependence is one of control: as in the record.
-pub type Member = u64;
+pub(super) type Member = u64;
 
-pub const CONTROL: Member = 1;
+pub(super) const CONTROL: Member = 1;
 
 /// What can be propagated along the program's values. Expressions over what was loaded would be another one: `operation` is for them.
-pub trait Domain {
+pub(crate) trait Domain {
     /// Of a value that was loaded from PM.
     fn load(&mut self, node: u64) -> Label;
     /// Of what an operation (LLVM's opcode) makes of two operands.
@@ -37,7 +37,7 @@ pub trait Domain {
 }
 
 /// Sets of loads.
-pub struct Sets {
+pub(super) struct Sets {
     /// Labels below are of earlier operations.
     first: Label,
     /// (start, length) in `members`, by label less `first`.
@@ -165,7 +165,7 @@ impl Domain for Sets {
 }
 
 /// The union of two sets, nearest first. Of a load that is in both, control wins.
-pub fn merge(one: &[Member], other: &[Member], union: &mut Vec<Member>) {
+pub(super) fn merge(one: &[Member], other: &[Member], union: &mut Vec<Member>) {
     union.clear();
     let (mut one, mut other) = (one, other);
     while let (Some((&a, rest_a)), Some((&b, rest_b))) = (one.split_first(), other.split_first()) {

@@ -27,7 +27,7 @@ entry!(restore, events::restore, "js");
 entry!(blocks, events::blocks, "js");
 
 /// What the slots of modules built with `--deps` point to.
-pub static LABELS: Labels = Labels {
+pub(crate) static LABELS: Labels = Labels {
     combine,
     control,
     load,

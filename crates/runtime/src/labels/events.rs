@@ -174,7 +174,7 @@ fn both(labels: u64) -> (Label, Label) {
     ((labels >> 32) as Label, labels as Label)
 }
 
-pub extern "C" fn combine(one: u64, other: u64, operation: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn combine(one: u64, other: u64, operation: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| {
         event
             .state
@@ -183,22 +183,22 @@ pub extern "C" fn combine(one: u64, other: u64, operation: u64, _: u64, slot: *c
     })
 }
 
-pub extern "C" fn control(label: u64, _: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn control(label: u64, _: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| event.state.domain.control(label as Label))
 }
 
-pub extern "C" fn load(address: u64, length: u64, label: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn load(address: u64, length: u64, label: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| event.read(address, length, label as Label))
 }
 
-pub extern "C" fn store(address: u64, length: u64, value: u64, label: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn store(address: u64, length: u64, value: u64, label: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| {
         event.write(address, length, value as Label, label as Label);
         EMPTY
     })
 }
 
-pub extern "C" fn source(from: u64, length: u64, label: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn source(from: u64, length: u64, label: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| {
         let loaded = (length > 0 && event.region(from).is_some()).then(|| event.read(from, length, label as Label));
         event.thread().0.source = loaded;
@@ -206,14 +206,14 @@ pub extern "C" fn source(from: u64, length: u64, label: u64, _: u64, slot: *cons
     })
 }
 
-pub extern "C" fn copy(to: u64, from: u64, length: u64, labels: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn copy(to: u64, from: u64, length: u64, labels: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| {
         event.copy(to, from, length, both(labels));
         EMPTY
     })
 }
 
-pub extern "C" fn written(address: u64, length: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn written(address: u64, length: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| {
         match event.region(address).filter(|_| length > 0) {
             Some(region) => {
@@ -225,7 +225,7 @@ pub extern "C" fn written(address: u64, length: u64, _: u64, _: u64, slot: *cons
     })
 }
 
-pub extern "C" fn compared(one: u64, other: u64, most: u64, _: u64, _: *const u64, _: u64) -> u64 {
+pub(super) extern "C" fn compared(one: u64, other: u64, most: u64, _: u64, _: *const u64, _: u64) -> u64 {
     if log::session().is_none() {
         return 0;
     }
@@ -241,14 +241,14 @@ pub extern "C" fn compared(one: u64, other: u64, most: u64, _: u64, _: *const u6
     length
 }
 
-pub extern "C" fn text_length(address: u64, most: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
+pub(super) extern "C" fn text_length(address: u64, most: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
     match log::session() {
         Some(_) => text(address, most),
         None => 0,
     }
 }
 
-pub extern "C" fn fresh(address: u64, length: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn fresh(address: u64, length: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| {
         if address != 0 && event.region(address).is_none() {
             event.state.shadow.write(address, length, EMPTY);
@@ -266,15 +266,15 @@ fn of_thread(act: impl FnOnce(&mut Thread) -> u64) -> u64 {
     act(logger.hooks.labels.of(logger.os_id))
 }
 
-pub extern "C" fn enter_function(function: u64, _: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
+pub(super) extern "C" fn enter_function(function: u64, _: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
     of_thread(|thread| thread.enter(function))
 }
 
-pub extern "C" fn argument(index: u64, _: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
+pub(super) extern "C" fn argument(index: u64, _: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
     of_thread(|thread| thread.argument(index).into())
 }
 
-pub extern "C" fn leave(frame: u64, function: u64, label: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn leave(frame: u64, function: u64, label: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| {
         let (thread, domain) = event.thread();
         thread.leave(domain, frame, function, label as Label);
@@ -287,25 +287,25 @@ pub extern "C" fn leave(frame: u64, function: u64, label: u64, _: u64, slot: *co
     })
 }
 
-pub extern "C" fn call(callee: u64, arguments: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
+pub(super) extern "C" fn call(callee: u64, arguments: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
     of_thread(|thread| {
         thread.call(callee, arguments);
         0
     })
 }
 
-pub extern "C" fn pass(index: u64, label: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
+pub(super) extern "C" fn pass(index: u64, label: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
     of_thread(|thread| {
         thread.pass(index, label as Label);
         0
     })
 }
 
-pub extern "C" fn result(callee: u64, _: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
+pub(super) extern "C" fn result(callee: u64, _: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
     of_thread(|thread| thread.result(callee).into())
 }
 
-pub extern "C" fn branch(frame: u64, branch: u64, block: u64, label: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn branch(frame: u64, branch: u64, block: u64, label: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| {
         let (thread, domain) = event.thread();
         thread.branch(domain, frame, branch, block, label as Label);
@@ -313,25 +313,25 @@ pub extern "C" fn branch(frame: u64, branch: u64, block: u64, label: u64, slot: 
     })
 }
 
-pub extern "C" fn join(frame: u64, block: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn join(frame: u64, block: u64, _: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     enter(slot, rbp, |event| {
         let (thread, domain) = event.thread();
         thread.join(domain, frame, block)
     })
 }
 
-pub extern "C" fn depth(frame: u64, _: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
+pub(super) extern "C" fn depth(frame: u64, _: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
     of_thread(|thread| thread.depth(frame))
 }
 
-pub extern "C" fn restore(frame: u64, depth: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
+pub(super) extern "C" fn restore(frame: u64, depth: u64, _: u64, _: u64, _: *const u64, _: u64) -> u64 {
     of_thread(|thread| {
         thread.restore(frame, depth);
         0
     })
 }
 
-pub extern "C" fn blocks(flags: u64, count: u64, object: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
+pub(super) extern "C" fn blocks(flags: u64, count: u64, object: u64, _: u64, slot: *const u64, rbp: u64) -> u64 {
     IN_USE.store(true, Ordering::Relaxed);
     enter(slot, rbp, |event| {
         // SAFETY: an array of the module's own, as long as it says; a module that is unloaded was never seen to be built so.

@@ -4,7 +4,7 @@ const SMALLEST: usize = 256;
 
 /// The key 0 is taken for an empty place: no content hash is, in practice, and no pair of live labels.
 #[derive(Default)]
-pub struct Map {
+pub(super) struct Map {
     places: Vec<(u64, u32)>,
     used: usize,
 }
@@ -19,7 +19,7 @@ impl Map {
         at
     }
 
-    pub fn get(&self, key: u64) -> Option<u32> {
+    pub(super) fn get(&self, key: u64) -> Option<u32> {
         if self.places.is_empty() || key == 0 {
             return None;
         }
@@ -28,7 +28,7 @@ impl Map {
     }
 
     /// A key that is not in the map.
-    pub fn insert(&mut self, key: u64, label: u32) {
+    pub(super) fn insert(&mut self, key: u64, label: u32) {
         if key == 0 {
             return;
         }
@@ -45,7 +45,7 @@ impl Map {
         self.used += 1;
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         if self.used > 0 {
             self.places.fill((0, 0));
             self.used = 0;

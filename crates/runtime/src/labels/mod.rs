@@ -21,8 +21,8 @@ mod events;
 mod hash;
 mod shadow;
 
-pub use branches::Thread;
-pub use entry::LABELS;
+pub(crate) use branches::Thread;
+pub(crate) use entry::LABELS;
 
 use crate::{log, spin::Spin};
 use crashproof_wire::record::{Fields, PATH};
@@ -73,11 +73,11 @@ fn with_state<T>(me: u32, act: impl FnOnce(&mut State) -> T) -> T {
 }
 
 /// The child of a fork must not inherit a state that another thread had half changed.
-pub fn before_fork() {
+pub(crate) fn before_fork() {
     SHARED.lock.lock().leave_locked();
 }
 
-pub fn after_fork() {
+pub(crate) fn after_fork() {
     SHARED.lock.reset();
 }
 
@@ -95,21 +95,21 @@ fn ends_with(boundaries: u8) -> bool {
 }
 
 /// The program has completed a line of its output.
-pub fn line_written() {
+pub(crate) fn line_written() {
     if IN_USE.load(Ordering::Relaxed) && ends_with(LINES) {
         end_operation();
     }
 }
 
 /// The program has said that an operation begins.
-pub fn operation_begins() {
+pub(crate) fn operation_begins() {
     if IN_USE.load(Ordering::Relaxed) && ends_with(ANNOTATIONS) {
         *operations_within() += 1;
     }
 }
 
 /// The program has said that an operation has ended.
-pub fn operation_ends() {
+pub(crate) fn operation_ends() {
     if IN_USE.load(Ordering::Relaxed) && ends_with(ANNOTATIONS) {
         let within = operations_within();
         *within = within.saturating_sub(1);

@@ -8,7 +8,7 @@ const PAGE: u64 = 4096;
 type Page = [Label; PAGE as usize];
 
 #[derive(Default)]
-pub struct Shadow {
+pub(super) struct Shadow {
     pages: Vec<Box<Page>>,
     /// From the number of a page, plus 1, to its index.
     index: Map,
@@ -25,7 +25,7 @@ impl Shadow {
     }
 
     /// Gives the labels of a range to `each`, run by run: equal ones, and how many.
-    pub fn read(&mut self, address: u64, length: u64, mut each: impl FnMut(Label, u64)) {
+    pub(super) fn read(&mut self, address: u64, length: u64, mut each: impl FnMut(Label, u64)) {
         self.pieces(address, length, |shadow, page, from, to| {
             let Some(index) = shadow.find(page) else {
                 each(EMPTY, (to - from) as u64);
@@ -37,7 +37,7 @@ impl Shadow {
         });
     }
 
-    pub fn write(&mut self, address: u64, length: u64, label: Label) {
+    pub(super) fn write(&mut self, address: u64, length: u64, label: Label) {
         self.pieces(address, length, |shadow, page, from, to| {
             let index = match shadow.find(page) {
                 Some(index) => index,

@@ -16,7 +16,7 @@ use std::arch::naked_asm;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The signal mask in a frame.
-pub fn mask_of(uc: &mut ucontext_t) -> &mut u64 {
+pub(crate) fn mask_of(uc: &mut ucontext_t) -> &mut u64 {
     // SAFETY: the kernel's mask is the first 8 bytes of libc's longer one.
     unsafe { &mut *(&raw mut uc.uc_sigmask).cast::<u64>() }
 }
@@ -124,7 +124,7 @@ fn shadow_stays_blocked(mask: u64) -> bool {
 }
 
 /// For code of ours that is done and has given the program its mask back.
-pub fn after_our_code(mask: u64) {
+pub(crate) fn after_our_code(mask: u64) {
     if !shadow_stays_blocked(mask) || !installed() {
         return;
     }
@@ -136,7 +136,7 @@ pub fn after_our_code(mask: u64) {
 }
 
 /// The instruction at which `uc` stands must get this signal, as if it had faulted there by itself.
-pub fn deliver_fault(fault: &Fault, uc: &mut ucontext_t) {
+pub(crate) fn deliver_fault(fault: &Fault, uc: &mut ucontext_t) {
     // SAFETY: all-zero is a valid siginfo; a fault's address is the first word behind its three integers and their padding.
     let info = unsafe {
         let mut info: siginfo_t = std::mem::zeroed();
@@ -273,7 +273,7 @@ pub(super) fn default_action(signal: c_int) -> KernelAction {
 }
 
 /// Ending signals go through us from now on; the program is told that they have their default action.
-pub fn make_endings_wait() {
+pub(crate) fn make_endings_wait() {
     if !installed() || ENDINGS_WAIT.swap(true, Ordering::Relaxed) {
         return;
     }

@@ -15,7 +15,7 @@ use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A signal that programs set handlers for; libc keeps two for itself.
-pub fn is_for_programs(signal: c_int) -> bool {
+pub(crate) fn is_for_programs(signal: c_int) -> bool {
     (1..SIGNALS as c_int).contains(&signal) && LIBC_INTERNAL & bit(signal) == 0
 }
 
@@ -129,7 +129,7 @@ unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction, old
 }
 
 /// Sets the program's disposition (or only asks) as the system call does, and returns the old one.
-pub fn change_kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result<KernelAction, i32> {
+pub(crate) fn change_kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result<KernelAction, i32> {
     let wanted = new.map(|n| Disposition {
         handler: n.handler,
         flags: n.flags as c_int,
@@ -147,7 +147,7 @@ pub fn change_kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result
 ///
 /// # Safety
 /// As for the system call.
-pub unsafe fn raw_sigaction(signal: c_int, new: *const c_void, old: *mut c_void) -> i64 {
+pub(crate) unsafe fn raw_sigaction(signal: c_int, new: *const c_void, old: *mut c_void) -> i64 {
     // SAFETY: the program's structures.
     unsafe {
         let result = change_kernel_action(signal, new.cast::<KernelAction>().as_ref()).map(|known| {
@@ -279,7 +279,7 @@ extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
 }
 
 /// Sets the program's alternate stack (or only asks) and returns the old one. The program's own stack pointer is `here`.
-pub fn change_alternate_stack(here: u64, new: Option<&libc::stack_t>) -> Result<libc::stack_t, i32> {
+pub(crate) fn change_alternate_stack(here: u64, new: Option<&libc::stack_t>) -> Result<libc::stack_t, i32> {
     const SS_AUTODISARM: c_int = 1 << 31;
     let own = threads::current();
     let known = own.alternate;
@@ -309,7 +309,7 @@ pub fn change_alternate_stack(here: u64, new: Option<&libc::stack_t>) -> Result<
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
+pub(crate) unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
     let local = 0u8;
     // SAFETY: the program's structures.
     unsafe {

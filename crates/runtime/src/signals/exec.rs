@@ -72,7 +72,7 @@ fn ignore(ignored: u64) {
 
 /// An exec that is under way in a thread: the kernel has the program's own mask and dispositions.
 #[derive(Clone, Copy, Default)]
-pub struct Executing {
+pub(crate) struct Executing {
     /// The stack pointer at which it is left; 0: there is none.
     left_at: u64,
     /// The kernel's id of the thread or of a vfork child, which shares the state of its parent's thread and may be gone by now.
@@ -86,7 +86,7 @@ pub struct Executing {
 ///
 /// A signal that comes meanwhile finds the kernel without our handlers. It leaves the exec ([`leave_exec`]), which begins anew when the program's
 /// handler has returned.
-pub fn executing<F: FnMut() -> c_int>(execute: F) -> c_int {
+pub(crate) fn executing<F: FnMut() -> c_int>(execute: F) -> c_int {
     struct Call<F> {
         execute: F,
         mask: u64,
@@ -244,7 +244,7 @@ fn after_exec(kernel: u64) {
 ///
 /// # Safety
 /// `attributes` is null or initialised.
-pub unsafe fn spawning(
+pub(crate) unsafe fn spawning(
     attributes: *const libc::posix_spawnattr_t,
     spawn: impl FnOnce(*const libc::posix_spawnattr_t) -> c_int,
 ) -> c_int {

@@ -25,7 +25,7 @@ type Handler = unsafe extern "C-unwind" fn(c_int, *const siginfo_t, *mut ucontex
 
 /// Makes the return from our handler enter `entry(signal, info, uc)` on the program's stack (its alternate one, if
 /// `alternate` and it has one) with `mask`. False: the stack has no room.
-pub fn enter_handler(
+pub(crate) fn enter_handler(
     signal: c_int,
     info: &siginfo_t,
     uc: &mut ucontext_t,

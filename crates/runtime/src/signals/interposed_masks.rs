@@ -30,7 +30,7 @@ unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut
 ///
 /// # Safety
 /// As for the system call.
-pub unsafe fn raw_sigprocmask(how: c_int, set: *const u64, old: *mut u64) -> i64 {
+pub(crate) unsafe fn raw_sigprocmask(how: c_int, set: *const u64, old: *mut u64) -> i64 {
     // SAFETY: the program's sets.
     let result = change_mask(how, unsafe { set.as_ref() }.copied()).map(|mask| {
         if !old.is_null() {

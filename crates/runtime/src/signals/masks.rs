@@ -32,7 +32,7 @@ fn changed_mask(old: u64, how: c_int, set: u64) -> Result<u64, i32> {
 }
 
 /// Changes the program's mask as it will be when the handler with this frame returns; returns the old one.
-pub fn change_mask_in(uc: &mut ucontext_t, how: c_int, set: Option<u64>) -> Result<u64, i32> {
+pub(crate) fn change_mask_in(uc: &mut ucontext_t, how: c_int, set: Option<u64>) -> Result<u64, i32> {
     let kernel = *mask_of(uc);
     let state = threads::current();
     let old = program_mask(kernel, *state.blocked_here());

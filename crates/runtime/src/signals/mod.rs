@@ -42,12 +42,14 @@ use std::arch::global_asm;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-pub use delivery::{after_our_code, deliver_fault, make_endings_wait, mask_of};
-pub use dispositions::{change_alternate_stack, change_kernel_action, is_for_programs, raw_sigaction, sigaltstack};
-pub use exec::{Executing, executing, spawning};
-pub use frame::enter_handler;
-pub use interposed_masks::raw_sigprocmask;
-pub use masks::change_mask_in;
+pub(crate) use delivery::{after_our_code, deliver_fault, make_endings_wait, mask_of};
+pub(crate) use dispositions::{
+    change_alternate_stack, change_kernel_action, is_for_programs, raw_sigaction, sigaltstack,
+};
+pub(crate) use exec::{Executing, executing, spawning};
+pub(crate) use frame::enter_handler;
+pub(crate) use interposed_masks::raw_sigprocmask;
+pub(crate) use masks::change_mask_in;
 
 const SHADOW: u64 = bit(libc::SIGSTKFLT);
 const VIRTUAL: u64 = OURS | SHADOW;
@@ -91,7 +93,7 @@ impl Disposition {
 /// As the kernel has it.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct KernelAction {
+pub(crate) struct KernelAction {
     handler: usize,
     flags: u64,
     restorer: usize,
@@ -99,7 +101,7 @@ pub struct KernelAction {
 }
 
 impl KernelAction {
-    pub const DEFAULT: KernelAction = KernelAction {
+    pub(crate) const DEFAULT: KernelAction = KernelAction {
         handler: libc::SIG_DFL,
         flags: 0,
         restorer: 0,
@@ -152,7 +154,7 @@ impl Table {
 
 /// Takes the four out of the mask that the process was started with. The first thread has its state; nothing has changed
 /// the mask yet.
-pub fn adopt_mask(came: Inherited) {
+pub(crate) fn adopt_mask(came: Inherited) {
     let inherited = sys::set_mask(!OURS);
     let blocked = inherited & VIRTUAL;
     threads::current().blocked = blocked;
@@ -161,16 +163,16 @@ pub fn adopt_mask(came: Inherited) {
 }
 
 /// Those of our four that were pending when the process was started.
-pub struct Inherited([Option<siginfo_t>; 4]);
+pub(crate) struct Inherited([Option<siginfo_t>; 4]);
 
 impl Inherited {
     /// They would end the process as soon as anything unblocks them: our handlers are not there yet.
-    pub fn take() -> Inherited {
+    pub(crate) fn take() -> Inherited {
         Inherited(EACH_OF_OURS.map(take_from_kernel))
     }
 
     /// For a process in which we do nothing.
-    pub fn give_back(self) {
+    pub(crate) fn give_back(self) {
         self.each(hooks::signals::send_again);
     }
 
@@ -215,20 +217,20 @@ fn keep(signal: c_int, info: &siginfo_t) {
 }
 
 /// In a thread that libc started with everything blocked: ours are not, and the program does not see that.
-pub fn unblock_ours() {
+pub(crate) fn unblock_ours() {
     threads::current().blocked = VIRTUAL;
     sys::set_mask(sys::set_mask(!OURS) & !OURS | SHADOW);
 }
 
 /// Blocks everything but ours, so that a thread made now gets no signal before it has its state. Returns the mask to give
 /// back, here and in the thread.
-pub fn block_for_start() -> u64 {
+pub(crate) fn block_for_start() -> u64 {
     sys::set_mask(!OURS)
 }
 
 /// In the new thread: the mask that its creator had, unless its attributes gave it another. Only ours has libc's own
 /// signals blocked, except for the first thread, for which libc has just unblocked them.
-pub fn unblock_at_start(creators: u64) {
+pub(crate) fn unblock_at_start(creators: u64) {
     static FIRST: AtomicBool = AtomicBool::new(true);
     let inherited = sys::set_mask(!OURS);
     let is_ours = inherited & LIBC_INTERNAL != 0
@@ -237,7 +239,7 @@ pub fn unblock_at_start(creators: u64) {
 }
 
 /// Our handlers. What the process had before is the program's from here on.
-pub fn install() {
+pub(crate) fn install() {
     interposed_masks::resolve();
     dispositions::resolve();
     PROCESS.store(sys::getpid(), Ordering::Relaxed);
@@ -248,7 +250,7 @@ pub fn install() {
 
 /// Puts our handlers and this thread's alternate stack (back) in place; what is there instead becomes the program's. Code
 /// that makes system calls of its own (the run-time library of a sanitizer) does not ask us. Called at each PM mapping.
-pub fn reclaim() {
+pub(crate) fn reclaim() {
     let ours = our_action();
     for signal in EACH_OF_OURS.into_iter().chain([libc::SIGSTKFLT]) {
         if kernel_action(signal, None).is_ok_and(|known| known.handler == ours.handler) {
@@ -282,7 +284,7 @@ fn installed() -> bool {
 }
 
 /// A forked child: no other thread can hold the table.
-pub fn reset_after_fork() {
+pub(crate) fn reset_after_fork() {
     TABLE.lock.reset();
     PROCESS.store(sys::getpid(), Ordering::Relaxed);
     // Clearing what is clear would make a copy of its memory.
@@ -292,7 +294,7 @@ pub fn reset_after_fork() {
 }
 
 /// A vfork child shares our memory, but has a signal table of the kernel's own: what it sets must not reach its parent.
-pub fn in_vfork_child() -> bool {
+pub(crate) fn in_vfork_child() -> bool {
     sys::getpid() != PROCESS.load(Ordering::Relaxed)
 }
 
@@ -330,7 +332,7 @@ fn libc_restorer() -> usize {
 }
 
 /// Sets (or only asks) what the kernel does at a signal, and returns what it did.
-pub fn kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result<KernelAction, i32> {
+pub(crate) fn kernel_action(signal: c_int, new: Option<&KernelAction>) -> Result<KernelAction, i32> {
     let mut old = KernelAction::DEFAULT;
     let new = new.map_or(0, |n| &raw const *n as u64);
     // SAFETY: both are the kernel's structure.

@@ -96,7 +96,7 @@ pub(super) fn bounced_call(number: i64, mut given: [u64; 6], outputs: &[Buffer],
 }
 
 /// How large the buffer is.
-pub fn buffer_len(output: &Buffer, arguments: &[u64; 6]) -> usize {
+pub(crate) fn buffer_len(output: &Buffer, arguments: &[u64; 6]) -> usize {
     // No call fills more than this at once.
     const MOST: u64 = 0x7fff_f000;
     let count = |i: usize| arguments[i] as u32 as u64;

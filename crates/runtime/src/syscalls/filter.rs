@@ -6,23 +6,23 @@ use crashproof_wire::record::RESULTS;
 
 /// Comes with our traps in `si_errno`, so that those of a filter of the program's are told apart.
 pub(super) const OURS: u32 = 0xc9af;
-pub const TRAP: u32 = libc::SECCOMP_RET_TRAP | OURS;
+pub(crate) const TRAP: u32 = libc::SECCOMP_RET_TRAP | OURS;
 
 /// The sixth argument of a write that the handler makes. The kernel does not look at it, the filters for output do.
 pub(super) const UNTRAPPED: u64 = 0xc9af_5157_a11b_e9d3;
 pub(super) const LAST_ARGUMENT: usize = 5;
 
-pub type Instruction = libc::sock_filter;
+pub(crate) type Instruction = libc::sock_filter;
 
-pub mod bpf {
+pub(crate) mod bpf {
     use super::Instruction;
 
-    pub const NUMBER: u32 = 0;
-    pub const ARCHITECTURE: u32 = 4;
-    pub const INSTRUCTION_POINTER: u32 = 8;
-    pub const X86_64: u32 = 0xc000_003e;
+    pub(crate) const NUMBER: u32 = 0;
+    pub(crate) const ARCHITECTURE: u32 = 4;
+    pub(crate) const INSTRUCTION_POINTER: u32 = 8;
+    pub(crate) const X86_64: u32 = 0xc000_003e;
 
-    pub const fn argument(index: usize) -> u32 {
+    pub(crate) const fn argument(index: usize) -> u32 {
         16 + 8 * index as u32
     }
 
@@ -44,37 +44,37 @@ pub mod bpf {
         }
     }
 
-    pub const fn load(offset: u32) -> Instruction {
+    pub(crate) const fn load(offset: u32) -> Instruction {
         plain(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
     }
 
-    pub const fn and(k: u32) -> Instruction {
+    pub(crate) const fn and(k: u32) -> Instruction {
         plain(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, k)
     }
 
-    pub const fn go(by: u32) -> Instruction {
+    pub(crate) const fn go(by: u32) -> Instruction {
         plain(libc::BPF_JMP | libc::BPF_JA, by)
     }
 
-    pub const fn answer(k: u32) -> Instruction {
+    pub(crate) const fn answer(k: u32) -> Instruction {
         plain(libc::BPF_RET | libc::BPF_K, k)
     }
 
-    pub const fn equal(k: u32, jt: u8, jf: u8) -> Instruction {
+    pub(crate) const fn equal(k: u32, jt: u8, jf: u8) -> Instruction {
         jump(libc::BPF_JEQ, k, jt, jf)
     }
 
-    pub const fn at_least(k: u32, jt: u8, jf: u8) -> Instruction {
+    pub(crate) const fn at_least(k: u32, jt: u8, jf: u8) -> Instruction {
         jump(libc::BPF_JGE, k, jt, jf)
     }
 
-    pub const fn above(k: u32, jt: u8, jf: u8) -> Instruction {
+    pub(crate) const fn above(k: u32, jt: u8, jf: u8) -> Instruction {
         jump(libc::BPF_JGT, k, jt, jf)
     }
 }
 
 /// A filter being written; on the stack, since it is made before the program has run.
-pub struct Filter {
+pub(crate) struct Filter {
     code: [Instruction; Filter::MOST],
     len: usize,
 }
@@ -83,7 +83,7 @@ impl Filter {
     const MOST: usize = 1024;
 
     /// Lets everything pass that is not an x86-64 call, and has the call's number loaded.
-    pub fn new() -> Filter {
+    pub(crate) fn new() -> Filter {
         let mut filter = Filter {
             code: [bpf::answer(libc::SECCOMP_RET_ALLOW); Filter::MOST],
             len: 0,
@@ -95,7 +95,7 @@ impl Filter {
         filter
     }
 
-    pub fn push(&mut self, instruction: Instruction) {
+    pub(crate) fn push(&mut self, instruction: Instruction) {
         // Too long a filter is refused by `install`.
         if let Some(place) = self.code.get_mut(self.len) {
             *place = instruction;
@@ -104,7 +104,7 @@ impl Filter {
     }
 
     /// If the call's number is one of these, what `body` writes decides; behind it the number is still loaded.
-    pub fn case(&mut self, numbers: impl ExactSizeIterator<Item = i64>, body: impl FnOnce(&mut Filter)) {
+    pub(crate) fn case(&mut self, numbers: impl ExactSizeIterator<Item = i64>, body: impl FnOnce(&mut Filter)) {
         let count = numbers.len();
         for (i, number) in numbers.enumerate() {
             self.push(bpf::equal(number as u32, (count - i) as u8, 0));
@@ -120,7 +120,7 @@ impl Filter {
     }
 
     /// Traps if the 64-bit word at `offset` lies in [low, high).
-    pub fn trap_within(&mut self, offset: u32, low: u64, high: u64) {
+    pub(crate) fn trap_within(&mut self, offset: u32, low: u64, high: u64) {
         let (last_high, last_low) = (((high - 1) >> 32) as u32, (high - 1) as u32);
         let (first_high, first_low) = ((low >> 32) as u32, low as u32);
         if first_low == 0 && last_low == u32::MAX {
@@ -215,7 +215,7 @@ impl Filter {
         filter
     }
 
-    pub fn install(&self) -> Result<(), i32> {
+    pub(crate) fn install(&self) -> Result<(), i32> {
         if self.len > Filter::MOST {
             return Err(libc::E2BIG);
         }
@@ -249,11 +249,11 @@ impl Filter {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// What the kernel would do with a call, by the filter's own words.
-    pub fn verdict(filter: &Filter, number: i64, arguments: [u64; 6], instruction_pointer: u64) -> u32 {
+    pub(crate) fn verdict(filter: &Filter, number: i64, arguments: [u64; 6], instruction_pointer: u64) -> u32 {
         let mut data = [0u32; 16];
         data[0] = number as u32;
         data[1] = bpf::X86_64;

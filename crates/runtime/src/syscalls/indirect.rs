@@ -382,7 +382,7 @@ unsafe extern "C-unwind" fn recvmmsg(
 
 /// Whether a call of [`Effect::Gather`], with this array or message, writes to PM. What it points to may not be there: then it does not, and
 /// the kernel says what is wrong.
-pub fn is_into_pm(number: i64, at: u64, count: u64) -> bool {
+pub(crate) fn is_into_pm(number: i64, at: u64, count: u64) -> bool {
     if pm::first_after(0).is_none() && !registered::any() {
         return false;
     }
@@ -449,7 +449,7 @@ fn parts_into_pm(at: u64, count: u64) -> Option<bool> {
 ///
 /// # Safety
 /// The program's call, with its arguments.
-pub unsafe fn indirect(number: i64, given: [u64; 6], stack: impl FnOnce() -> u64) -> i64 {
+pub(crate) unsafe fn indirect(number: i64, given: [u64; 6], stack: impl FnOnce() -> u64) -> i64 {
     // SAFETY: the caller's promise.
     unsafe {
         let call = |at: u64| {

@@ -15,9 +15,9 @@
 
 mod asynchronous;
 mod bounce;
-pub mod filter;
+pub(crate) mod filter;
 mod indirect;
-pub mod table;
+pub(crate) mod table;
 mod trap;
 mod writes;
 
@@ -30,17 +30,17 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use table::Effect;
 
-pub use bounce::buffer_len;
-pub use indirect::{indirect, is_into_pm};
-pub use trap::trap;
-pub use writes::{Destination, is_recorded, wrote_raw};
+pub(crate) use bounce::buffer_len;
+pub(crate) use indirect::{indirect, is_into_pm};
+pub(crate) use trap::trap;
+pub(crate) use writes::{Destination, is_recorded, wrote_raw};
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// libc's code.
 static LIBC: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Looks up libc's functions.
-pub fn resolve() {
+pub(crate) fn resolve() {
     indirect::resolve();
     asynchronous::resolve();
     writes::resolve();
@@ -48,7 +48,7 @@ pub fn resolve() {
 }
 
 /// Sets the filters. Our SIGSYS handler is in place.
-pub fn install() -> Result<(), i32> {
+pub(crate) fn install() -> Result<(), i32> {
     if watch::active() {
         watch::calls::install()?;
     } else {
@@ -94,7 +94,7 @@ static RANGES: Ranges = Ranges {
 };
 
 /// A view outside the reserved range: one more filter. The caller has signals blocked.
-pub fn add_view_range(low: u64, high: u64) {
+pub(crate) fn add_view_range(low: u64, high: u64) {
     if !INSTALLED.load(Ordering::Acquire) {
         return;
     }
@@ -125,12 +125,12 @@ pub fn add_view_range(low: u64, high: u64) {
 }
 
 /// A forked child: no other thread can hold the ranges.
-pub fn reset_after_fork() {
+pub(crate) fn reset_after_fork() {
     RANGES.lock.reset();
 }
 
 /// Where libc's code is.
-pub fn libc_code() -> Option<(u64, u64)> {
+pub(crate) fn libc_code() -> Option<(u64, u64)> {
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: size_t, found: *mut c_void) -> c_int {
         // SAFETY: the loader's description of a module, and the caller's pair.
         unsafe {

@@ -4,7 +4,7 @@
 use libc::siginfo_t;
 
 /// One system call.
-pub struct Call {
+pub(crate) struct Call {
     pub number: i64,
     /// Buffers that the kernel writes.
     pub outputs: &'static [Buffer],
@@ -20,7 +20,7 @@ pub struct Call {
 
 /// How large the buffer at an argument is.
 #[derive(Clone, Copy)]
-pub enum Size {
+pub(crate) enum Size {
     Bytes(u32),
     /// As another argument says.
     Argument(usize),
@@ -36,7 +36,7 @@ pub enum Size {
 
 /// How much of it the kernel has written.
 #[derive(Clone, Copy)]
-pub enum Written {
+pub(crate) enum Written {
     /// All, if the call succeeds.
     All,
     /// As many of these units as the call returns, and so many bytes more.
@@ -50,7 +50,7 @@ pub enum Written {
 }
 
 /// A buffer at an argument.
-pub struct Buffer {
+pub(crate) struct Buffer {
     pub argument: usize,
     pub size: Size,
     /// Of a buffer that the kernel writes.
@@ -59,20 +59,20 @@ pub struct Buffer {
 
 /// Which way the data goes: does the kernel write or read it?
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     Written,
     Read,
 }
 
 /// An array of parts (`iovec`) at one argument, as many as another says.
-pub struct Parts {
+pub(crate) struct Parts {
     pub argument: usize,
     pub count: usize,
     pub direction: Direction,
 }
 
 /// Buffers that a call finds by an array or a message of the program's, which a filter cannot read.
-pub enum Indirect {
+pub(crate) enum Indirect {
     None,
     Parts(&'static [Parts]),
     /// The same, but not trapped: the runtime itself makes these calls. libc's functions are interposed.
@@ -84,7 +84,7 @@ pub enum Indirect {
 }
 
 /// Where a call reads a file.
-pub enum Offset {
+pub(crate) enum Offset {
     /// At the file position.
     Position,
     /// At the offset that an argument is.
@@ -94,7 +94,7 @@ pub enum Offset {
 }
 
 /// That a call reads a file by its descriptor.
-pub struct FileRead {
+pub(crate) struct FileRead {
     /// The argument with the descriptor.
     pub descriptor: usize,
     pub offset: Offset,
@@ -104,7 +104,7 @@ pub struct FileRead {
 
 /// What the runtime has to do when the program makes the call with an instruction of its own ([`crate::raw`]) or by its number.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// Nothing.
     None,
     /// It maps, syncs, sizes or names files: [`crate::files::by_number`] makes it.
@@ -233,7 +233,7 @@ const fn read(argument: usize, count: usize) -> Parts {
 }
 
 /// The calls. The most frequent of those that write to a buffer come first: the filters test them in this order.
-pub const CALLS: &[Call] = &[
+pub(crate) const CALLS: &[Call] = &[
     call(libc::SYS_read)
         .outputs(&[filled(1)])
         .reads_file(0, Offset::Position, Some(2)),
@@ -471,7 +471,7 @@ pub const CALLS: &[Call] = &[
 ];
 
 /// No call in the table has a greater number.
-pub const NUMBERS: usize = 512;
+pub(crate) const NUMBERS: usize = 512;
 
 /// By number: the place in the table.
 static PLACES: [u8; NUMBERS] = {
@@ -487,12 +487,12 @@ static PLACES: [u8; NUMBERS] = {
 };
 
 /// The call with this number, if it is in the table.
-pub fn find(number: i64) -> Option<&'static Call> {
+pub(crate) fn find(number: i64) -> Option<&'static Call> {
     let place = *PLACES.get(usize::try_from(number).ok()?)?;
     CALLS.get(place as usize)
 }
 
-pub fn effect(number: i64) -> Effect {
+pub(crate) fn effect(number: i64) -> Effect {
     find(number).map_or(Effect::None, |call| call.effect)
 }
 
@@ -515,19 +515,19 @@ const fn having(effect: Option<Effect>) -> ([i64; CALLS.len()], usize) {
 }
 
 /// The calls that the runtime has something to do for.
-pub const WITH_EFFECT: &[i64] = {
+pub(crate) const WITH_EFFECT: &[i64] = {
     const FOUND: ([i64; CALLS.len()], usize) = having(None);
     FOUND.0.split_at(FOUND.1).0
 };
 
 /// The calls that write to a descriptor.
-pub const WRITES: &[i64] = {
+pub(crate) const WRITES: &[i64] = {
     const FOUND: ([i64; CALLS.len()], usize) = having(Some(Effect::Write));
     FOUND.0.split_at(FOUND.1).0
 };
 
 /// Those operations of `futex` that make the kernel write a futex word, at the first or the fifth argument.
-pub const FUTEX_WRITING: [u32; 7] = [
+pub(crate) const FUTEX_WRITING: [u32; 7] = [
     libc::FUTEX_WAKE_OP as u32,
     libc::FUTEX_LOCK_PI as u32,
     libc::FUTEX_UNLOCK_PI as u32,
@@ -537,12 +537,12 @@ pub const FUTEX_WRITING: [u32; 7] = [
     13, // FUTEX_LOCK_PI2
 ];
 /// What of the second argument of `futex` is the operation.
-pub const FUTEX_COMMAND: u32 = 0x7f;
+pub(crate) const FUTEX_COMMAND: u32 = 0x7f;
 /// The arguments of `futex` that are words.
-pub const FUTEX_WORDS: [usize; 2] = [0, 4];
+pub(crate) const FUTEX_WORDS: [usize; 2] = [0, 4];
 
 /// The operations of `futex` that use the word at the fifth argument.
-pub const FUTEX_TWO_WORDS: [u32; 5] = [
+pub(crate) const FUTEX_TWO_WORDS: [u32; 5] = [
     libc::FUTEX_REQUEUE as u32,
     libc::FUTEX_CMP_REQUEUE as u32,
     libc::FUTEX_WAKE_OP as u32,
@@ -551,7 +551,7 @@ pub const FUTEX_TWO_WORDS: [u32; 5] = [
 ];
 
 /// The operations of `fcntl` whose argument is an address.
-pub const FCNTL_ADDRESS: [libc::c_int; 6] = [
+pub(crate) const FCNTL_ADDRESS: [libc::c_int; 6] = [
     libc::F_GETLK,
     libc::F_SETLK,
     libc::F_SETLKW,

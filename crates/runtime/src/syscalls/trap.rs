@@ -9,7 +9,7 @@ use libc::{c_int, c_void, iovec, siginfo_t, ucontext_t};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// SIGSYS. True: one of our filters raised it, and the call is made.
-pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+pub(crate) fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     const SYS_SECCOMP: c_int = 1;
     if info.si_code != SYS_SECCOMP || info.si_errno != OURS as c_int {
         return false;

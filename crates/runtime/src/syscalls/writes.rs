@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 /// Where a write puts its data.
 #[derive(Clone, Copy)]
-pub enum Destination {
+pub(crate) enum Destination {
     /// At the file position, which is behind the data then.
     Position,
     /// At this offset, unless the descriptor or these flags (`RWF_*`) append: Linux then disregards the offset.
@@ -93,7 +93,7 @@ fn wrote(fd: c_int, parts: &[iovec], total: ssize_t, destination: Destination, t
 }
 
 /// Whether the trace may need what is written to this descriptor: a socket, or a PM file.
-pub fn is_recorded(fd: c_int) -> bool {
+pub(crate) fn is_recorded(fd: c_int) -> bool {
     let Some((session, status)) = log::session().zip(sys::fstat(fd)) else {
         return false;
     };
@@ -105,7 +105,7 @@ pub fn is_recorded(fd: c_int) -> bool {
 }
 
 /// After a successful write by an instruction of the program's.
-pub fn wrote_raw(fd: c_int, parts: &[iovec], total: u64, destination: Destination) {
+pub(crate) fn wrote_raw(fd: c_int, parts: &[iovec], total: u64, destination: Destination) {
     if fd == 1 || fd == 2 {
         each_part(parts, total as usize, |data, _| log::output(fd as u32, data));
     } else if let Some((session, status)) = log::session().zip(sys::fstat(fd)) {

@@ -198,7 +198,7 @@ impl Filter {
 }
 
 /// Opens the gate and sets the filters that every recovery needs. Our SIGSYS handler is in place.
-pub fn install() -> Result<(), i32> {
+pub(crate) fn install() -> Result<(), i32> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: a page of our own, filled before it can be executed.
     unsafe {
@@ -216,7 +216,7 @@ pub fn install() -> Result<(), i32> {
 }
 
 /// From here on, reading a PM file by its descriptor is noted.
-pub fn watch_descriptors() {
+pub(crate) fn watch_descriptors() {
     let ready = LIBC[1].load(Ordering::Relaxed) != 0;
     if !ready
         || Filter::for_calls(|call| call.file_read.is_some(), libc_only())
@@ -228,12 +228,12 @@ pub fn watch_descriptors() {
 }
 
 /// The filter for a mapping outside the range of views.
-pub fn filter(low: u64, high: u64) -> Filter {
+pub(crate) fn filter(low: u64, high: u64) -> Filter {
     Filter::for_watching(low, high, libc_only())
 }
 
 /// A mapping outside the range of views needs one more filter.
-pub fn watch_range(start: u64, end: u64) {
+pub(crate) fn watch_range(start: u64, end: u64) {
     let (low, high) = pm::view_range();
     if start < low || end > high {
         syscalls::add_view_range(start, end);
@@ -258,7 +258,7 @@ type Wanted = [[AtomicU64; 2]; 16];
 static WANTED: AtomicPtr<Wanted> = AtomicPtr::new(std::ptr::null_mut());
 
 /// In the server: lets copies say which filters they needed.
-pub fn share_ranges() {
+pub(crate) fn share_ranges() {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
     // SAFETY: a new mapping, of zeros.
     let page = unsafe { sys::mmap(0, PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
@@ -266,7 +266,7 @@ pub fn share_ranges() {
 }
 
 /// In the server: sets the filters that copies needed.
-pub fn adopt_ranges() {
+pub(crate) fn adopt_ranges() {
     // SAFETY: as in `watch_range`.
     for [low, high] in unsafe { WANTED.load(Ordering::Relaxed).as_ref() }.into_iter().flatten() {
         let (high, low) = (high.load(Ordering::Acquire), low.load(Ordering::Relaxed));
@@ -306,7 +306,7 @@ unsafe fn through_gate(number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
 // --- The trap -------------------------------------------------------------------------------------------------------------
 
 /// Makes a trapped call of the program's.
-pub fn perform(recovery: &'static Recovery, number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
+pub(crate) fn perform(recovery: &'static Recovery, number: i64, arguments: [u64; 6]) -> Result<u64, i32> {
     sys::without_signals(|| {
         let call = TrappedCall {
             recovery,

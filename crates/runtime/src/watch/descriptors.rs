@@ -25,7 +25,7 @@ fn call(number: i64, arguments: [u64; 3]) -> Option<u64> {
 }
 
 /// Before any constructor of the program's runs.
-pub fn remember_inherited() {
+pub(super) fn remember_inherited() {
     sys::for_each_descriptor(|fd| {
         if let Some(word) = INHERITED.get(fd as usize / 64) {
             word.fetch_or(1 << (fd % 64), Ordering::Relaxed);
@@ -40,7 +40,7 @@ fn is_inherited(fd: c_int) -> bool {
 
 /// Looks at what constructors opened, and remembers where they stand. False: runs would share more than a position. `own` is a
 /// descriptor of the server's.
-pub fn can_be_shared(own: c_int) -> bool {
+pub(super) fn can_be_shared(own: c_int) -> bool {
     let mut places = POSITIONS.iter();
     let mut harmless = true;
     sys::for_each_descriptor(|fd| {
@@ -67,7 +67,7 @@ pub fn can_be_shared(own: c_int) -> bool {
 }
 
 /// In the server, before it forks.
-pub fn put_back_positions() {
+pub(super) fn put_back_positions() {
     for (descriptor, place) in &POSITIONS {
         match descriptor.load(Ordering::Relaxed) {
             -1 => return,

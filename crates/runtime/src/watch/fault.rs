@@ -16,7 +16,7 @@ use crashproof_wire::recovery::{self as wire, Recovery};
 use libc::{siginfo_t, ucontext_t};
 use std::cell::UnsafeCell;
 
-pub const MOST_STEPS: u8 = 64;
+pub(crate) const MOST_STEPS: u8 = 64;
 
 /// Bits of a page fault's error code.
 const WRITE: i64 = 2;
@@ -57,7 +57,7 @@ fn stepping() -> Option<&'static mut Step> {
 }
 
 /// SIGSEGV. True: it was a touch of a closed page, which is open now.
-pub fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+pub(crate) fn segv(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     let Some(recovery) = recovery() else { return false };
     // SAFETY: SIGSEGV carries an address.
     let address = unsafe { info.si_addr() as u64 };
@@ -93,7 +93,7 @@ fn may(region: &Region, error: i64) -> bool {
 }
 
 /// SIGTRAP. True: it was the end of a step.
-pub fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
+pub(crate) fn trap(info: &siginfo_t, uc: &mut ucontext_t) -> bool {
     let Some(step) = stepping().filter(|step| step.count > 0 && info.si_code == TRAP_TRACE) else {
         return false;
     };
@@ -122,7 +122,7 @@ fn leave(step: &Step, uc: &mut ucontext_t) {
 }
 
 /// SIGBUS: a page behind the end of the file, which is the program's own affair.
-pub fn bus(uc: &mut ucontext_t) {
+pub(crate) fn bus(uc: &mut ucontext_t) {
     if let Some(recovery) = recovery() {
         abandon_step(recovery, uc);
     }

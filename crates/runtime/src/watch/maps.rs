@@ -15,7 +15,7 @@ static ISLANDS: AtomicU32 = AtomicU32::new(0);
 const MOST_ISLANDS: u32 = 16 << 10;
 
 /// The PM file behind a descriptor: its index and its size.
-pub fn file_of(recovery: &Recovery, fd: c_int) -> Option<(u32, u64)> {
+pub(crate) fn file_of(recovery: &Recovery, fd: c_int) -> Option<(u32, u64)> {
     let status = sys::fstat(fd)?;
     let count = (recovery.file_count as usize).min(recovery.files.len());
     let file = recovery.files[..count]
@@ -25,7 +25,7 @@ pub fn file_of(recovery: &Recovery, fd: c_int) -> Option<(u32, u64)> {
 }
 
 /// No mapping without a recorded address may take one that was.
-pub fn keep_recorded_free(recovery: &Recovery) {
+pub(crate) fn keep_recorded_free(recovery: &Recovery) {
     for mapping in recorded(recovery) {
         pm::views_after(mapping.address + page_up(mapping.len));
     }
@@ -35,7 +35,7 @@ fn recorded(recovery: &Recovery) -> &[wire::Mapping] {
     &recovery.mappings[..(recovery.mapping_count as usize).min(recovery.mappings.len())]
 }
 
-pub fn unit_at(region: &Region, address: u64) -> u64 {
+pub(crate) fn unit_at(region: &Region, address: u64) -> u64 {
     wire::page_unit(region.file, region.offset + (address - region.start))
 }
 
@@ -59,7 +59,7 @@ fn protect(from: u64, to: u64, protection: c_int) -> Result<u64, i32> {
 }
 
 /// Notes that the page at `address` is touched, and written if `write`, and opens it for that.
-pub fn open_page(recovery: &Recovery, region: &Region, address: u64, write: bool) {
+pub(crate) fn open_page(recovery: &Recovery, region: &Region, address: u64, write: bool) {
     let page = address & !(PAGE - 1);
     let unit = unit_at(region, page);
     let noted = Pages::with(recovery, |pages| {
@@ -87,12 +87,12 @@ pub fn open_page(recovery: &Recovery, region: &Region, address: u64, write: bool
 }
 
 /// Opens a page of which only some lines are noted, for one instruction.
-pub fn open_for_step(region: &Region, page: u64, write: bool) -> Result<u64, i32> {
+pub(crate) fn open_for_step(region: &Region, page: u64, write: bool) -> Result<u64, i32> {
     let less = if write || region.private { 0 } else { libc::PROT_WRITE };
     protect(page, page + PAGE, region.protection & !less | libc::PROT_READ)
 }
 
-pub fn close_after_step(page: u64) {
+pub(crate) fn close_after_step(page: u64) {
     // Where it fails the mappings of the process are too many: then nothing can be watched.
     if protect(page, page + PAGE, libc::PROT_NONE).is_err() {
         open_all();
@@ -100,7 +100,7 @@ pub fn close_after_step(page: u64) {
 }
 
 /// Opens every page of [address, address + len) that is PM: the kernel is going to use it.
-pub fn open_range(recovery: &Recovery, address: u64, len: u64, write: bool) {
+pub(crate) fn open_range(recovery: &Recovery, address: u64, len: u64, write: bool) {
     if recovery.track == wire::TRACK_NOTHING {
         return;
     }
@@ -119,7 +119,7 @@ pub fn open_range(recovery: &Recovery, address: u64, len: u64, write: bool) {
 }
 
 /// Gives up: everything gets what the program asked for.
-pub fn open_all() {
+pub(crate) fn open_all() {
     super::unwatched(wire::UNWATCHED_OVERFLOW);
     OPEN.store(true, Ordering::Relaxed);
     pm::for_each(|region| {
@@ -132,7 +132,7 @@ fn closed(recovery: &Recovery, region: &Region) -> c_int {
 }
 
 /// The program's `mmap`.
-pub fn mmap(
+pub(crate) fn mmap(
     recovery: &'static Recovery,
     address: u64,
     len: u64,
@@ -213,7 +213,7 @@ fn place(recovery: &Recovery, region: &Region, hint: u64, len: u64) -> Result<u6
     reserve_view(len)
 }
 
-pub fn munmap(address: u64, len: u64) -> Result<u64, i32> {
+pub(crate) fn munmap(address: u64, len: u64) -> Result<u64, i32> {
     // SAFETY: the program's own call.
     let result = unsafe { sys::syscall(libc::SYS_munmap, [address, len, 0, 0, 0, 0]) }?;
     pm::remove(address, address + page_up(len), |_| {});
@@ -221,7 +221,7 @@ pub fn munmap(address: u64, len: u64) -> Result<u64, i32> {
 }
 
 /// What is PM is closed again: its pages open without being noted anew.
-pub fn mprotect(recovery: &Recovery, address: u64, len: u64, asked: c_int) -> Result<u64, i32> {
+pub(crate) fn mprotect(recovery: &Recovery, address: u64, len: u64, asked: c_int) -> Result<u64, i32> {
     let end = address.saturating_add(page_up(len));
     if !address.is_multiple_of(PAGE) || !pm::contains(address, end - address) {
         return protect(address, end, asked);
@@ -252,7 +252,14 @@ pub fn mprotect(recovery: &Recovery, address: u64, len: u64, asked: c_int) -> Re
     Ok(0)
 }
 
-pub fn mremap(recovery: &Recovery, old: u64, old_len: u64, new_len: u64, flags: c_int, new: u64) -> Result<u64, i32> {
+pub(crate) fn mremap(
+    recovery: &Recovery,
+    old: u64,
+    old_len: u64,
+    new_len: u64,
+    flags: c_int,
+    new: u64,
+) -> Result<u64, i32> {
     // SAFETY: the program's own call.
     let remap =
         |flags: c_int, to: u64| unsafe { sys::syscall(libc::SYS_mremap, [old, old_len, new_len, flags as u64, to, 0]) };

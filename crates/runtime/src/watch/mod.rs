@@ -19,14 +19,14 @@
 //! What is noted may be more than what was touched (a buffer that the kernel filled in part), never less, but for what
 //! [`Recovery::unwatched`] says. Not seen, and not said there: a mapping made by a `syscall` instruction of the program's own.
 
-pub mod calls;
+pub(crate) mod calls;
 mod descriptors;
-pub mod fault;
-pub mod maps;
-pub mod opens;
+pub(crate) mod fault;
+pub(crate) mod maps;
+pub(crate) mod opens;
 mod pages;
 mod prepare;
-pub mod server;
+pub(crate) mod server;
 
 use crate::spin::{Held, Spin};
 use crate::{sys, threads};
@@ -48,17 +48,17 @@ static HANDICAP: AtomicU32 = AtomicU32::new(0);
 static THREADS: AtomicBool = AtomicBool::new(false);
 
 /// What is shared with the worker, if this is a recovery program.
-pub fn recovery() -> Option<&'static Recovery> {
+pub(crate) fn recovery() -> Option<&'static Recovery> {
     // SAFETY: set once to a mapping of that size which is never unmapped.
     unsafe { RECOVERY.load(Ordering::Acquire).as_ref() }
 }
 
-pub fn active() -> bool {
+pub(crate) fn active() -> bool {
     !RECOVERY.load(Ordering::Relaxed).is_null()
 }
 
 /// Maps the file that the worker prepared. False: there is none, the program runs as without us.
-pub fn open(path: &[u8]) -> bool {
+pub(crate) fn open(path: &[u8]) -> bool {
     let Some(mapped) = sys::map_file(path, size_of::<Recovery>() as u64) else {
         return false;
     };
@@ -72,7 +72,7 @@ pub fn open(path: &[u8]) -> bool {
 }
 
 /// A recovery begins in this process.
-pub fn begin() {
+pub(crate) fn begin() {
     let Some(recovery) = recovery() else { return };
     FIRST_THREAD.store(sys::gettid(), Ordering::Relaxed);
     maps::keep_recorded_free(recovery);
@@ -84,13 +84,13 @@ pub fn begin() {
 }
 
 /// System calls cannot be watched here, in no run.
-pub fn without_filters() {
+pub(crate) fn without_filters() {
     HANDICAP.store(wire::UNWATCHED_OTHER, Ordering::Relaxed);
 }
 
 /// A thread is about to be made. From here on the lines of a page are not told apart: while one thread is stepped, another
 /// could touch the open page.
-pub fn thread_made() {
+pub(crate) fn thread_made() {
     if let Some(recovery) = recovery() {
         THREADS.store(true, Ordering::Relaxed);
         if recovery.track == wire::TRACK_READS {
@@ -100,26 +100,26 @@ pub fn thread_made() {
 }
 
 /// Another program is about to be executed, perhaps one that cannot be watched.
-pub fn before_exec() {
+pub(crate) fn before_exec() {
     unwatched(wire::UNWATCHED_EXEC);
 }
 
-pub fn unwatched(reason: u32) {
+pub(crate) fn unwatched(reason: u32) {
     if let Some(recovery) = recovery() {
         recovery.unwatched.fetch_or(reason, Ordering::Relaxed);
     }
 }
 
 /// Keeps everyone from changing the notes, for a fork.
-pub fn before_fork() {
+pub(crate) fn before_fork() {
     LOCK.lock().leave_locked();
 }
 
-pub fn after_fork_in_parent() {
+pub(crate) fn after_fork_in_parent() {
     LOCK.reset();
 }
 
-pub fn after_fork_in_child() {
+pub(crate) fn after_fork_in_child() {
     FIRST_THREAD.store(sys::gettid(), Ordering::Relaxed);
     THREADS.store(false, Ordering::Relaxed);
     FORKED.store(server::parked().is_none(), Ordering::Relaxed);

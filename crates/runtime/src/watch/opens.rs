@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A PM file was opened before `main`.
 static PM_OPENED: AtomicBool = AtomicBool::new(false);
 
-pub fn pm_opened() -> bool {
+pub(crate) fn pm_opened() -> bool {
     PM_OPENED.load(Ordering::Relaxed)
 }
 
@@ -118,7 +118,7 @@ static NEXT_FREOPEN: Next<Freopen> = unsafe { Next::new(c"freopen") };
 static NEXT_FDOPEN: Next<Fdopen> = unsafe { Next::new(c"fdopen") };
 
 /// Looks up libc's functions.
-pub fn resolve() {
+pub(crate) fn resolve() {
     let all: [&dyn Resolve; 5] = [&NEXT_OPEN, &NEXT_OPENAT, &NEXT_FOPEN, &NEXT_FREOPEN, &NEXT_FDOPEN];
     all.iter().for_each(|next| next.resolve());
 }

@@ -10,16 +10,16 @@ use crashproof_wire::recovery::{self as wire, Recovery};
 use std::cell::UnsafeCell;
 
 /// The page's unit is in the log of touches: it may be readable.
-pub const TOUCHED: u8 = 1;
+pub(super) const TOUCHED: u8 = 1;
 /// The page is in the log of writes: it may be writable.
-pub const WRITTEN: u8 = 2;
+pub(super) const WRITTEN: u8 = 2;
 
 const SLOTS: usize = 1 << 18;
 /// More entries would make searching slow.
 const MOST: usize = SLOTS / 8 * 7;
 
 #[derive(Clone, Copy)]
-pub struct Notes {
+pub(super) struct Notes {
     /// The page's unit and 1; 0 if the slot is free.
     key: u64,
     /// The lines that are in the log of touches.
@@ -44,17 +44,17 @@ static TABLE: Table = Table {
 
 /// Nothing more can be noted.
 #[derive(Debug)]
-pub struct Full;
+pub(super) struct Full;
 
 /// The notes, while `super::LOCK` is held.
-pub struct Pages<'a> {
+pub(super) struct Pages<'a> {
     recovery: &'a Recovery,
     slots: &'a mut [Notes],
     count: &'a mut usize,
 }
 
 impl<'a> Pages<'a> {
-    pub fn with<R>(recovery: &'a Recovery, f: impl FnOnce(&mut Pages) -> Result<R, Full>) -> Result<R, Full> {
+    pub(super) fn with<R>(recovery: &'a Recovery, f: impl FnOnce(&mut Pages) -> Result<R, Full>) -> Result<R, Full> {
         let _held = super::lock_notes();
         // SAFETY: the lock is held, so that nobody else has a reference to the table; fresh zeros are free slots.
         unsafe {
@@ -83,7 +83,7 @@ impl<'a> Pages<'a> {
         found.next().unwrap_or(0)
     }
 
-    pub fn flags(&self, page: u64) -> u8 {
+    pub(super) fn flags(&self, page: u64) -> u8 {
         self.slots[self.index(page)].flags
     }
 
@@ -100,7 +100,7 @@ impl<'a> Pages<'a> {
     }
 
     /// All of the page was, or may have been, looked at.
-    pub fn touch(&mut self, page: u64) -> Result<(), Full> {
+    pub(super) fn touch(&mut self, page: u64) -> Result<(), Full> {
         let recovery = self.recovery;
         let notes = self.entry(page)?;
         if notes.flags & TOUCHED == 0 && recovery.track == wire::TRACK_READS {
@@ -111,7 +111,7 @@ impl<'a> Pages<'a> {
     }
 
     /// The lines from the one at byte `from` to the one before byte `to` of the page were looked at.
-    pub fn touch_lines(&mut self, page: u64, from: u64, to: u64) -> Result<(), Full> {
+    pub(super) fn touch_lines(&mut self, page: u64, from: u64, to: u64) -> Result<(), Full> {
         let recovery = self.recovery;
         let notes = self.entry(page)?;
         for line in from / 64..to.div_ceil(64) {
@@ -126,7 +126,7 @@ impl<'a> Pages<'a> {
         Ok(())
     }
 
-    pub fn write(&mut self, page: u64) -> Result<(), Full> {
+    pub(super) fn write(&mut self, page: u64) -> Result<(), Full> {
         let recovery = self.recovery;
         let notes = self.entry(page)?;
         if notes.flags & WRITTEN == 0 {
@@ -137,7 +137,7 @@ impl<'a> Pages<'a> {
     }
 
     /// Counts a step over the page; false if it was the last one that is worth it.
-    pub fn step(&mut self, page: u64) -> Result<bool, Full> {
+    pub(super) fn step(&mut self, page: u64) -> Result<bool, Full> {
         let notes = self.entry(page)?;
         notes.steps = notes.steps.saturating_add(1);
         Ok(notes.steps <= super::fault::MOST_STEPS)
@@ -145,7 +145,7 @@ impl<'a> Pages<'a> {
 }
 
 /// Whether the worker wants the lines of this page told apart.
-pub fn is_fine(recovery: &Recovery, page: u64) -> bool {
+pub(super) fn is_fine(recovery: &Recovery, page: u64) -> bool {
     let count = (recovery.fine_count as usize).min(recovery.fine.len());
     recovery.fine[..count].binary_search(&page).is_ok()
 }

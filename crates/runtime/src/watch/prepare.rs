@@ -4,10 +4,10 @@
 use crashproof_wire::recovery::{PREPARE_ALIGN, PREPARE_MAGIC, Prepare};
 use libc::{c_char, c_int, c_void, dl_phdr_info, size_t};
 
-pub type Function = extern "C-unwind" fn(c_int, *mut *mut c_char);
+pub(super) type Function = extern "C-unwind" fn(c_int, *mut *mut c_char);
 
 /// The program's function, if it has one.
-pub fn find() -> Option<Function> {
+pub(super) fn find() -> Option<Function> {
     let mut found = 0usize;
     // SAFETY: the loader calls `look_at` with valid structures before it returns, and with the pointer to `found`.
     unsafe { libc::dl_iterate_phdr(Some(look_at), (&raw mut found).cast()) };

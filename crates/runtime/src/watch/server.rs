@@ -16,12 +16,12 @@ static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static MAIN: AtomicUsize = AtomicUsize::new(0);
 
 /// The server's socket, in the server.
-pub fn parked() -> Option<c_int> {
+pub(crate) fn parked() -> Option<c_int> {
     Some(SOCKET.load(Ordering::Relaxed)).filter(|&socket| socket >= 0)
 }
 
 /// This process is to be a server. The socket gets out of the way of the program's descriptors.
-pub fn prepare(descriptor: &[u8]) {
+pub(crate) fn prepare(descriptor: &[u8]) {
     let number = std::str::from_utf8(descriptor)
         .ok()
         .and_then(|d| d.parse::<c_int>().ok());
@@ -243,6 +243,6 @@ fn receive(socket: c_int) -> Option<(u8, u64)> {
 }
 
 /// Looks up libc's function.
-pub fn resolve() {
+pub(crate) fn resolve() {
     crate::real::Resolve::resolve(&NEXT_START_MAIN);
 }

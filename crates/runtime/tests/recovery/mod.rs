@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// A run's notes.
 #[derive(Debug, PartialEq, Eq, Default)]
-pub struct Notes {
+pub(crate) struct Notes {
     pub started: u32,
     pub unwatched: u32,
     pub written: Vec<u64>,
@@ -22,14 +22,14 @@ pub struct Notes {
 }
 
 #[derive(Debug)]
-pub struct Worker {
+pub(crate) struct Worker {
     recovery: *mut Recovery,
     path: PathBuf,
 }
 
 impl Worker {
     /// For the PM files given, in their order.
-    pub fn new(path: &Path, files: &[&Path]) -> Worker {
+    pub(crate) fn new(path: &Path, files: &[&Path]) -> Worker {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -72,12 +72,12 @@ impl Worker {
 
     /// To be changed between runs only.
     #[allow(clippy::mut_from_ref)]
-    pub fn shared(&self) -> &mut Recovery {
+    pub(crate) fn shared(&self) -> &mut Recovery {
         // SAFETY: mapped for as long as the test runs; no recovery runs meanwhile, and no other reference is kept.
         unsafe { &mut *self.recovery }
     }
 
-    pub fn track_reads(&self, fine: &[u64]) {
+    pub(crate) fn track_reads(&self, fine: &[u64]) {
         let shared = self.shared();
         shared.track = wire::TRACK_READS;
         shared.fine_count = fine.len() as u32;
@@ -126,19 +126,24 @@ impl Worker {
     }
 
     /// A process for this one run.
-    pub fn run_alone(&self, program: &[&str], directory: &Path) -> (ExitStatus, Notes) {
+    pub(crate) fn run_alone(&self, program: &[&str], directory: &Path) -> (ExitStatus, Notes) {
         self.reset();
         let status = self.command(program, directory).status().expect("running the program");
         (status, self.notes())
     }
 
     /// The program, parked at its `main`; or the reason why it cannot be.
-    pub fn park(&self, program: &[&str], directory: &Path) -> Result<Server<'_>, u64> {
+    pub(crate) fn park(&self, program: &[&str], directory: &Path) -> Result<Server<'_>, u64> {
         self.park_with(program, directory, &[])
     }
 
     /// The same, with more in its environment.
-    pub fn park_with(&self, program: &[&str], directory: &Path, more: &[(&str, &str)]) -> Result<Server<'_>, u64> {
+    pub(crate) fn park_with(
+        &self,
+        program: &[&str],
+        directory: &Path,
+        more: &[(&str, &str)],
+    ) -> Result<Server<'_>, u64> {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let theirs = OwnedFd::from(theirs);
         let number = theirs.as_raw_fd();
@@ -169,7 +174,7 @@ impl Worker {
 }
 
 #[derive(Debug)]
-pub struct Server<'a> {
+pub(crate) struct Server<'a> {
     worker: &'a Worker,
     process: Child,
     socket: Option<UnixStream>,
@@ -183,7 +188,7 @@ impl Server<'_> {
         server::parse(u64::from_le_bytes(word))
     }
 
-    pub fn run(&mut self) -> (ExitStatus, Notes) {
+    pub(crate) fn run(&mut self) -> (ExitStatus, Notes) {
         self.worker.reset();
         let word = server::word(server::RUN, 0).to_le_bytes();
         let socket = self.socket.as_mut().expect("a socket");

@@ -7,13 +7,13 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub struct Session(*mut wire::Session);
+pub(crate) struct Session(*mut wire::Session);
 
 // SAFETY: the mapping is shared by design; everything that changes in it is atomic.
 unsafe impl Sync for Session {}
 
 #[derive(Default)]
-pub struct Recorded {
+pub(crate) struct Recorded {
     pub stores: usize,
     pub system_call_stores: usize,
     pub output: Vec<(u32, Vec<u8>)>,
@@ -23,7 +23,7 @@ pub struct Recorded {
 }
 
 impl Session {
-    pub fn create(path: &Path) -> Session {
+    pub(crate) fn create(path: &Path) -> Session {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -53,7 +53,7 @@ impl Session {
     }
 
     /// Runs `program` and drains the ring until it has ended and nothing is left.
-    pub fn record<R: Send>(&self, program: impl FnOnce() -> R + Send) -> (Recorded, R) {
+    pub(crate) fn record<R: Send>(&self, program: impl FnOnce() -> R + Send) -> (Recorded, R) {
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let running = scope.spawn(|| {

@@ -28,14 +28,14 @@ const RESTORE_LIMIT: i64 = 64 << 20;
 const SENTINEL: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Where the three views of a folder are, for the supervisor.
-pub struct Overlay {
+pub(super) struct Overlay {
     pub upper: PathBuf,
     pub merged: PathBuf,
     /// The caller's folder.
     pub lower: Option<PathBuf>,
 }
 
-pub struct Layer {
+pub(super) struct Layer {
     pub overlay: Overlay,
     /// PM files, relative to the folder.
     pub pm: HashSet<PathBuf>,
@@ -56,10 +56,10 @@ struct Known {
 }
 
 /// What cannot be put back.
-pub struct Hopeless(pub String);
+pub(super) struct Hopeless(pub String);
 
 impl Layer {
-    pub fn new(overlay: Overlay) -> Self {
+    pub(super) fn new(overlay: Overlay) -> Self {
         Layer {
             overlay,
             pm: HashSet::new(),
@@ -70,7 +70,7 @@ impl Layer {
     }
 
     /// Takes what is there now as right.
-    pub fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.folders.clear();
         self.known.clear();
         self.copies.clear();
@@ -114,7 +114,7 @@ impl Layer {
     }
 
     /// Whether nothing happened since it was last right, but for contents of PM files.
-    pub fn is_clean(&self) -> bool {
+    pub(super) fn is_clean(&self) -> bool {
         self.folders.iter().all(|folder| {
             let right = &folder.stat;
             // The kernel puts a folder's time back when it copies a file up; but then there is one entry more.
@@ -132,7 +132,7 @@ impl Layer {
     }
 
     /// Puts back what was changed, but for PM files, whose places are only cleared if they are not there any more.
-    pub fn tidy(&mut self) -> Result<(), Hopeless> {
+    pub(super) fn tidy(&mut self) -> Result<(), Hopeless> {
         let mut seen = HashSet::new();
         self.tidy_folder(Path::new(""), &mut seen)?;
         let gone: Vec<PathBuf> = self

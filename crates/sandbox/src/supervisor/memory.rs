@@ -12,10 +12,10 @@ use super::root;
 use crate::cgroup;
 
 /// How often the processes are looked at.
-pub const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+pub(super) const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 /// What the commands may take.
-pub struct Memory {
+pub(super) struct Memory {
     /// Private memory of one process, and of all together beside files.
     memory: u64,
     /// What they may write to files, which are in memory, with the PM files.
@@ -32,7 +32,7 @@ struct Group {
 
 impl Memory {
     /// `descriptors`: those of the worker's control group, if it has one.
-    pub fn new(memory: u64, disk: u64, descriptors: Vec<OwnedFd>) -> Memory {
+    pub(super) fn new(memory: u64, disk: u64, descriptors: Vec<OwnedFd>) -> Memory {
         let mut descriptors = descriptors.into_iter();
         let group = match (descriptors.next(), descriptors.next()) {
             (Some(procs), Some(events)) => Some(Group {
@@ -46,17 +46,17 @@ impl Memory {
     }
 
     /// More room for files.
-    pub fn allow(&mut self, disk: u64) {
+    pub(super) fn allow(&mut self, disk: u64) {
         self.disk = disk;
     }
 
     /// What a new process joins.
-    pub fn group(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn group(&self) -> Option<BorrowedFd<'_>> {
         self.group.as_ref().map(|group| group.procs.as_fd())
     }
 
     /// Whether the kernel has ended a process for lack of memory since this was last asked.
-    pub fn was_exceeded(&mut self) -> bool {
+    pub(super) fn was_exceeded(&mut self) -> bool {
         let Some(group) = &mut self.group else { return false };
         let ended = cgroup::ended_for_memory(group.events.as_fd());
         let before = std::mem::replace(&mut group.ended, ended);
@@ -64,7 +64,7 @@ impl Memory {
     }
 
     /// Whether the processes take more than they may, where no control group sees to it.
-    pub fn is_exceeded(&self) -> bool {
+    pub(super) fn is_exceeded(&self) -> bool {
         self.group.is_none() && self.memory < u64::MAX && used() > self.memory.saturating_add(self.disk)
     }
 }

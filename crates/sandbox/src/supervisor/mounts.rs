@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
+pub(super) struct Mount {
     id: u64,
     parent: u64,
     pub point: PathBuf,
@@ -14,7 +14,7 @@ pub struct Mount {
 }
 
 /// The mounts that can be reached, each before those below it. Lines that cannot be read are left out.
-pub fn visible(mountinfo: &[u8]) -> Vec<Mount> {
+pub(super) fn visible(mountinfo: &[u8]) -> Vec<Mount> {
     let all: Vec<Mount> = mountinfo.split(|&byte| byte == b'\n').filter_map(parse).collect();
     let root = all.iter().find(|mount| {
         mount.point == Path::new("/") && (mount.parent == mount.id || all.iter().all(|other| other.id != mount.parent))

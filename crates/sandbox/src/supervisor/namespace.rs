@@ -15,13 +15,13 @@ const OPTIONAL: [libc::c_int; 2] = [libc::CLONE_NEWCGROUP, libc::CLONE_NEWTIME];
 
 /// Whether a user namespace was needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rights {
+pub(super) enum Rights {
     Root,
     UserNamespace,
 }
 
 /// Leaves the caller's namespaces. That of processes takes effect for the next child.
-pub fn unshare() -> Result<Rights, BuildError> {
+pub(super) fn unshare() -> Result<Rights, BuildError> {
     // SAFETY: these calls only return a number of this process.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
     // SAFETY: changes only what this process sees; it has one thread.
@@ -54,7 +54,7 @@ fn unshare_optional() {
 }
 
 /// A new network namespace has a loopback interface that is down.
-pub fn loopback_up() -> Result<(), BuildError> {
+pub(super) fn loopback_up() -> Result<(), BuildError> {
     let failed = |error: io::Error| BuildError::Loopback { errno: errno(&error) };
     // SAFETY: the result is a new descriptor; an all-zero ifreq is valid, its name ends with a zero byte, and the
     // calls read and write no more than it.
@@ -77,19 +77,19 @@ pub fn loopback_up() -> Result<(), BuildError> {
 }
 
 /// A connection leaves nothing behind: without this its port would be taken for a minute, and the next run would find it so.
-pub fn forget_connections(proc: &Path) {
+pub(super) fn forget_connections(proc: &Path) {
     // Where the kernel has no such setting there is no IPv4 either.
     let _ = std::fs::write(proc.join("sys/net/ipv4/tcp_max_tw_buckets"), "0");
 }
 
 /// Bounds System V shared memory, where the limit belongs to the namespace.
-pub fn limit_shared_memory(proc: &Path, bytes: u64) {
+pub(super) fn limit_shared_memory(proc: &Path, bytes: u64) {
     // Where it cannot be set, the bound on all memory still holds.
     let _ = std::fs::write(proc.join("sys/kernel/shmall"), (bytes / 4096).to_string());
 }
 
 /// Bounds what a fork bomb can do, where the limit belongs to the namespace and not to the machine (Linux 6.14).
-pub fn limit_processes(proc: &Path) {
+pub(super) fn limit_processes(proc: &Path) {
     const PROCESSES: u32 = 1024;
     let release = std::fs::read_to_string(proc.join("sys/kernel/osrelease")).unwrap_or_default();
     let mut numbers = release

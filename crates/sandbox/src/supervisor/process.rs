@@ -15,7 +15,7 @@ use crate::cgroup;
 use crate::error::{BuildError, errno};
 use crate::protocol::{CONTROL, CommandLine, Control};
 
-pub type Pid = libc::pid_t;
+pub(super) type Pid = libc::pid_t;
 
 /// Where the fork server finds its socket: a number that programs do not use.
 const SERVER_DESCRIPTOR: libc::c_int = 199;
@@ -23,7 +23,7 @@ const SERVER_DESCRIPTOR: libc::c_int = 199;
 const OUTPUT_ENV: &str = "CRASHPROOF_OUTPUT";
 
 /// A command, ready to be executed.
-pub struct Program {
+pub(super) struct Program {
     arguments: Vec<CString>,
     environment: Vec<CString>,
     memory: Option<u64>,
@@ -31,7 +31,7 @@ pub struct Program {
 
 impl Program {
     /// A command that is watched by the runtime.
-    pub fn watched(command: &CommandLine, memory: u64) -> Result<Self, BuildError> {
+    pub(super) fn watched(command: &CommandLine, memory: u64) -> Result<Self, BuildError> {
         let mut preload = root::runtime().into_os_string();
         if let Some(existing) = std::env::var_os("LD_PRELOAD").filter(|existing| !existing.is_empty()) {
             preload.push(":");
@@ -53,7 +53,7 @@ impl Program {
     }
 
     /// A command that is not.
-    pub fn plain(command: &CommandLine) -> Result<Self, BuildError> {
+    pub(super) fn plain(command: &CommandLine) -> Result<Self, BuildError> {
         Program::new(command, &[], None)
     }
 
@@ -90,7 +90,7 @@ impl Program {
     }
 
     /// The same with more arguments, each of which ends with a zero byte.
-    pub fn with(&self, given: &[u8]) -> Program {
+    pub(super) fn with(&self, given: &[u8]) -> Program {
         let mut arguments = self.arguments.clone();
         let texts = given.split_inclusive(|&byte| byte == 0);
         arguments.extend(texts.filter_map(|text| Some(CStr::from_bytes_with_nul(text).ok()?.to_owned())));
@@ -102,7 +102,7 @@ impl Program {
     }
 
     /// The same as a fork server.
-    pub fn as_server(&self) -> Program {
+    pub(super) fn as_server(&self) -> Program {
         let mut environment = self.environment.clone();
         let variable = format!("{SERVER_ENV}={SERVER_DESCRIPTOR}");
         environment.push(CString::new(variable).expect("no zero byte in it"));
@@ -120,7 +120,7 @@ impl Program {
         }
     }
 
-    pub fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let words: Vec<_> = self.arguments.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }
@@ -142,13 +142,13 @@ fn describe(command: &CommandLine) -> String {
 
 /// Where a command writes to.
 #[derive(Clone, Copy)]
-pub struct Capture<'a> {
+pub(super) struct Capture<'a> {
     pub stdout: BorrowedFd<'a>,
     pub stderr: BorrowedFd<'a>,
 }
 
 /// Starts programs; there is one.
-pub struct Launcher {
+pub(super) struct Launcher {
     root: CString,
     cwd: CString,
     null: OwnedFd,
@@ -193,7 +193,7 @@ impl Report {
 }
 
 impl Launcher {
-    pub fn new(cwd: &OsStr) -> Result<Self, BuildError> {
+    pub(super) fn new(cwd: &OsStr) -> Result<Self, BuildError> {
         let path = Path::new(cwd);
         let failed = |error: io::Error| BuildError::Cwd {
             path: path.into(),
@@ -216,7 +216,7 @@ impl Launcher {
     }
 
     /// Starts a program as a child of this process.
-    pub fn start(
+    pub(super) fn start(
         &self,
         program: &Program,
         capture: Capture<'_>,
@@ -236,7 +236,7 @@ impl Launcher {
 
     /// Starts a fork server: as the child of a nurse, a process that wait(2) passes over unless asked for it. So whatever wait(2)
     /// finds was left behind by a run. Gives the nurse.
-    pub fn start_server(
+    pub(super) fn start_server(
         &self,
         program: &Program,
         capture: Capture<'_>,
@@ -275,12 +275,12 @@ impl Launcher {
     }
 
     /// The process of the fork server that was started last; 0: not yet.
-    pub fn server(&self) -> Pid {
+    pub(super) fn server(&self) -> Pid {
         self.report.page().server.load(Ordering::Acquire)
     }
 
     /// Why the program that was started last could not be executed.
-    pub fn failure(&self, program: &Program) -> Option<BuildError> {
+    pub(super) fn failure(&self, program: &Program) -> Option<BuildError> {
         match self.report.page().failure.load(Ordering::Acquire) {
             0 => None,
             errno => Some(BuildError::Start {
@@ -381,7 +381,7 @@ fn raise_priority() -> libc::c_int {
 }
 
 /// A descriptor that can be polled for the end of the process.
-pub fn descriptor(process: Pid) -> io::Result<OwnedFd> {
+pub(super) fn descriptor(process: Pid) -> io::Result<OwnedFd> {
     // SAFETY: the result is a new descriptor.
     unsafe {
         let number = libc::syscall(libc::SYS_pidfd_open, process, 0);
@@ -392,13 +392,13 @@ pub fn descriptor(process: Pid) -> io::Result<OwnedFd> {
     }
 }
 
-pub fn kill(process: Pid) {
+pub(super) fn kill(process: Pid) {
     // SAFETY: sends a signal; at worst there is no such process.
     unsafe { libc::kill(process, libc::SIGKILL) };
 }
 
 /// Whether the process is there and has not ended.
-pub fn is_running(process: Pid) -> bool {
+pub(super) fn is_running(process: Pid) -> bool {
     let stat = std::fs::read_to_string(root::inside(format!("/proc/{process}/stat"))).unwrap_or_default();
     // `12 (name) R …`, and the name may hold anything.
     stat.rsplit_once(") ")
@@ -406,7 +406,7 @@ pub fn is_running(process: Pid) -> bool {
 }
 
 /// Waits for the end of a child.
-pub fn wait(child: Pid) -> i32 {
+pub(super) fn wait(child: Pid) -> i32 {
     let mut status = 0;
     // SAFETY: writes the status. A nurse is only found with __WALL.
     while unsafe { libc::waitpid(child, &mut status, libc::__WALL) } == -1
@@ -433,7 +433,7 @@ fn reap() -> Children {
 }
 
 /// Ends what a run left behind: all processes but those to keep. False: those had to go too.
-pub fn sweep(keep: &[Pid]) -> bool {
+pub(super) fn sweep(keep: &[Pid]) -> bool {
     const PATIENCE: Duration = Duration::from_secs(2);
     /// More is a fork bomb: it must be ended at once, before it takes all of the processor.
     const MANY: usize = 64;
@@ -455,7 +455,7 @@ pub fn sweep(keep: &[Pid]) -> bool {
 }
 
 /// Ends everything, servers and nurses too.
-pub fn sweep_all() {
+pub(super) fn sweep_all() {
     // SAFETY: as process 1 of its namespace this reaches all of it but itself.
     unsafe { libc::kill(-1, libc::SIGKILL) };
     let mut status = 0;
@@ -466,7 +466,7 @@ pub fn sweep_all() {
 }
 
 /// All of the sandbox, the supervisor included.
-pub fn processes() -> Vec<Pid> {
+pub(super) fn processes() -> Vec<Pid> {
     let Ok(entries) = std::fs::read_dir(root::inside("/proc")) else {
         return Vec::new();
     };
@@ -477,7 +477,7 @@ pub fn processes() -> Vec<Pid> {
 }
 
 /// Removes System V shared memory, semaphores and queues that a run left behind.
-pub fn sweep_ipc() {
+pub(super) fn sweep_ipc() {
     // Numbers of <sys/shm.h>, <sys/sem.h> and <sys/msg.h>: the call, its INFO and STAT, and which word of the INFO says how
     // many there are.
     let kinds = [

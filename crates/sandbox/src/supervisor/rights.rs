@@ -48,7 +48,7 @@ const VERSION: u32 = 0x2008_0522;
 /// For the program that this process is about to execute, and all that come from it. Only makes system calls.
 ///
 /// False: a capability could not be dropped.
-pub fn drop_rights() -> bool {
+pub(super) fn drop_rights() -> bool {
     // SAFETY: these calls change attributes of this process; capget and capset read and write a header and two sets of three words, as
     // version 3 has.
     unsafe {

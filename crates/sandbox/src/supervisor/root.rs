@@ -20,9 +20,9 @@ use crate::error::{BuildError, errno};
 use crate::protocol::{CONTROL, Config, Control};
 
 /// The caller's root, as the supervisor sees it.
-pub const OLD: &str = "/old";
+pub(super) const OLD: &str = "/old";
 /// The commands' root, as the supervisor sees it.
-pub const NEW: &str = "/new";
+pub(super) const NEW: &str = "/new";
 /// What the overlays keep: a file system in memory with a size limit.
 const LAYERS: &str = "/layers";
 /// Links to the lower folders: their names may hold what the mount options cannot.
@@ -70,14 +70,14 @@ const RUNTIME: &str = "runtime.so";
 const COPY_LIMIT: u64 = 4 << 20;
 
 /// The built root.
-pub struct Root {
+pub(super) struct Root {
     pub layers: Vec<Layer>,
     /// In the order of [`Control::ALL`].
     pub control: Vec<OwnedFd>,
 }
 
 /// As the supervisor sees a path of the commands'.
-pub fn inside(path: impl AsRef<Path>) -> PathBuf {
+pub(super) fn inside(path: impl AsRef<Path>) -> PathBuf {
     under(NEW, path.as_ref())
 }
 
@@ -86,11 +86,11 @@ fn under(root: &str, path: &Path) -> PathBuf {
 }
 
 /// Where the commands find the runtime.
-pub fn runtime() -> PathBuf {
+pub(super) fn runtime() -> PathBuf {
     Path::new(CONTROL).join(RUNTIME)
 }
 
-pub fn build(config: &Config, rights: Rights) -> Result<Root, BuildError> {
+pub(super) fn build(config: &Config, rights: Rights) -> Result<Root, BuildError> {
     let mountinfo = fs::read("/proc/self/mountinfo").map_err(|error| BuildError::Mounts { errno: errno(&error) })?;
     let mounts = mounts::visible(&mountinfo);
     enter_base()?;
@@ -477,7 +477,7 @@ fn make_control(config: &Config) -> Result<Vec<OwnedFd>, BuildError> {
 }
 
 /// More room for the overlays' files.
-pub fn allow(disk: u64) -> Result<(), BuildError> {
+pub(super) fn allow(disk: u64) -> Result<(), BuildError> {
     mount(
         "resize",
         Path::new(""),
@@ -525,7 +525,7 @@ fn make_file(path: &Path) -> Result<(), BuildError> {
 }
 
 /// Shows a folder of the caller's to the commands, writable.
-pub fn share(folder: &Path) -> Result<PathBuf, BuildError> {
+pub(super) fn share(folder: &Path) -> Result<PathBuf, BuildError> {
     let new = inside(folder);
     let failed = |error: io::Error| BuildError::Mount {
         what: "share".into(),

@@ -13,21 +13,21 @@ use super::process::{self, Capture, Launcher, Pid, Program};
 use super::sys;
 use crate::error::BuildError;
 
-pub struct Server {
+pub(super) struct Server {
     socket: UnixStream,
     nurse: Pid,
     process: Pid,
 }
 
 /// Why there is no server.
-pub enum NoServer {
+pub(super) enum NoServer {
     /// In words: a process is started for each run.
     Cannot(String),
     Broken(BuildError),
 }
 
 /// How a run ended. The processes of one that did not end in time still run.
-pub enum Outcome {
+pub(super) enum Outcome {
     Ended {
         wait: i32,
         timed_out: bool,
@@ -39,7 +39,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub const TIMED_OUT: Outcome = Outcome::Ended {
+    pub(super) const TIMED_OUT: Outcome = Outcome::Ended {
         wait: 0,
         timed_out: true,
     };
@@ -47,7 +47,7 @@ impl Outcome {
 
 impl Server {
     /// Starts the program and waits until it is parked. `watch` ends the wait (and all) when it is closed.
-    pub fn start(
+    pub(super) fn start(
         launcher: &Launcher,
         program: &Program,
         capture: Capture<'_>,
@@ -95,12 +95,18 @@ impl Server {
         Err(NoServer::Cannot(reason.into()))
     }
 
-    pub fn processes(&self) -> [Pid; 2] {
+    pub(super) fn processes(&self) -> [Pid; 2] {
         [self.nurse, self.process]
     }
 
     /// One run. `worker` closes: this process ends.
-    pub fn run(&mut self, shared: &Recovery, time: Duration, worker: BorrowedFd<'_>, memory: &Memory) -> Outcome {
+    pub(super) fn run(
+        &mut self,
+        shared: &Recovery,
+        time: Duration,
+        worker: BorrowedFd<'_>,
+        memory: &Memory,
+    ) -> Outcome {
         shared.child.store(0, Ordering::Relaxed);
         let run = word::word(word::RUN, 0).to_le_bytes();
         if self.socket.write_all(&run).is_err() {
@@ -147,14 +153,14 @@ impl Server {
 }
 
 /// Why there is nothing to read.
-pub enum Waiting {
+pub(super) enum Waiting {
     Late,
     OverMemory,
     Failed(io::Error),
 }
 
 /// Waits until there is something to read. If the worker is gone, so is this process, and with it the sandbox.
-pub fn wait_for(
+pub(super) fn wait_for(
     descriptor: BorrowedFd<'_>,
     until: Instant,
     worker: BorrowedFd<'_>,

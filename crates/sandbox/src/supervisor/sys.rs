@@ -6,11 +6,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub fn c_string(text: impl AsRef<OsStr>) -> io::Result<CString> {
+pub(super) fn c_string(text: impl AsRef<OsStr>) -> io::Result<CString> {
     CString::new(text.as_ref().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 {
         Err(io::Error::last_os_error())
     } else {
@@ -27,7 +27,7 @@ fn check_long(result: libc::c_long) -> io::Result<libc::c_long> {
 }
 
 /// mount(2). An empty source, type or data is none.
-pub fn mount(source: &Path, target: &Path, kind: &str, flags: libc::c_ulong, data: &str) -> io::Result<()> {
+pub(super) fn mount(source: &Path, target: &Path, kind: &str, flags: libc::c_ulong, data: &str) -> io::Result<()> {
     let (source, target, kind, data) = (c_string(source)?, c_string(target)?, c_string(kind)?, c_string(data)?);
     let or_null = |text: &CString| {
         if text.is_empty() {
@@ -49,7 +49,7 @@ pub fn mount(source: &Path, target: &Path, kind: &str, flags: libc::c_ulong, dat
     Ok(())
 }
 
-pub fn unmount(target: &Path) -> io::Result<()> {
+pub(super) fn unmount(target: &Path) -> io::Result<()> {
     let target = c_string(target)?;
     // SAFETY: a string that ends with a zero byte.
     check(unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) })?;
@@ -57,7 +57,7 @@ pub fn unmount(target: &Path) -> io::Result<()> {
 }
 
 /// Makes a mount, with all below it, read-only.
-pub fn make_read_only(target: &Path) -> io::Result<()> {
+pub(super) fn make_read_only(target: &Path) -> io::Result<()> {
     let target = c_string(target)?;
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_RDONLY,
@@ -79,7 +79,7 @@ pub fn make_read_only(target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-pub fn pivot_root(new: &Path, old: &Path) -> io::Result<()> {
+pub(super) fn pivot_root(new: &Path, old: &Path) -> io::Result<()> {
     let (new, old) = (c_string(new)?, c_string(old)?);
     // SAFETY: both are strings that end with a zero byte.
     check_long(unsafe { libc::syscall(libc::SYS_pivot_root, new.as_ptr(), old.as_ptr()) })?;
@@ -87,7 +87,7 @@ pub fn pivot_root(new: &Path, old: &Path) -> io::Result<()> {
 }
 
 /// Opens a path as a process whose root is `root` would.
-pub fn open_in_root(root: BorrowedFd<'_>, path: &Path, flags: libc::c_int) -> io::Result<OwnedFd> {
+pub(super) fn open_in_root(root: BorrowedFd<'_>, path: &Path, flags: libc::c_int) -> io::Result<OwnedFd> {
     let path = c_string(path)?;
     // SAFETY: all-zero is a valid open_how.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
@@ -106,7 +106,7 @@ pub fn open_in_root(root: BorrowedFd<'_>, path: &Path, flags: libc::c_int) -> io
     }
 }
 
-pub fn open_at(folder: BorrowedFd<'_>, name: &OsStr, flags: libc::c_int, mode: u32) -> io::Result<OwnedFd> {
+pub(super) fn open_at(folder: BorrowedFd<'_>, name: &OsStr, flags: libc::c_int, mode: u32) -> io::Result<OwnedFd> {
     let name = c_string(name)?;
     // SAFETY: the name ends with a zero byte; the result is a new descriptor.
     unsafe {
@@ -120,21 +120,21 @@ pub fn open_at(folder: BorrowedFd<'_>, name: &OsStr, flags: libc::c_int, mode: u
     }
 }
 
-pub fn make_folder_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+pub(super) fn make_folder_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     let name = c_string(name)?;
     // SAFETY: the name ends with a zero byte.
     check(unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), 0o755) })?;
     Ok(())
 }
 
-pub fn remove_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+pub(super) fn remove_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     let name = c_string(name)?;
     // SAFETY: the name ends with a zero byte.
     check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) })?;
     Ok(())
 }
 
-pub fn stat(file: BorrowedFd<'_>) -> io::Result<libc::stat> {
+pub(super) fn stat(file: BorrowedFd<'_>) -> io::Result<libc::stat> {
     // SAFETY: an all-zero stat is valid, and fstat fills it.
     unsafe {
         let mut stat = std::mem::zeroed();
@@ -144,7 +144,7 @@ pub fn stat(file: BorrowedFd<'_>) -> io::Result<libc::stat> {
 }
 
 /// Of the name in the folder itself, not of what it links to. `None`: it is not there.
-pub fn stat_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<libc::stat>> {
+pub(super) fn stat_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<libc::stat>> {
     let name = c_string(name)?;
     // SAFETY: the name ends with a zero byte; an all-zero stat is valid, and fstatat fills it.
     unsafe {
@@ -159,12 +159,12 @@ pub fn stat_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<libc::
 }
 
 /// Of the path itself, not of what it links to. `None`: it is not there.
-pub fn stat_path(path: &Path) -> io::Result<Option<libc::stat>> {
+pub(super) fn stat_path(path: &Path) -> io::Result<Option<libc::stat>> {
     // SAFETY: AT_FDCWD is a valid folder for the calls that take one.
     stat_at(unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) }, path.as_os_str())
 }
 
-pub fn set_modified(file: BorrowedFd<'_>, time: libc::timespec) -> io::Result<()> {
+pub(super) fn set_modified(file: BorrowedFd<'_>, time: libc::timespec) -> io::Result<()> {
     let access = libc::timespec {
         tv_sec: 0,
         tv_nsec: libc::UTIME_OMIT,
@@ -174,18 +174,18 @@ pub fn set_modified(file: BorrowedFd<'_>, time: libc::timespec) -> io::Result<()
     Ok(())
 }
 
-pub fn change_owner(path: &Path, user: u32, group: u32) -> io::Result<()> {
+pub(super) fn change_owner(path: &Path, user: u32, group: u32) -> io::Result<()> {
     std::os::unix::fs::lchown(path, Some(user), Some(group))
 }
 
 /// Whether the folder has the attribute set.
-pub fn has_attribute(folder: BorrowedFd<'_>, name: &std::ffi::CStr) -> bool {
+pub(super) fn has_attribute(folder: BorrowedFd<'_>, name: &std::ffi::CStr) -> bool {
     // SAFETY: the name ends with a zero byte; a size of 0 asks for the length and writes nothing.
     unsafe { libc::fgetxattr(folder.as_raw_fd(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
 /// What is ready, of descriptors waited on for input, within the time. A negative time is forever.
-pub fn poll(set: &mut [libc::pollfd], milliseconds: libc::c_int) -> io::Result<usize> {
+pub(super) fn poll(set: &mut [libc::pollfd], milliseconds: libc::c_int) -> io::Result<usize> {
     loop {
         // SAFETY: the kernel reads and writes as many entries as there are.
         match check(unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, milliseconds) }) {
@@ -197,7 +197,7 @@ pub fn poll(set: &mut [libc::pollfd], milliseconds: libc::c_int) -> io::Result<u
 }
 
 /// The process gets SIGKILL when its parent ends.
-pub fn die_with_parent() {
+pub(super) fn die_with_parent() {
     // SAFETY: sets an attribute of this process.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }

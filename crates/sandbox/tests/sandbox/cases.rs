@@ -9,7 +9,7 @@ use super::support::*;
 
 type Case = (&'static str, fn());
 
-pub fn all() -> Vec<Case> {
+pub(crate) fn all() -> Vec<Case> {
     macro_rules! cases {
         ($($name:ident),* $(,)?) => { vec![$((stringify!($name), $name as fn())),*] };
     }
@@ -56,7 +56,7 @@ pub fn all() -> Vec<Case> {
 }
 
 /// Why the case cannot run on this machine: then it is ignored.
-pub fn missing(name: &str) -> Option<&'static str> {
+pub(crate) fn missing(name: &str) -> Option<&'static str> {
     let python = || std::process::Command::new("python3").arg("--version").output().is_ok();
     // SAFETY: only returns a number of this process.
     let root = || unsafe { libc::geteuid() } == 0;
@@ -812,7 +812,7 @@ fn nothing_is_left_running() {
 }
 
 /// For the next case: a process that starts a worker and runs a recovery that never ends.
-pub fn run_for_ever(pool: &str) {
+pub(crate) fn run_for_ever(pool: &str) {
     let place = Place::new();
     let hang = Command::Direct(vec![program(), "hang".into(), pool.into()]);
     let mut options = place.options(hang);

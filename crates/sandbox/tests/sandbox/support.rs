@@ -7,28 +7,28 @@ use std::time::Duration;
 
 use crashproof_sandbox::{Command, DEFAULT_CAPTURE, Limits, Options, PmFile, Run, Track, Worker};
 
-pub const SIZE: u64 = 1 << 20;
+pub(crate) const SIZE: u64 = 1 << 20;
 
 /// A folder of the test's own.
-pub struct Place {
+pub(crate) struct Place {
     folder: tempfile::TempDir,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("sandbox test, ").tempdir().unwrap();
         Place { folder }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub fn pool(&self) -> PathBuf {
+    pub(crate) fn pool(&self) -> PathBuf {
         self.path("pool")
     }
 
-    pub fn options(&self, recover: Command) -> Options {
+    pub(crate) fn options(&self, recover: Command) -> Options {
         Options {
             files: vec![PmFile {
                 path: self.pool(),
@@ -56,11 +56,11 @@ impl Place {
     }
 
     /// The compiled recovery in a mode, on the PM file.
-    pub fn recovery(&self, mode: &str, other: &str) -> Command {
+    pub(crate) fn recovery(&self, mode: &str, other: &str) -> Command {
         Command::Direct(vec![program(), mode.into(), self.pool().into(), other.into()])
     }
 
-    pub fn shell(&self, mode: &str, other: &str) -> Command {
+    pub(crate) fn shell(&self, mode: &str, other: &str) -> Command {
         let program = program().into_string().unwrap();
         let pool = self.pool().display().to_string();
         Command::Shell(format!("'{program}' '{mode}' '{pool}' '{other}'; exit $?").into())
@@ -68,9 +68,9 @@ impl Place {
 }
 
 /// A folder with the compiled programs, for a user who cannot compile them.
-pub const PROGRAMS: &str = "CRASHPROOF_TEST_PROGRAMS";
+pub(crate) const PROGRAMS: &str = "CRASHPROOF_TEST_PROGRAMS";
 
-pub use crashproof_testing::runtime;
+pub(crate) use crashproof_testing::runtime;
 
 fn compile(name: &str, flags: &[&str]) -> PathBuf {
     if let Some(folder) = std::env::var_os(PROGRAMS) {
@@ -93,12 +93,12 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-pub fn program() -> OsString {
+pub(crate) fn program() -> OsString {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| compile("recovery", &[])).clone().into()
 }
 
-pub fn static_program() -> OsString {
+pub(crate) fn static_program() -> OsString {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM
         .get_or_init(|| compile("recovery-static", &["-static"]))
@@ -107,16 +107,16 @@ pub fn static_program() -> OsString {
 }
 
 /// A worker, or the reason why there is none.
-pub fn start(options: &Options) -> Worker {
+pub(crate) fn start(options: &Options) -> Worker {
     Worker::start(options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-pub fn run(worker: &mut Worker) -> Run {
+pub(crate) fn run(worker: &mut Worker) -> Run {
     worker.run(b"").unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Processes of this machine whose command line holds the text, but for this one.
-pub fn processes_with(text: &str) -> Vec<String> {
+pub(crate) fn processes_with(text: &str) -> Vec<String> {
     std::fs::read_dir("/proc")
         .unwrap()
         .flatten()

@@ -12,8 +12,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::units::{Home, Units};
 
-pub type Slice<'a> = EndianSlice<'a, LittleEndian>;
-pub type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
+pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
 type Attribute<'a> = AttributeValue<Slice<'a>>;
 
 /// No code is in more pieces; debug info may be damaged.
@@ -23,11 +23,11 @@ const MAX_RANGES: usize = 4096;
 const LARGEST_UNIT: usize = 32 << 20;
 
 /// Index of an entry of [`Entries`].
-pub type EntryId = usize;
+pub(super) type EntryId = usize;
 
 /// Where the value of a variable is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Location {
+pub(super) enum Location {
     /// It is what the register holds, plus a constant.
     Register {
         register: u16,
@@ -44,7 +44,7 @@ pub enum Location {
 }
 
 #[derive(Debug)]
-pub struct Entry<'a> {
+pub(super) struct Entry<'a> {
     pub tag: DwTag,
     pub parent: Option<EntryId>,
     /// One behind its last descendant.
@@ -69,30 +69,30 @@ pub struct Entry<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameBase {
+pub(super) enum FrameBase {
     /// The stack pointer before the call.
     Cfa,
     Register(u16),
 }
 
 impl Entry<'_> {
-    pub fn number(&self, attribute: DwAt) -> Option<i64> {
+    pub(super) fn number(&self, attribute: DwAt) -> Option<i64> {
         self.numbers
             .iter()
             .find_map(|&(name, value)| (name == attribute).then_some(value))
     }
 
-    pub fn unsigned(&self, attribute: DwAt) -> Option<u64> {
+    pub(super) fn unsigned(&self, attribute: DwAt) -> Option<u64> {
         self.number(attribute).and_then(|value| value.try_into().ok())
     }
 
-    pub fn has(&self, attribute: DwAt) -> bool {
+    pub(super) fn has(&self, attribute: DwAt) -> bool {
         self.number(attribute).is_some_and(|value| value != 0)
     }
 }
 
 #[derive(Debug, Default)]
-pub struct Entries<'a> {
+pub(super) struct Entries<'a> {
     /// Those of the unit, and behind them those of other units; without those that nothing is asked of.
     pub all: Vec<Entry<'a>>,
     /// How many are of the unit itself.
@@ -126,7 +126,7 @@ struct Loader<'r, 'a> {
 
 impl<'a> Entries<'a> {
     /// `None`: the unit cannot be read, or is too large.
-    pub fn read(dwarf: &Dwarf<'a>, units: &Units, home: Home) -> Option<Entries<'a>> {
+    pub(super) fn read(dwarf: &Dwarf<'a>, units: &Units, home: Home) -> Option<Entries<'a>> {
         let mut loader = Loader {
             dwarf,
             units,
@@ -182,7 +182,7 @@ impl<'a> Entries<'a> {
 
     /// Whether a type that is only declared at one entry can be what is defined at the other: of two units of C each may have a type of its
     /// own by that name. Units of types, or of what other units have in common, leave a definition to the unit that uses them.
-    pub fn can_define(&self, definition: EntryId, declaration: EntryId) -> bool {
+    pub(super) fn can_define(&self, definition: EntryId, declaration: EntryId) -> bool {
         let (defining, declaring) = (self.unit(definition), self.unit(declaration));
         let is_shared = |unit: usize| {
             let root = self.units.get(unit).and_then(|&(start, _)| self.all.get(start));
@@ -201,7 +201,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Whether an entry is of C++: of another unit that does not say, if the unit itself is.
-    pub fn is_cplusplus(&self, id: EntryId) -> bool {
+    pub(super) fn is_cplusplus(&self, id: EntryId) -> bool {
         let says = |unit: usize| self.units.get(unit).and_then(|&(_, is)| is);
         says(self.unit(id)).or(says(0)).unwrap_or(false)
     }
@@ -214,17 +214,17 @@ impl<'a> Entries<'a> {
             .map(|id| &self.all[id])
     }
 
-    pub fn type_of(&self, id: EntryId) -> Option<EntryId> {
+    pub(super) fn type_of(&self, id: EntryId) -> Option<EntryId> {
         self.origins(id).find_map(|entry| entry.ty)
     }
 
     /// The name that the linker knows, if there is one.
-    pub fn linkage_name(&self, id: EntryId) -> Option<&str> {
+    pub(super) fn linkage_name(&self, id: EntryId) -> Option<&str> {
         let linkage = self.origins(id).find_map(|entry| entry.linkage_name.as_deref());
         linkage.or_else(|| self.origins(id).find_map(|entry| entry.name.as_deref()))
     }
 
-    pub fn children(&self, id: EntryId) -> impl Iterator<Item = EntryId> {
+    pub(super) fn children(&self, id: EntryId) -> impl Iterator<Item = EntryId> {
         let end = self.all[id].end;
         let mut next = id + 1;
         std::iter::from_fn(move || {
@@ -352,7 +352,7 @@ fn is_cplusplus(language: i64) -> bool {
 }
 
 /// A struct, class or union.
-pub fn is_composite(tag: DwTag) -> bool {
+pub(super) fn is_composite(tag: DwTag) -> bool {
     matches!(
         tag,
         gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type

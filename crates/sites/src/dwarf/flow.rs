@@ -33,7 +33,7 @@ const SAVED_FRAME_POINTER: i64 = -16;
 
 /// What was found of a function.
 #[derive(Default)]
-pub struct Followed {
+pub(super) struct Followed {
     /// By address.
     pub stores: FxHashMap<u64, Store>,
     /// By return address.
@@ -42,18 +42,18 @@ pub struct Followed {
     pub returned: Option<Address>,
 }
 
-pub struct Store {
+pub(super) struct Store {
     pub target: Target,
     pub is_copy: bool,
 }
 
-pub struct Call {
+pub(super) struct Call {
     pub callee: Callee,
     /// What the argument registers point to.
     pub arguments: Vec<Target>,
 }
 
-pub fn follow(module: &DebugInfo, unit_index: usize, function: &Function) -> Followed {
+pub(super) fn follow(module: &DebugInfo, unit_index: usize, function: &Function) -> Followed {
     // Damaged debug info may claim any range, any number of times.
     let length = |range: &Range<u64>| range.end.saturating_sub(range.start);
     let bytes = function.ranges.iter().map(length).fold(0, u64::saturating_add);

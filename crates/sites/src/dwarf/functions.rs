@@ -10,7 +10,7 @@ use crate::pointer::TypeId;
 const MAX_DEPTH: usize = 256;
 
 #[derive(Debug)]
-pub struct Function {
+pub(super) struct Function {
     /// As the linker knows it.
     pub name: String,
     /// Where it is entered.
@@ -24,7 +24,7 @@ pub struct Function {
 
 /// A variable or parameter, of the function or of one that was inlined there, while it is in one place.
 #[derive(Clone, Debug)]
-pub struct Variable {
+pub(super) struct Variable {
     pub ty: TypeId,
     pub range: Range<u64>,
     pub location: Location,
@@ -34,13 +34,13 @@ pub struct Variable {
 
 /// A variable at a fixed address.
 #[derive(Clone, Copy, Debug)]
-pub struct Global {
+pub(super) struct Global {
     pub address: u64,
     pub ty: TypeId,
 }
 
 /// Functions by where they are entered; globals by their address.
-pub fn read(entries: &Entries, types: &Types) -> (Vec<Function>, Vec<Global>) {
+pub(super) fn read(entries: &Entries, types: &Types) -> (Vec<Function>, Vec<Global>) {
     let (mut functions, mut globals) = (Vec::new(), Vec::new());
     for (id, entry) in entries.all[..entries.own].iter().enumerate() {
         if entry.tag == gimli::DW_TAG_subprogram && !entry.ranges.is_empty() {

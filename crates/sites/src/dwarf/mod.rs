@@ -49,7 +49,7 @@ const LARGEST: u64 = 256 << 20;
 const MAX_CALLS: usize = 6;
 
 /// The debug info of a module, read as far as it was asked for.
-pub struct DebugInfo {
+pub(crate) struct DebugInfo {
     sections: DwarfSections<Vec<u8>>,
     code: Code,
     /// Where the code of each unit is, sorted; index of the unit.
@@ -74,7 +74,7 @@ struct UnitInfo {
 }
 
 /// What an instruction stores to.
-pub struct StoreSite {
+pub(crate) struct StoreSite {
     /// The unit whose types it refers to.
     pub unit: usize,
     pub target: Target,
@@ -84,14 +84,14 @@ pub struct StoreSite {
 
 /// A function of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FunctionName {
+pub(crate) struct FunctionName {
     pub entry: u64,
     pub name: String,
 }
 
 /// Who is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Callee {
+pub(crate) enum Callee {
     /// Code of the module at that address.
     Function(u64),
     /// Of another module, or of this one through the table that the loader fills.
@@ -102,7 +102,7 @@ pub enum Callee {
 
 impl Callee {
     /// Whether the function was entered by this call, and not by another that ended with it.
-    pub fn is(&self, function: &FunctionName) -> bool {
+    pub(crate) fn is(&self, function: &FunctionName) -> bool {
         match self {
             Callee::Function(address) => *address == function.entry,
             Callee::External(name) => *name == function.name,
@@ -113,7 +113,7 @@ impl Callee {
 
 impl DebugInfo {
     /// `module` has the code, `debug` the debug info; they may be the same. `None`: cannot be read, or there is none.
-    pub fn read(module: &Path, debug: &Path) -> Option<DebugInfo> {
+    pub(crate) fn read(module: &Path, debug: &Path) -> Option<DebugInfo> {
         let code = Code::read(module)?;
         let cache = ReadCache::new(crashproof_trace::symbols::open_regular(debug).ok()?);
         let object = object::File::parse(&cache).ok()?;
@@ -164,12 +164,12 @@ impl DebugInfo {
         })
     }
 
-    pub fn types(&self, unit: usize) -> &[TypeInfo] {
+    pub(crate) fn types(&self, unit: usize) -> &[TypeInfo] {
         &self.unit(unit).types.shapes.composites
     }
 
     /// What the instruction at an address stores to.
-    pub fn store(&self, address: u64) -> Option<StoreSite> {
+    pub(crate) fn store(&self, address: u64) -> Option<StoreSite> {
         let (unit, followed) = self.followed(address)?;
         let store = followed.stores.get(&address)?;
         Some(StoreSite {
@@ -180,7 +180,7 @@ impl DebugInfo {
     }
 
     /// The call that returns to an address: who is called, and what the argument in the n-th register points to. The unit with it.
-    pub fn argument(&self, return_address: u64, index: u32) -> Option<(Callee, usize, Target)> {
+    pub(crate) fn argument(&self, return_address: u64, index: u32) -> Option<(Callee, usize, Target)> {
         let (unit, followed) = self.followed(return_address.checked_sub(1)?)?;
         let call = followed.calls.get(&return_address)?;
         let target = call.arguments.get(index as usize)?.clone();
@@ -188,13 +188,13 @@ impl DebugInfo {
     }
 
     /// The call that returns to an address.
-    pub fn callee(&self, return_address: u64) -> Option<Callee> {
+    pub(crate) fn callee(&self, return_address: u64) -> Option<Callee> {
         let (_, followed) = self.followed(return_address.checked_sub(1)?)?;
         Some(followed.calls.get(&return_address)?.callee.clone())
     }
 
     /// The function that has the address.
-    pub fn function(&self, address: u64) -> Option<FunctionName> {
+    pub(crate) fn function(&self, address: u64) -> Option<FunctionName> {
         let (unit, number) = self.find(address)?;
         let function = &self.unit(unit).functions[number];
         Some(FunctionName {

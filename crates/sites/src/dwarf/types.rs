@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 64;
 
 const OPAQUE: TypeId = 0;
 
-pub struct Types {
+pub(super) struct Types {
     pub shapes: Shapes,
     ids: FxHashMap<EntryId, TypeId>,
     pointees: FxHashMap<TypeId, Option<EntryId>>,
@@ -37,7 +37,7 @@ impl Default for Types {
 
 impl Types {
     /// All types of the unit, and those of other units that are in use.
-    pub fn read(entries: &Entries) -> Types {
+    pub(super) fn read(entries: &Entries) -> Types {
         let names = Names::read(entries);
         let mut types = Types::default();
         let mut reader = Reader {
@@ -61,18 +61,18 @@ impl Types {
     }
 
     /// `None` is `void`.
-    pub fn of(&self, entry: Option<EntryId>) -> TypeId {
+    pub(super) fn of(&self, entry: Option<EntryId>) -> TypeId {
         entry.and_then(|entry| self.ids.get(&entry).copied()).unwrap_or(OPAQUE)
     }
 
     /// The type of what a pointer or reference points to; `None`: nothing that has a known type.
-    pub fn pointee(&self, pointer: TypeId) -> Option<TypeId> {
+    pub(super) fn pointee(&self, pointer: TypeId) -> Option<TypeId> {
         let pointee = self.of(*self.pointees.get(&pointer)?);
         (self.shapes.get(pointee) != Type::Opaque).then_some(pointee)
     }
 
     /// The type of the same name and fields as one that another unit has.
-    pub fn like(&self, other: &TypeInfo) -> Option<TypeId> {
+    pub(super) fn like(&self, other: &TypeInfo) -> Option<TypeId> {
         let is_alike = |own: &TypeInfo| {
             let mut fields = own.fields.iter().zip(&other.fields);
             let are_alike = fields.all(|(own, other)| {

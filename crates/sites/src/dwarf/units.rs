@@ -8,7 +8,7 @@ use super::entries::{Dwarf, Slice};
 
 /// Where a unit begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Home {
+pub(super) enum Home {
     /// In `.debug_info`.
     Info(usize),
     /// In `.debug_types`, where DWARF 4 has units of types.
@@ -16,7 +16,7 @@ pub enum Home {
 }
 
 #[derive(Debug, Default)]
-pub struct Units {
+pub(super) struct Units {
     /// Those of `.debug_info`, in order.
     starts: Vec<usize>,
     /// Units of a type by its signature, and where in the unit the type is.
@@ -25,7 +25,7 @@ pub struct Units {
 
 impl Units {
     /// Damaged headers end the reading: what was read until then counts.
-    pub fn read(dwarf: &Dwarf) -> Units {
+    pub(super) fn read(dwarf: &Dwarf) -> Units {
         let mut units = Units::default();
         let mut headers = dwarf.units();
         while let Ok(Some(header)) = headers.next() {
@@ -54,17 +54,17 @@ impl Units {
     }
 
     /// The unit, and where in it, of an offset in `.debug_info`.
-    pub fn at(&self, offset: usize) -> Option<(Home, usize)> {
+    pub(super) fn at(&self, offset: usize) -> Option<(Home, usize)> {
         let before = self.starts.partition_point(|&start| start <= offset);
         let start = *self.starts[..before].last()?;
         Some((Home::Info(start), offset - start))
     }
 
-    pub fn with_signature(&self, signature: u64) -> Option<(Home, usize)> {
+    pub(super) fn with_signature(&self, signature: u64) -> Option<(Home, usize)> {
         self.signatures.get(&signature).copied()
     }
 
-    pub fn header<'a>(dwarf: &Dwarf<'a>, home: Home) -> Option<UnitHeader<Slice<'a>>> {
+    pub(super) fn header<'a>(dwarf: &Dwarf<'a>, home: Home) -> Option<UnitHeader<Slice<'a>>> {
         match home {
             Home::Info(start) => dwarf.debug_info.header_from_offset(gimli::DebugInfoOffset(start)).ok(),
             Home::Types(start) => {

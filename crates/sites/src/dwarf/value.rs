@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::pointer::{Outer, Pointer, Shapes, Type};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub(super) enum Value {
     /// `scale * n + add`. Values with the same symbol have the same n: it was made by the instruction at that address.
     Integer {
         symbol: Option<u64>,
@@ -24,7 +24,7 @@ use Value::{Doubtful, Frame, Integer};
 /// A place of an object, and from there multiples of some steps, whose number is not known. Code adds an index before the offset of the array that it is
 /// for as often as behind it, so which array is meant shows only where the address is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub(super) struct Address {
     pub base: Pointer,
     /// Largest first.
     pub steps: Vec<u64>,
@@ -43,13 +43,13 @@ impl From<Pointer> for Address {
 }
 
 impl Address {
-    pub fn advance(mut self, bytes: i64) -> Address {
+    pub(super) fn advance(mut self, bytes: i64) -> Address {
         self.base.advance(bytes);
         self
     }
 
     /// `None`: too many to be followed.
-    pub fn vary(mut self, step: u64) -> Option<Address> {
+    pub(super) fn vary(mut self, step: u64) -> Option<Address> {
         if step > 0 && !self.steps.contains(&step) {
             self.steps.push(step);
             self.steps.sort_unstable_by(|a, b| b.cmp(a));
@@ -58,7 +58,7 @@ impl Address {
     }
 
     /// The elements that the steps are for: those of the outermost array have the largest.
-    pub fn resolve(&self, shapes: &Shapes) -> Pointer {
+    pub(super) fn resolve(&self, shapes: &Shapes) -> Pointer {
         let mut pointer = self.base.clone();
         for &step in &self.steps {
             pointer = vary(pointer, step, shapes);
@@ -71,7 +71,7 @@ impl Address {
     }
 
     /// Whether it is some byte of an array of bytes: what the source keeps there is as likely of another type.
-    pub fn is_some_byte(&self) -> bool {
+    pub(super) fn is_some_byte(&self) -> bool {
         self.steps.contains(&1)
     }
 
@@ -117,13 +117,13 @@ impl Address {
 }
 
 impl Value {
-    pub const UNKNOWN: Value = Integer {
+    pub(super) const UNKNOWN: Value = Integer {
         symbol: None,
         scale: 1,
         add: 0,
     };
 
-    pub fn constant(value: i64) -> Value {
+    pub(super) fn constant(value: i64) -> Value {
         Integer {
             symbol: None,
             scale: 0,
@@ -131,7 +131,7 @@ impl Value {
         }
     }
 
-    pub fn as_constant(&self) -> Option<i64> {
+    pub(super) fn as_constant(&self) -> Option<i64> {
         match *self {
             Integer { scale: 0, add, .. } => Some(add),
             _ => None,
@@ -139,7 +139,7 @@ impl Value {
     }
 
     /// Of which nothing else is known than which instruction made it.
-    pub fn made_at(address: u64) -> Value {
+    pub(super) fn made_at(address: u64) -> Value {
         Integer {
             symbol: Some(address),
             scale: 1,
@@ -155,11 +155,11 @@ impl Value {
         }
     }
 
-    pub fn to(pointer: Pointer) -> Value {
+    pub(super) fn to(pointer: Pointer) -> Value {
         Value::known(Some(pointer.into()))
     }
 
-    pub fn add(self, other: Value) -> Value {
+    pub(super) fn add(self, other: Value) -> Value {
         match (self, other) {
             (Doubtful, _) | (_, Doubtful) => Doubtful,
             (Frame(at), other) | (other, Frame(at)) => match other.as_constant() {
@@ -201,7 +201,7 @@ impl Value {
         }
     }
 
-    pub fn subtract(self, other: Value) -> Value {
+    pub(super) fn subtract(self, other: Value) -> Value {
         match (&self, &other) {
             (Doubtful, _) => Doubtful,
             (
@@ -229,7 +229,7 @@ impl Value {
         }
     }
 
-    pub fn multiply(self, factor: u64) -> Value {
+    pub(super) fn multiply(self, factor: u64) -> Value {
         match self {
             Integer { symbol, scale, add } => Integer {
                 symbol: symbol.filter(|_| factor != 0),
@@ -246,7 +246,7 @@ impl Value {
     }
 
     /// What is true of both: where paths meet.
-    pub fn join(&self, other: &Value, shapes: &Shapes) -> Value {
+    pub(super) fn join(&self, other: &Value, shapes: &Shapes) -> Value {
         if self == other {
             return self.clone();
         }
@@ -283,7 +283,7 @@ impl Value {
     }
 
     /// The instruction at the address is executed again, so that its symbol now stands for another value.
-    pub fn forget(&mut self, made_at: u64) {
+    pub(super) fn forget(&mut self, made_at: u64) {
         if let Integer { symbol, .. } = self
             && *symbol == Some(made_at)
         {

@@ -10,7 +10,7 @@ use crate::table::Level;
 
 /// Bytes that were copied or filled at once.
 #[derive(Debug)]
-pub struct WholeCopy {
+pub(super) struct WholeCopy {
     pub base: PmAddress,
     /// For each level: whether it is several objects, and not one.
     pub is_array: Vec<bool>,

@@ -27,7 +27,7 @@ use crate::table::{Argument, Call, Level, Place, Site, SiteKind, Target, TypeInf
 const MAX_FRAMES: usize = 64;
 
 /// What the stores with one stack write.
-pub struct Resolved {
+pub(super) struct Resolved {
     pub module: Source,
     /// Index of the object that knows the types; each level belongs to it.
     pub levels: Vec<(usize, Level)>,
@@ -39,14 +39,14 @@ pub struct Resolved {
 
 /// Where types come from.
 #[derive(Clone)]
-pub enum Source {
+pub(super) enum Source {
     Sites(Rc<Module>),
     DebugInfo(Rc<DebugInfo>),
 }
 
 impl Source {
     /// Of an object file, or of a compile unit.
-    pub fn types(&self, object: usize) -> &[TypeInfo] {
+    pub(super) fn types(&self, object: usize) -> &[TypeInfo] {
         match self {
             Source::Sites(module) => module.types(object),
             Source::DebugInfo(module) => module.types(object),
@@ -64,7 +64,7 @@ impl Source {
 
 /// A module's tables, indexed.
 #[derive(Debug)]
-pub struct Module {
+pub(super) struct Module {
     pub sites: ModuleSites,
     /// Calls by position: object, call.
     calls: FxHashMap<Position, Vec<(usize, usize)>>,
@@ -98,7 +98,7 @@ impl Module {
         }
     }
 
-    pub fn types(&self, object: usize) -> &[TypeInfo] {
+    pub(super) fn types(&self, object: usize) -> &[TypeInfo] {
         &self.sites.objects()[object].types
     }
 }
@@ -111,7 +111,7 @@ struct SourceFrame {
 }
 
 #[derive(Default)]
-pub struct Resolver {
+pub(super) struct Resolver {
     stacks: Stacks,
     modules: FxHashMap<ModuleId, Option<Rc<Module>>>,
     /// Modules at other addresses, or in other processes, are read once.
@@ -122,7 +122,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    pub fn resolve(&mut self, stack: StackId, tables: &Tables) -> Option<Resolved> {
+    pub(super) fn resolve(&mut self, stack: StackId, tables: &Tables) -> Option<Resolved> {
         let frames = tables.frames(stack);
         let skipped = frames
             .iter()
@@ -228,7 +228,7 @@ impl Resolver {
     }
 
     /// Whether two stores were made by one call of the C library or of PMDK, or by calls of the same place: it has several instructions that store.
-    pub fn is_same_call(&self, one: StackId, other: StackId, tables: &Tables) -> bool {
+    pub(super) fn is_same_call(&self, one: StackId, other: StackId, tables: &Tables) -> bool {
         let callers = |stack: StackId| {
             let frames = tables.frames(stack);
             let inside = frames.iter().take_while(|frame| writes_for_its_caller(frame, tables));
@@ -253,7 +253,7 @@ impl Resolver {
     }
 
     /// Whether the store was made by code that `crashproof cc` built, or by the C library for it. (PMDK stores on its own account, too.)
-    pub fn has_table(&mut self, stack: StackId, tables: &Tables) -> bool {
+    pub(super) fn has_table(&mut self, stack: StackId, tables: &Tables) -> bool {
         let is_c = |frame: &Frame| {
             frame
                 .module
@@ -266,7 +266,7 @@ impl Resolver {
     }
 
     /// Whether the innermost instruction is one store made of several of the source.
-    pub fn is_merged(&mut self, stack: StackId, tables: &Tables) -> bool {
+    pub(super) fn is_merged(&mut self, stack: StackId, tables: &Tables) -> bool {
         let Some(&frame) = tables.frames(stack).first() else {
             return false;
         };

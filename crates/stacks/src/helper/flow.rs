@@ -85,11 +85,11 @@ impl Followed {
     }
 
     /// Whether a path leads from behind one instruction to another, not by way of those that `stops` has.
-    pub fn reaches(&self, from: usize, to: usize, stops: &dyn Fn(usize) -> bool) -> bool {
+    pub(super) fn reaches(&self, from: usize, to: usize, stops: &dyn Fn(usize) -> bool) -> bool {
         reaches(&self.successors, from, to, stops)
     }
 
-    pub fn index(&self, address: u64) -> Option<usize> {
+    pub(super) fn index(&self, address: u64) -> Option<usize> {
         let index = self
             .instructions
             .partition_point(|instruction| instruction.ip() < address);
@@ -121,7 +121,7 @@ impl State {
         state
     }
 
-    pub fn get(&self, register: Register) -> Value {
+    pub(super) fn get(&self, register: Register) -> Value {
         if register.is_gpr() {
             return self.registers[register.full_register().number()].clone();
         }
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// What a word of the frame holds; those above the return address are arguments.
-    pub fn slot(&self, at: i64, size: u64) -> Option<Value> {
+    pub(super) fn slot(&self, at: i64, size: u64) -> Option<Value> {
         if let Some((value, known)) = self.slots.get(&at)
             && size <= *known
         {
@@ -961,7 +961,7 @@ impl State {
 
 impl Followed {
     /// The state before an instruction that is reached.
-    pub fn state_before(&self, module: &ModuleCode, start: u64, index: usize) -> Option<State> {
+    pub(super) fn state_before(&self, module: &ModuleCode, start: u64, index: usize) -> Option<State> {
         let block = (0..=index).rev().find(|at| self.states.contains_key(at))?;
         let mut state = self.states[&block].clone();
         let mut flow = Flow {

@@ -59,7 +59,7 @@ pub(super) struct Parameter {
 
 impl Inlines {
     /// `None`: cannot be read, or there is no debug info.
-    pub fn read(debug: &Path) -> Option<Inlines> {
+    pub(super) fn read(debug: &Path) -> Option<Inlines> {
         let cache = ReadCache::new(crashproof_trace::symbols::open_regular(debug).ok()?);
         let object = object::File::parse(&cache).ok()?;
         if object.section_by_name(".debug_info")?.size() > LARGEST {
@@ -97,7 +97,7 @@ impl Inlines {
     }
 
     /// The inlined functions that the code at an address is of, innermost first.
-    pub fn at(&self, address: u64) -> Option<Vec<Instance>> {
+    pub(super) fn at(&self, address: u64) -> Option<Vec<Instance>> {
         let (_, header) = self.units.iter().find(|(range, _)| range.contains(&address))?;
         let dwarf = self.sections.borrow(|data| EndianSlice::new(data, LittleEndian));
         let header: UnitHeader<Slice> = dwarf

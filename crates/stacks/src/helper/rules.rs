@@ -22,7 +22,7 @@ pub(super) struct Subject<'f> {
 const LARGEST_PAIR: i64 = 16;
 
 impl Subject<'_> {
-    pub fn is_helper(&self) -> bool {
+    pub(super) fn is_helper(&self) -> bool {
         let all = || self.effects.iter().copied();
         if all().next().is_none() || all().any(|effect| effect.act == Act::Unknown) {
             return false;

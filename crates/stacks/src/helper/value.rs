@@ -39,14 +39,14 @@ const MOST_ROOTS: usize = 6;
 const LONGEST_PATH: usize = 3;
 
 impl Value {
-    pub fn constant(value: i64) -> Value {
+    pub(super) fn constant(value: i64) -> Value {
         Value::From {
             roots: Vec::new(),
             offset: Some(value),
         }
     }
 
-    pub fn source(source: Source) -> Value {
+    pub(super) fn source(source: Source) -> Value {
         let root = Root {
             source,
             path: Vec::new(),
@@ -57,21 +57,21 @@ impl Value {
         }
     }
 
-    pub fn as_constant(&self) -> Option<i64> {
+    pub(super) fn as_constant(&self) -> Option<i64> {
         match self {
             Value::From { roots, offset } if roots.is_empty() => *offset,
             _ => None,
         }
     }
 
-    pub fn roots(&self) -> &[Root] {
+    pub(super) fn roots(&self) -> &[Root] {
         match self {
             Value::From { roots, .. } => roots,
             _ => &[],
         }
     }
 
-    pub fn offset(&self) -> Option<i64> {
+    pub(super) fn offset(&self) -> Option<i64> {
         match self {
             Value::From { offset, .. } => *offset,
             _ => None,
@@ -79,16 +79,16 @@ impl Value {
     }
 
     /// Whether it is a constant, or comes from something.
-    pub fn is_known(&self) -> bool {
+    pub(super) fn is_known(&self) -> bool {
         self.as_constant().is_some() || !self.roots().is_empty()
     }
 
     /// Whether it is arithmetic on what is known, and not an address of the frame or of the module.
-    pub fn is_from(&self) -> bool {
+    pub(super) fn is_from(&self) -> bool {
         matches!(self, Value::From { .. })
     }
 
-    pub fn add(&self, other: &Value) -> Value {
+    pub(super) fn add(&self, other: &Value) -> Value {
         match (self, other) {
             (Value::Frame(at), other) | (other, Value::Frame(at)) => match other {
                 Value::Frame(_) | Value::Unknown | Value::Static => Value::Unknown,
@@ -132,7 +132,7 @@ impl Value {
     }
 
     /// Some result of all of these that is not their sum.
-    pub fn mixed<'v>(values: impl IntoIterator<Item = &'v Value>) -> Value {
+    pub(super) fn mixed<'v>(values: impl IntoIterator<Item = &'v Value>) -> Value {
         let mut mixed = Value::From {
             roots: Vec::new(),
             offset: None,
@@ -149,7 +149,7 @@ impl Value {
     }
 
     /// What is read at this address, which is not in the frame; `None`: found there by the function itself.
-    pub fn read(&self) -> Option<Value> {
+    pub(super) fn read(&self) -> Option<Value> {
         let Value::From { roots, offset } = self else {
             return None;
         };
@@ -168,7 +168,7 @@ impl Value {
     }
 
     /// What holds for both, where paths meet at `at`; `place` says in which register or word.
-    pub fn join(&self, other: &Value, at: u64, place: i64) -> Value {
+    pub(super) fn join(&self, other: &Value, at: u64, place: i64) -> Value {
         if self == other {
             return self.clone();
         }
@@ -197,7 +197,7 @@ impl Value {
     }
 
     /// In terms of the caller: `of` says what a source is there.
-    pub fn substitute(&self, of: &mut impl FnMut(Source) -> Value, unknown: impl Fn() -> Value) -> Value {
+    pub(super) fn substitute(&self, of: &mut impl FnMut(Source) -> Value, unknown: impl Fn() -> Value) -> Value {
         let Value::From { roots, offset } = self else {
             return self.clone();
         };

@@ -22,7 +22,7 @@ pub(super) struct ObjectInfo {
 
 impl ObjectInfo {
     /// Reads only the few sections that it needs.
-    pub fn read(path: &Path) -> Result<ObjectInfo, Box<dyn std::error::Error>> {
+    pub(super) fn read(path: &Path) -> Result<ObjectInfo, Box<dyn std::error::Error>> {
         let cache = ReadCache::new(open_regular(path)?);
         let object = object::File::parse(&cache)?;
         Ok(ObjectInfo {

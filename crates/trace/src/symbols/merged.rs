@@ -27,7 +27,7 @@ struct Row {
 
 impl MergedStores {
     /// From the line tables of a file; what cannot be read adds nothing.
-    pub fn read(file: &Path) -> MergedStores {
+    pub(super) fn read(file: &Path) -> MergedStores {
         let mut merged = MergedStores::default();
         // The caller has warned of debug info that it could not read.
         let _ = merged.add(file);
@@ -35,7 +35,7 @@ impl MergedStores {
         merged
     }
 
-    pub fn contains(&self, address: u64) -> bool {
+    pub(super) fn contains(&self, address: u64) -> bool {
         let before = self.0.partition_point(|range| range.start <= address);
         before > 0 && self.0[before - 1].contains(&address)
     }

@@ -38,7 +38,7 @@ pub(super) struct Symbol {
 
 impl SymbolTable {
     /// Of all the files, which are of one module. What cannot be read adds nothing.
-    pub fn read(files: &[PathBuf]) -> SymbolTable {
+    pub(super) fn read(files: &[PathBuf]) -> SymbolTable {
         let mut table = SymbolTable::default();
         for file in files {
             // The caller has warned of files that it could not read.
@@ -90,7 +90,7 @@ impl SymbolTable {
         Ok(())
     }
 
-    pub fn find(&self, address: u64) -> Option<Symbol> {
+    pub(super) fn find(&self, address: u64) -> Option<Symbol> {
         let after = self.symbols.partition_point(|entry| entry.address <= address);
         let before = &self.symbols[after.saturating_sub(NEIGHBOURS)..after];
         let nearest = before.last()?.address;

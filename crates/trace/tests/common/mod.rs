@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 /// One call of the writer, from plain numbers.
 #[derive(Clone, Debug)]
-pub struct Operation {
+pub(crate) struct Operation {
     pub what: u8,
     pub thread: u8,
     pub stack: u16,
@@ -18,7 +18,7 @@ pub struct Operation {
     pub data: Vec<u8>,
 }
 
-pub fn operation() -> impl Strategy<Value = Operation> {
+pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     // Small numbers as in real traces, and any number.
     let number = || prop_oneof![0..5000u64, any::<u64>()];
     let data = prop_oneof![8 => prop::collection::vec(any::<u8>(), 0..70), 1 => Just(vec![7; 70_000])];
@@ -34,20 +34,20 @@ pub fn operation() -> impl Strategy<Value = Operation> {
 
 /// A disk in memory, of limited size.
 #[derive(Clone)]
-pub struct Disk {
+pub(crate) struct Disk {
     pub bytes: Arc<Mutex<Vec<u8>>>,
     pub capacity: usize,
 }
 
 impl Disk {
-    pub fn new(capacity: usize) -> Disk {
+    pub(crate) fn new(capacity: usize) -> Disk {
         Disk {
             bytes: Arc::default(),
             capacity,
         }
     }
 
-    pub fn content(&self) -> Vec<u8> {
+    pub(crate) fn content(&self) -> Vec<u8> {
         self.bytes.lock().unwrap().clone()
     }
 }
@@ -77,7 +77,7 @@ impl Storage for Disk {
     }
 }
 
-pub fn header() -> Header {
+pub(crate) fn header() -> Header {
     Header {
         command: vec!["./app".into(), "--size".into(), "ü".into()],
         options: Options {
@@ -89,7 +89,7 @@ pub fn header() -> Header {
 }
 
 /// A writer with a process and two files, a module and a stack.
-pub fn writer(disk: &Disk) -> TraceWriter {
+pub(crate) fn writer(disk: &Disk) -> TraceWriter {
     let mut writer = TraceWriter::with_storage("test.trace", Box::new(disk.clone()), &header()).unwrap();
     let start = EventKind::ProcessStart {
         process: ProcessId(0),
@@ -303,7 +303,7 @@ impl Operation {
     }
 
     /// Performs the operation; adds what a reader must give for it to `expected`.
-    pub fn perform(&self, writer: &mut TraceWriter, expected: &mut Vec<String>) -> Result<(), WriteError> {
+    pub(crate) fn perform(&self, writer: &mut TraceWriter, expected: &mut Vec<String>) -> Result<(), WriteError> {
         let text = self.text();
         let (node, depends) = self.depends();
         if let Some(kind) = self.kind(&text, node, &depends) {
@@ -364,7 +364,7 @@ impl Operation {
 }
 
 /// A small valid trace with all kinds of records.
-pub fn small_trace() -> Vec<u8> {
+pub(crate) fn small_trace() -> Vec<u8> {
     let disk = Disk::new(usize::MAX);
     let mut writer = writer(&disk);
     let mut expected = Vec::new();
@@ -396,13 +396,13 @@ pub fn small_trace() -> Vec<u8> {
     disk.content()
 }
 
-pub fn open(bytes: Vec<u8>) -> Result<TraceReader, ReadError> {
+pub(crate) fn open(bytes: Vec<u8>) -> Result<TraceReader, ReadError> {
     let len = bytes.len() as u64;
     TraceReader::from_source("test.trace", Box::new(Cursor::new(bytes)), len)
 }
 
 /// All items, and the reader at its end (or the error after them).
-pub fn read_all(bytes: Vec<u8>) -> (Vec<String>, Result<TraceReader, ReadError>) {
+pub(crate) fn read_all(bytes: Vec<u8>) -> (Vec<String>, Result<TraceReader, ReadError>) {
     let mut items = Vec::new();
     let mut reader = match open(bytes) {
         Ok(reader) => reader,

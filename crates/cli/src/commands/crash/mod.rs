@@ -11,9 +11,9 @@ use crate::arguments::CrashArguments;
 use crate::exit::Exit;
 use crate::terminal;
 
-pub use progress::Terminal;
+pub(crate) use progress::Terminal;
 
-pub fn run(arguments: &CrashArguments) -> Result {
+pub(crate) fn run(arguments: &CrashArguments) -> Result {
     if let Some(folder) = &arguments.replay {
         return replay::run(folder, arguments);
     }
@@ -25,7 +25,7 @@ pub fn run(arguments: &CrashArguments) -> Result {
 }
 
 /// The whole test; the report has been shown. `stopped` is called if Ctrl-C ends the process before there is one.
-pub fn test(
+pub(crate) fn test(
     arguments: &CrashArguments,
     judge: &Judge,
     stopped: impl FnOnce() + Send + 'static,

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::terminal;
 
 /// Shows on stderr what a campaign tells.
-pub struct Terminal;
+pub(crate) struct Terminal;
 
 impl Listener for Terminal {
     fn note(&self, text: &dyn Display) {

@@ -11,7 +11,7 @@ use crate::commands::{Result, own_path};
 use crate::exit::Exit;
 use crate::terminal;
 
-pub fn run(folder: &Path, arguments: &CrashArguments) -> Result {
+pub(super) fn run(folder: &Path, arguments: &CrashArguments) -> Result {
     let mut replay = Replay::open(folder, &arguments.options, own_path()?)?;
     terminal::note(&format_args!("{}: {}", replay.saved.kind, replay.saved.message));
     let replayed = replay.run()?;

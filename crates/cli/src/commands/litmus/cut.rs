@@ -20,7 +20,7 @@ const FILE_SHIFT: u32 = 44;
 
 type Error = Box<dyn std::error::Error>;
 
-pub fn cut(trace: &Path, window: Option<&Window>) -> Result<String, Error> {
+pub(super) fn cut(trace: &Path, window: Option<&Window>) -> Result<String, Error> {
     let (range, required) = match window {
         Some(Window(range)) => (range.clone(), None),
         None => {

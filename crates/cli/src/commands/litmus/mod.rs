@@ -16,7 +16,7 @@ use crate::terminal;
 
 /// Numbers of events, as `N..M`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Window(pub Range<u64>);
+pub(crate) struct Window(pub Range<u64>);
 
 impl FromStr for Window {
     type Err = String;
@@ -43,7 +43,7 @@ enum LitmusError {
     },
 }
 
-pub fn run(arguments: &LitmusArguments) -> Result {
+pub(crate) fn run(arguments: &LitmusArguments) -> Result {
     if let Some(trace) = &arguments.from {
         print!("{}", cut::cut(trace, arguments.window.as_ref())?);
         return Ok(Exit::Clean);

@@ -27,7 +27,7 @@ use super::offsets::Shift;
 const UNKNOWN_SIZE: u32 = 256;
 
 /// The constraints of a module, and what they are about.
-pub struct Generated<'m> {
+pub(super) struct Generated<'m> {
     pub constraints: Constraints,
     pub values: FxHashMap<Value<'m>, Variable>,
     pub objects: Vec<ObjectKind<'m>>,
@@ -38,7 +38,7 @@ pub struct Generated<'m> {
     pub clones: FxHashMap<Value<'m>, Vec<Variable>>,
 }
 
-pub fn constraints<'m>(module: &'m Module) -> Generated<'m> {
+pub(super) fn constraints<'m>(module: &'m Module) -> Generated<'m> {
     let mut generator = Generator::new(module.layout());
     generator.module(module);
     Generated {

@@ -21,7 +21,7 @@ use crate::pointers::offsets::{Offsets, Shift};
 use crate::pointers::set::Set;
 use crate::pointers::solution::{Solution, Statistics};
 
-pub struct Solver<'a> {
+pub(super) struct Solver<'a> {
     problem: &'a Constraints,
     graph: Graph,
     memory: Memory,
@@ -44,7 +44,7 @@ pub struct Solver<'a> {
 impl<'a> Solver<'a> {
     /// More locations of an object than `fields` and what its size lets expect are made one. `None` if it takes more work than this; a step
     /// of work is some tens of nanoseconds.
-    pub fn solve(problem: &'a Constraints, fields: usize, most_work: usize) -> Option<Solution> {
+    pub(super) fn solve(problem: &'a Constraints, fields: usize, most_work: usize) -> Option<Solution> {
         let mut solver = Solver::new(problem, fields);
         solver.most_work = most_work;
         (solver.propagate() && solver.integers()).then(|| solver.finish())
@@ -52,7 +52,7 @@ impl<'a> Solver<'a> {
 
     /// Also which shifts the solution is of: some of the problem's were in cycles.
     #[cfg(test)]
-    pub fn solve_and_tell(problem: &'a Constraints, fields: usize) -> (Solution, Vec<Option<Shift>>) {
+    pub(super) fn solve_and_tell(problem: &'a Constraints, fields: usize) -> (Solution, Vec<Option<Shift>>) {
         let mut solver = Solver::new(problem, fields);
         assert!(solver.propagate() && solver.integers());
         let shift = |state: u32| {

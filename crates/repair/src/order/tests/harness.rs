@@ -13,17 +13,17 @@ use crate::order::{OrderPatch, Sources, patch_sources};
 use crate::source::CompileCommand;
 
 /// The text after the repair, which has to be one.
-pub fn ordered(text: &str) -> String {
+pub(super) fn ordered(text: &str) -> String {
     repaired(text, Kind::CrashOrder)
 }
 
 /// The same of a finding that the two stores have to be one.
-pub fn made_one(text: &str) -> String {
+pub(super) fn made_one(text: &str) -> String {
     repaired(text, Kind::CrashAtomicity)
 }
 
 /// Why the two stores are not made one, and what would help.
-pub fn left_apart(text: &str) -> (String, String) {
+pub(super) fn left_apart(text: &str) -> (String, String) {
     let (patch, _) = patched(text, Kind::CrashAtomicity);
     assert!(patch.files.is_empty(), "{}", patch.files[0].new);
     let left = &patch.left[0];
@@ -38,7 +38,7 @@ fn repaired(text: &str, kind: Kind) -> String {
 }
 
 /// Why nothing is done.
-pub fn left(text: &str) -> String {
+pub(super) fn left(text: &str) -> String {
     let (patch, _) = patched(text, Kind::CrashOrder);
     assert!(patch.files.is_empty(), "{}", patch.files[0].new);
     patch.left[0].reason.clone()

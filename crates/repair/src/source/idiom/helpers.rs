@@ -9,7 +9,7 @@ use crashproof_llvm::{Module, TypeKind, Value};
 
 /// A function that flushes or fences, and does nothing else that matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Helper {
+pub(super) struct Helper {
     /// As the source calls it.
     pub name: String,
     pub linkage_name: String,
@@ -22,13 +22,13 @@ pub struct Helper {
 
 impl Helper {
     /// What nobody calls may be how the program does it, and may be a leftover.
-    pub fn is_used(&self) -> bool {
+    pub(super) fn is_used(&self) -> bool {
         self.weight != (0, 0)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub(super) enum Role {
     Flush,
     Persist,
     Fence,
@@ -37,7 +37,7 @@ pub enum Role {
 }
 
 /// All of a program, the most used first.
-pub fn helpers(module: &Module, observed: &Observed) -> Vec<Helper> {
+pub(super) fn helpers(module: &Module, observed: &Observed) -> Vec<Helper> {
     let calls = call_counts(module);
     let persistent = persistent_functions(module);
     let mut helpers: Vec<Helper> = module

@@ -13,7 +13,7 @@ use crate::ir::{Code, Persistence};
 
 /// What a function does for persistence, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(super) enum Action {
     /// Of the line at this address.
     Flush(u64),
     Fence,
@@ -23,14 +23,14 @@ pub enum Action {
 const STEPS: usize = 100_000;
 const DEPTH: usize = 32;
 /// An object of zeros, for arguments that point to one.
-pub const OBJECT: u64 = 0x7fff_0000_0000;
+pub(super) const OBJECT: u64 = 0x7fff_0000_0000;
 const OBJECT_SIZE: u64 = 256;
 const STACK: u64 = 0x7000_0000_0000;
 const GLOBALS: u64 = 0x6000_0000_0000;
 const FUNCTIONS: u64 = 0x5000_0000_0000;
 
 /// What a call with these arguments does; `None`: not known.
-pub fn run<'m>(module: &'m Module, function: Value<'m>, arguments: &[u64]) -> Option<Vec<Action>> {
+pub(super) fn run<'m>(module: &'m Module, function: Value<'m>, arguments: &[u64]) -> Option<Vec<Action>> {
     let mut machine = Machine {
         layout: module.layout(),
         memory: BTreeMap::new(),

@@ -12,7 +12,7 @@ use crate::source::units::Unit;
 
 /// A macro of the program, and what it does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PersistenceMacro {
+pub(super) struct PersistenceMacro {
     pub name: String,
     pub role: Role,
     /// How often the unit uses it.
@@ -27,7 +27,7 @@ enum Step {
 }
 
 /// Those that the tree defines, if the unit uses any of them.
-pub fn macros(unit: &Unit, tree: &Path, helpers: &[Helper]) -> Vec<PersistenceMacro> {
+pub(super) fn macros(unit: &Unit, tree: &Path, helpers: &[Helper]) -> Vec<PersistenceMacro> {
     let mut known: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     for helper in helpers.iter().filter(|helper| !helper.has_leading) {
         let steps = match helper.role {

@@ -11,15 +11,15 @@ mod unused;
 
 use super::edits::After;
 use super::written::Flushed;
-pub use resolve::Idioms;
+pub(crate) use resolve::Idioms;
 
 /// The header that programs without an idiom get.
-pub const HEADER: &str = include_str!("crashproof_pm.h");
-pub const HEADER_NAME: &str = "crashproof_pm.h";
+pub(crate) const HEADER: &str = include_str!("crashproof_pm.h");
+pub(crate) const HEADER_NAME: &str = "crashproof_pm.h";
 
 /// How to flush and fence at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Idiom {
+pub(crate) struct Idiom {
     pub flush: RangeFunction,
     /// Flushes and fences.
     pub persist: Option<RangeFunction>,
@@ -31,7 +31,7 @@ pub struct Idiom {
 
 /// A function of a range, or of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RangeFunction {
+pub(crate) struct RangeFunction {
     pub name: String,
     /// Arguments in front of the range.
     pub leading: Vec<String>,
@@ -43,7 +43,7 @@ pub struct RangeFunction {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fence {
+pub(crate) struct Fence {
     /// Without the `;`.
     pub call: String,
     pub include: Option<Include>,
@@ -51,7 +51,7 @@ pub struct Fence {
 
 /// The type that the function takes an address as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum AddressType {
+pub(crate) enum AddressType {
     /// `const volatile void *`, or a macro's argument.
     #[default]
     Any,
@@ -64,7 +64,7 @@ pub enum AddressType {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Include {
+pub(crate) enum Include {
     /// As it is written behind `#include`.
     Spelled(String),
     /// The header of ours.
@@ -77,7 +77,7 @@ pub enum Include {
 type Call<'a> = (String, Option<&'a Include>);
 
 impl Idiom {
-    pub fn header() -> Idiom {
+    pub(crate) fn header() -> Idiom {
         let function = |name: &str| RangeFunction {
             name: name.into(),
             include: Some(Include::Header),
@@ -95,7 +95,7 @@ impl Idiom {
         }
     }
 
-    pub fn libpmem() -> Idiom {
+    pub(crate) fn libpmem() -> Idiom {
         let include = Some(Include::Spelled("<libpmem.h>".into()));
         let function = |name: &str| RangeFunction {
             name: name.into(),
@@ -116,7 +116,7 @@ impl Idiom {
     }
 
     /// With a pool that is at hand.
-    pub fn libpmemobj(pool: &str) -> Idiom {
+    pub(crate) fn libpmemobj(pool: &str) -> Idiom {
         let function = |name: &str| RangeFunction {
             name: name.into(),
             leading: vec![pool.into()],
@@ -136,12 +136,12 @@ impl Idiom {
     }
 
     /// Statements, with their `;`.
-    pub fn statements(&self, after: &After) -> Vec<String> {
+    pub(crate) fn statements(&self, after: &After) -> Vec<String> {
         self.calls(after).into_iter().map(|(statement, _)| statement).collect()
     }
 
     /// What has to be included for them.
-    pub fn includes(&self, after: &After) -> Vec<Include> {
+    pub(crate) fn includes(&self, after: &After) -> Vec<Include> {
         self.calls(after)
             .into_iter()
             .filter_map(|(_, include)| include.cloned())

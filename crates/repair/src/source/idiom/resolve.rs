@@ -19,7 +19,7 @@ use crate::source::units::Units;
 use crate::source::variants::visit_declarations;
 
 /// The ways of a program.
-pub struct Idioms<'a, 'u> {
+pub(crate) struct Idioms<'a, 'u> {
     units: &'a Units<'u>,
     helpers: Vec<Helper>,
     has_libpmem: bool,
@@ -37,7 +37,7 @@ pub struct Idioms<'a, 'u> {
 }
 
 impl<'a, 'u> Idioms<'a, 'u> {
-    pub fn new(module: &Module, observed: &Observed, units: &'a Units<'u>) -> Idioms<'a, 'u> {
+    pub(crate) fn new(module: &Module, observed: &Observed, units: &'a Units<'u>) -> Idioms<'a, 'u> {
         let calls = |prefix: &str| {
             module
                 .functions()
@@ -61,7 +61,7 @@ impl<'a, 'u> Idioms<'a, 'u> {
     }
 
     /// What to call behind a statement.
-    pub fn at(&self, tree: &FunctionTree, anchor: &Anchor) -> Idiom {
+    pub(crate) fn at(&self, tree: &FunctionTree, anchor: &Anchor) -> Idiom {
         // A macro may be a statement.
         let needs_expression = matches!(anchor.context, Context::Comma | Context::LoopCondition { .. });
         // What takes a variable, such as a pool, depends on the variables at the place.

@@ -21,7 +21,7 @@ use crate::source::variants::visit_declarations;
 const CANDIDATES: usize = 500;
 
 /// The helpers of a unit that the program's bitcode has not.
-pub fn unused(units: &Units, unit: &Unit, is_in_bitcode: impl Fn(&str) -> bool) -> Vec<Helper> {
+pub(super) fn unused(units: &Units, unit: &Unit, is_in_bitcode: impl Fn(&str) -> bool) -> Vec<Helper> {
     let mut candidates: BTreeSet<(String, String)> = BTreeSet::new();
     let mut ambiguous: BTreeSet<String> = BTreeSet::new();
     visit_declarations(&unit.root(), &mut |entity| {

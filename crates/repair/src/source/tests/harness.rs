@@ -13,7 +13,7 @@ use crate::source::{CompileCommand, Patch, diff, patch_sources};
 use crashproof_llvm::{Context, Module, Value};
 
 /// The changed files, and what was refused, for a snapshot.
-pub fn repaired(files: &[(&str, &str)]) -> String {
+pub(super) fn repaired(files: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let tree = folder.path().canonicalize().expect("a path");
     let (patch, plan) = patched(&tree, files);
@@ -32,11 +32,11 @@ pub fn repaired(files: &[(&str, &str)]) -> String {
 }
 
 /// Of one C file.
-pub fn repaired_c(text: &str) -> String {
+pub(super) fn repaired_c(text: &str) -> String {
     repaired(&[("a.c", text)])
 }
 
-pub fn repaired_cxx(text: &str) -> String {
+pub(super) fn repaired_cxx(text: &str) -> String {
     repaired(&[("a.cpp", text)])
 }
 
