@@ -147,6 +147,46 @@ fn every_link_leads_somewhere() {
     );
 }
 
+/// Every file below a folder of the project, from the root.
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files(&path, found),
+            false => found.push(path),
+        }
+    }
+}
+
+/// Source files and folders are named with as much of their path as says which is meant.
+#[test]
+fn the_source_files_that_the_map_names_exist() {
+    let root = root();
+    let mut known = Vec::new();
+    for folder in ["crates", "bench", "soak/src", "tools", "corpus"] {
+        files(&root.join(folder), &mut known);
+    }
+    let known: Vec<String> = known
+        .iter()
+        .map(|path| format!("/{}", path.strip_prefix(&root).unwrap().display()))
+        .collect();
+    let mut wrong = Vec::new();
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        for event in events(&text) {
+            let Event::Code(name) = event else { continue };
+            let is_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+            if !name.ends_with(".rs") || !name.chars().all(is_path) || name.contains("NAME") {
+                continue;
+            }
+            if !known.iter().any(|file| file.ends_with(&format!("/{name}"))) {
+                wrong.push(format!("{page}: `{name}`"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "no such files:\n{}", wrong.join("\n"));
+}
+
 /// What `crashproof COMMAND --help` says.
 fn help(command: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_crashproof"))
