@@ -272,7 +272,7 @@ impl Driver {
     }
 
     fn wants_dependences(&self, arguments: &CrashOptions) -> bool {
-        matches!(arguments.strategy(), Strategy::Auto | Strategy::Conditions)
+        matches!(arguments.strategy, Strategy::Auto | Strategy::Conditions)
             && arguments.dependences.is_none()
             && self.has_dependences()
     }

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Command, FromArgMatches, ValueEnum};
 use crashproof_crash::StrategyKind;
@@ -159,9 +160,9 @@ pub struct CrashOptions {
     #[arg(long, requires = "oracle", help_heading = OUTPUT)]
     pub performance: bool,
 
-    /// Which crash states are tested [default: representative; with --oracle, auto]
-    #[arg(long, value_name = "STRATEGY", help_heading = STATES)]
-    pub strategy: Option<Strategy>,
+    /// Which crash states are tested
+    #[arg(long, value_name = "STRATEGY", default_value = "auto", help_heading = STATES)]
+    pub strategy: Strategy,
 
     /// Of the strategy `conditions`: a recording of the same run by a program built with `crashproof cc --deps`
     #[arg(long, value_name = "TRACE", help_heading = STATES)]
@@ -202,9 +203,11 @@ pub struct CrashOptions {
     #[arg(long, help_heading = STATES)]
     pub reorder_in_line: bool,
 
-    /// Stop after this time (90s, 10m, 1h30m)
+    /// Stop after this time (90s, 10m, 1h30m), or never: `none`
+    ///
+    /// The default is 2m, and `none` with --max-states or if all states are asked for (--strategy exhaustive or dpor).
     #[arg(long, value_name = "TIME", help_heading = LIMITS)]
-    pub time: Option<Time>,
+    pub time: Option<TimeLimit>,
 
     /// Stop after so many states
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = LIMITS)]
@@ -273,11 +276,13 @@ impl CrashOptions {
         CrashOptions::from_arg_matches(&command.try_get_matches_from(words)?)
     }
 
-    pub fn strategy(&self) -> Strategy {
-        self.strategy.unwrap_or(match self.oracle {
-            Some(_) => Strategy::Auto,
-            None => Strategy::Representative,
-        })
+    /// After how long the test stops.
+    pub fn time_limit(&self) -> Option<Duration> {
+        match self.time {
+            Some(limit) => limit.0.map(|time| time.0),
+            None if self.max_states.is_some() || matches!(self.strategy, Strategy::Exhaustive | Strategy::Dpor) => None,
+            None => Some(DEFAULT_TIME),
+        }
     }
 }
 
@@ -285,6 +290,24 @@ impl CrashOptions {
 pub enum Oracle {
     /// What a driver prints after the crash, compared with what it prints if the operation was done, or left out
     Output,
+}
+
+/// A crash test that is given no limit stops after this time.
+const DEFAULT_TIME: Duration = Duration::from_secs(120);
+
+/// `10m`, `none`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeLimit(pub Option<Time>);
+
+impl FromStr for TimeLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(TimeLimit(None)),
+            text => text.parse().map(|time| TimeLimit(Some(time))),
+        }
+    }
 }
 
 /// `64`, `all`
@@ -340,7 +363,8 @@ pub enum Strategy {
     Representative,
     /// The states that violate what the program's code relies on, as `crashproof infer` lists it
     Conditions,
-    /// Conditions, if the program has dependences, then representative, then the states at each point that most bugs show in
+    /// Prefix, then all states if the budget has time for them; otherwise conditions, if the program has dependences,
+    /// representative, the states at each point that most bugs show in, and random ones
     Auto,
     /// Every state that the hardware allows
     Exhaustive,

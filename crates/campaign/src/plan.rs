@@ -78,7 +78,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(arguments: &CrashOptions, supervisor: PathBuf) -> Result<Plan, Error> {
-        let strategy = StrategyKind::from(arguments.strategy());
+        let strategy = StrategyKind::from(arguments.strategy);
         if arguments.no_joint && !matches!(strategy, StrategyKind::Representative | StrategyKind::Auto) {
             let strategy = strategy.name();
             return Err(PlanError::NoJoint { strategy }.into());
@@ -143,13 +143,13 @@ impl Plan {
             tear: !arguments.no_tear,
             reorder_in_line: arguments.reorder_in_line,
             edges: None,
-            strategy: arguments.strategy().into(),
+            strategy: arguments.strategy.into(),
             joint: !arguments.no_joint,
             conditions: self.conditions.clone(),
             seed: arguments.seed,
             from: arguments.from.clone(),
             until: arguments.until.clone(),
-            time: arguments.time.map(|time| time.0),
+            time: arguments.time_limit(),
             max_states: arguments.max_states,
             fail_fast: arguments.fail_fast,
             expect_output: self.expect_output.clone(),

@@ -354,6 +354,8 @@ fn with_program(mut words: Vec<OsString>, program: &[impl AsRef<OsStr>]) -> Vec<
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::options::{Model, Oracle, Strategy, Switch};
     use crate::units::Size;
@@ -414,11 +416,11 @@ mod tests {
         assert_eq!(crash.recover.as_deref(), Some("-x"));
         assert_eq!(crash.check.as_deref(), Some("./verify pool"));
         assert_eq!(crash.expect_output.as_deref(), Some(Path::new("golden")));
-        assert_eq!((crash.strategy(), crash.seed, crash.depth), (Strategy::Prefix, 7, 2));
+        assert_eq!((crash.strategy, crash.seed, crash.depth), (Strategy::Prefix, 7, 2));
         assert_eq!((crash.from.as_deref(), crash.until.as_deref()), (Some("f"), Some("g")));
         assert_eq!(crash.model, Model::Eadr);
         assert!(crash.no_tear && crash.reorder_in_line && crash.no_server && crash.recording.locked_rmw);
-        assert_eq!(crash.time.unwrap().0.as_secs(), 5400);
+        assert_eq!(crash.time_limit(), Some(Duration::from_secs(5400)));
         assert_eq!((crash.max_states, crash.jobs), (Some(10), Some(3)));
         assert_eq!(crash.timeout.unwrap().0.as_secs(), 5);
         assert_eq!(

@@ -300,6 +300,8 @@ pub(crate) struct SelfTestArguments {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use clap::CommandFactory;
     use crashproof_campaign::options::{Strategy, Switch};
@@ -344,6 +346,26 @@ mod tests {
         assert!(parse("crashproof crash --replay d").is_ok());
         assert!(parse("crashproof crash --replay d --recover ./r").is_err());
         assert!(parse("crashproof crash --replay d a.trace").is_err());
+        for (options, expected) in [
+            ("", Some(120)),
+            ("--time 10s", Some(10)),
+            ("--time none", None),
+            ("--max-states 9", None),
+            ("--max-states 9 --time 5s", Some(5)),
+            ("--strategy dpor", None),
+            ("--strategy exhaustive", None),
+            ("--strategy exhaustive --time 7s", Some(7)),
+            ("--strategy representative", Some(120)),
+        ] {
+            let Command::Crash(crash) = parse(&format!("crashproof crash --recover ./r {options} a.trace"))
+                .unwrap()
+                .command
+            else {
+                panic!("not crash");
+            };
+            let expected = expected.map(Duration::from_secs);
+            assert_eq!(crash.options.time_limit(), expected, "{options}");
+        }
         for wrong in [
             "--depth 3",
             "--jobs 0",
@@ -365,9 +387,9 @@ mod tests {
         };
         let crash = crash.options;
         assert_eq!(crash.command, ["./app", "x"]);
-        assert_eq!(crash.strategy(), Strategy::Representative);
+        assert_eq!(crash.strategy, Strategy::Auto);
         assert_eq!(crash.recording.client_requests, Switch::Off);
-        assert_eq!(crash.time.unwrap().0.as_secs(), 5400);
+        assert_eq!(crash.time_limit(), Some(Duration::from_secs(5400)));
         assert_eq!((crash.disk, crash.memory), (Some(Size(5 << 20)), None));
     }
 

@@ -17,12 +17,7 @@ use crate::window::Place;
 pub(crate) fn survey(trace: &TraceFile, options: &CampaignOptions) -> Result<Survey, CrashError> {
     let mut survey = look(trace);
     let mut pass = |show: Show<'_>| replay(trace, options, &mut survey, show);
-    let begins_with_representatives = match options.strategy {
-        StrategyKind::Representative => true,
-        StrategyKind::Auto => options.conditions.is_none(),
-        _ => false,
-    };
-    if begins_with_representatives {
+    if options.strategy == StrategyKind::Representative {
         // In the same pass: a long trace takes long to read.
         let behaviours = behaviours(trace, options, pass)?;
         survey.behaviours = Some(Arc::new(behaviours));

@@ -452,6 +452,37 @@ pub struct Stats {
     /// Of the strategy `representative`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behaviours: Option<Behaviours>,
+    /// What ran: one strategy, or those that `auto` consists of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strategies: Vec<StrategyRun>,
+}
+
+/// How far a strategy of a crash test got.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StrategyRun {
+    /// Its name.
+    pub name: String,
+    /// Crash states that it tested and no strategy before it had.
+    pub states_tested: u64,
+    /// Findings that were made while it ran.
+    pub findings: u64,
+    /// Why it stopped.
+    pub ended: StrategyEnd,
+}
+
+/// Why a strategy of a crash test stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StrategyEnd {
+    /// It tested all that it had planned.
+    Done,
+    /// The budget ended it.
+    Budget,
+    /// `--fail-fast`, an interruption or an error ended it.
+    Stopped,
+    /// The budget ended before its turn came.
+    #[default]
+    NotBegun,
 }
 
 /// When the first state failed.

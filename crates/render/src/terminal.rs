@@ -10,7 +10,8 @@ use crashproof_finding::group::{self, Group, Which, groups};
 use crashproof_finding::stack::{blamed_position, describe, trimmed};
 use crashproof_finding::words::{number, plural};
 use crashproof_finding::{
-    Behaviours, Crash, CrashStore, Finding, Frame, Inconclusive, Kind, Report, Severity, Stats, files,
+    Behaviours, Crash, CrashStore, Finding, Frame, Inconclusive, Kind, Report, Severity, Stats, StrategyEnd,
+    StrategyRun, files,
 };
 
 use crate::crash;
@@ -468,6 +469,10 @@ impl Terminal<'_> {
         if let Some(stats) = &report.stats {
             let causes = groups.iter().filter(|group| group.first().crash.is_some()).count();
             let _ = write!(title, "\n{}", tested(stats, causes as u64));
+            if stats.strategies.len() > 1 {
+                let runs: Vec<String> = stats.strategies.iter().map(ran).collect();
+                let _ = write!(title, "\n{}", runs.join("; "));
+            }
             if let Some(behaviours) = &stats.behaviours {
                 let _ = write!(title, "\n{}", represented(behaviours));
             }
@@ -621,6 +626,17 @@ fn tested(stats: &Stats, causes: u64) -> String {
         }
     }
     text
+}
+
+/// "prefix: 12 states, done"
+fn ran(run: &StrategyRun) -> String {
+    let ended = match run.ended {
+        StrategyEnd::NotBegun => return format!("{}: not begun", run.name),
+        StrategyEnd::Done => "done",
+        StrategyEnd::Budget => "ended by the budget",
+        StrategyEnd::Stopped => "stopped",
+    };
+    format!("{}: {}, {ended}", run.name, plural(run.states_tested, "state"))
 }
 
 /// "12 of 3,456 update behaviours (1,000 of two objects) stand for all; ..."

@@ -465,7 +465,10 @@ proptest! {
         let trace = TraceFile::open(&trace).unwrap();
         let strategy = Representative::new(Arc::new(analyse(&options, &mut Nested, |show| show_all(&trace, show)).unwrap()));
         let mut walks: BTreeMap<(u64, u16, u64), Vec<Vec<u64>>> = BTreeMap::new();
-        let unfinished = PassEnd { unfinished: 1, idle: 0 };
+        let unfinished = PassEnd {
+            unfinished: 1,
+            ..PassEnd::default()
+        };
         for pass in (0..).take_while(|&pass| strategy.has_pass(pass, unfinished)) {
             let mut image = SparseImage::default();
             let mut cursor = Cursor::open(&trace, &options, Stops::CrashPoints, &mut image).unwrap();

@@ -11,10 +11,10 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crashproof_finding::{Behaviours, Finding, Stats};
+use crashproof_finding::{Behaviours, Finding, Stats, StrategyEnd, StrategyRun};
 use crashproof_trace::TraceFile;
 
-use crate::campaign::{CampaignOptions, Outcome, Progress, Survey};
+use crate::campaign::{CampaignOptions, Outcome, Progress, StrategyKind, Survey};
 use crate::cursor::{Cursor, Stops};
 use crate::error::CrashError;
 use crate::executor::{Executor, ExecutorError, Explainer, Failure, Verdict};
@@ -41,12 +41,12 @@ pub(crate) fn run(
 ) -> Result<Outcome, CrashError> {
     let start = Instant::now();
     let strategy = strategy(trace, options, survey, executors.len())?;
-    let (states, points) = match strategy.stops() {
-        Stops::CrashPoints => (survey.states, u128::from(survey.points)),
-        stops => {
-            let count = count_stops(trace, options, stops)?;
+    let (states, points) = match options.strategy {
+        StrategyKind::Prefix => {
+            let count = count_stops(trace, options, strategy.stops(0))?;
             (count, count)
         }
+        _ => (survey.states, u128::from(survey.points)),
     };
     let (journal, entries) = match &options.journal {
         Some(path) => {
@@ -176,6 +176,7 @@ fn outcome(shared: &Shared<'_>, points: u128, findings: Vec<Finding>) -> Outcome
             seconds: shared.start.elapsed().as_secs_f64(),
             cut_short: shared.cut_short.load(Ordering::Relaxed),
             behaviours: behaviours_of(shared),
+            strategies: runs(shared, tested),
         },
         warnings: {
             let mut warnings = std::mem::take(&mut *lock(&shared.warnings));
@@ -188,6 +189,31 @@ fn outcome(shared: &Shared<'_>, points: u128, findings: Vec<Finding>) -> Outcome
         recovered,
         ..Outcome::default()
     }
+}
+
+/// What ran, how far it got and why it stopped.
+fn runs(shared: &Shared<'_>, tested: u64) -> Vec<StrategyRun> {
+    let cut_short = shared.cut_short.load(Ordering::Relaxed);
+    let stopped = shared.has_enough() || shared.stop.load(Ordering::Relaxed) || shared.broken.load(Ordering::Relaxed);
+    let mut runs = shared.strategy.runs();
+    if runs.is_empty() {
+        runs.push(StrategyRun {
+            name: shared.options.strategy.name().into(),
+            states_tested: tested,
+            findings: shared.findings.load(Ordering::Relaxed),
+            ended: if cut_short {
+                StrategyEnd::Budget
+            } else {
+                StrategyEnd::Done
+            },
+        });
+    }
+    for run in &mut runs {
+        if run.ended == StrategyEnd::Budget && stopped {
+            run.ended = StrategyEnd::Stopped;
+        }
+    }
+    runs
 }
 
 fn behaviours_of(shared: &Shared<'_>) -> Option<Behaviours> {
@@ -319,6 +345,7 @@ fn passes(
             break;
         }
         let before = shared.tested.load(Ordering::Relaxed);
+        let found = shared.findings.load(Ordering::Relaxed);
         if pass == 0 || shared.strategy.round(pass) != shared.strategy.round(pass - 1) {
             shared.unfinished.store(0, Ordering::Relaxed);
         }
@@ -347,11 +374,14 @@ fn passes(
             }
         });
         shared.flush();
-        let idle = shared.tested.load(Ordering::Relaxed) == before;
+        let tested = shared.tested.load(Ordering::Relaxed) - before;
         end = PassEnd {
             unfinished: shared.unfinished.load(Ordering::Relaxed),
-            idle: if idle { end.idle + 1 } else { 0 },
+            idle: if tested == 0 { end.idle + 1 } else { 0 },
+            tested,
+            findings: shared.findings.load(Ordering::Relaxed) - found,
         };
+        shared.strategy.passed(pass, end);
     }
 }
 
@@ -371,7 +401,10 @@ fn work(
     executor: &mut dyn Executor,
     failures: &SyncSender<Failure>,
 ) -> Result<(), CrashError> {
-    let mut cursor = Cursor::open(shared.trace, shared.options, shared.strategy.stops(), executor)?;
+    let stops = shared.strategy.stops(pass);
+    let mut cursor = Cursor::open(shared.trace, shared.options, stops, executor)?;
+    // Of several strategies the figure is that of the crash points.
+    let counts_points = stops == Stops::CrashPoints || shared.options.strategy == StrategyKind::Prefix;
     let mut next = claimed.fetch_add(1, Ordering::Relaxed);
     let mut passed = 0u64;
     while let Some(head) = cursor.next(executor)? {
@@ -386,6 +419,7 @@ fn work(
                 stage: Stage::new(executor, &point),
                 failures,
                 failed: false,
+                counts_points,
             };
             while next < end {
                 let part = next - passed;
@@ -396,7 +430,9 @@ fn work(
                 if !goes_on {
                     return Ok(());
                 }
-                lock(&shared.points).insert((point.head.seq, point.head.within));
+                if counts_points {
+                    lock(&shared.points).insert((point.head.seq, point.head.within));
+                }
                 next = claimed.fetch_add(1, Ordering::Relaxed);
             }
             worker.stage.clear();

@@ -48,6 +48,8 @@ pub(super) struct Worker<'a> {
     pub failures: &'a SyncSender<Failure>,
     /// A state of the part at work fails.
     pub failed: bool,
+    /// The point is one of those that are counted.
+    pub counts_points: bool,
 }
 
 impl Worker<'_> {
@@ -113,7 +115,9 @@ impl Worker<'_> {
     }
 
     fn run_reserved(&mut self, state: &State, hash: u128, new: bool) -> Result<(), CrashError> {
-        lock(&self.shared.points).insert((self.point.head.seq, self.point.head.within));
+        if self.counts_points {
+            lock(&self.shared.points).insert((self.point.head.seq, self.point.head.within));
+        }
         self.stage.show(state);
         let mut run = self.recover()?;
         let mut verdict = self.judge(&run)?;

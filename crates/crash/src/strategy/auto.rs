@@ -1,28 +1,56 @@
-//! `auto`: several strategies one after the other, for who does not want to choose. First the states that violate what the code relies on
-//! (Witcher's, where there are conditions), then the representatives of the update behaviours (Squint's), then at every crash point the
-//! few states that most bugs show in. Findings are merged by their cause, as in any campaign: they are explained by one investigator, and no state
-//! is run twice.
+//! `auto`, the default: several strategies one after the other. [`Prefix`](super::Prefix) first, which takes seconds and finds what
+//! no reordering is needed for. If all allowed states then fit into the budget, [`Dpor`](super::Dpor) tests all of them. Otherwise
+//! come the states that violate what the code relies on (Witcher's, where there are conditions), then the representatives of the
+//! update behaviours (Squint's), then at every crash point the few states that most bugs show in, and at last random states, as
+//! long as there is time. Findings are merged by their cause, as in any campaign: one investigator explains them, and no state is
+//! run twice.
 //!
-//! The first two see different things: a condition needs a dependence that the run shows, a representative an object whose updates
-//! are alike. The third needs neither, and is what a program gets that was compiled without types or dependences.
+//! A condition needs a dependence that the run shows, a representative an object whose updates are alike. The early states need
+//! neither, and are what a program gets that was compiled without types or dependences.
 //!
-//! So that a short budget sees something of each, a strategy that has used up its share of the time leaves the pass that it is in and
-//! waits until the others have had theirs; then it makes that pass again (what was tested is not tested twice) and goes on. What a
-//! strategy looks at before its first state is looked at in its own share.
+//! With a budget each strategy has a share of it. A strategy that has used up its share leaves the pass that it is in and waits
+//! until the others have had theirs. Then those that have found most go on first, each with the pass that it left (a state that was
+//! tested is not tested twice). What a strategy looks at before its first state is looked at in its own share.
 
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::{EARLY_PASSES, PassEnd, Step, Strategy, Work, early_parts, early_work};
 use crate::campaign::CampaignOptions;
+use crate::cursor::Stops;
 use crate::error::CrashError;
 use crate::state::{CrashPoint, PointHead};
-use crashproof_finding as report;
+use crashproof_finding::{self as report, StrategyEnd, StrategyRun};
 use crashproof_trace::TraceFile;
 
+/// Without a budget in time, all allowed states are tested if there are no more than this.
+const FEW_STATES: u128 = 4096;
+/// Per cent of what is left of the budget that all allowed states may take.
+const MOST_OF_BUDGET: u32 = 80;
+
+/// A strategy of several.
+pub(super) struct Part {
+    pub name: &'static str,
+    pub strategy: Box<dyn Strategy>,
+    /// Per cent of the budget, before the others have had theirs.
+    pub share: u32,
+}
+
+/// The strategy that tests all states if they fit, and how many there are.
+pub(super) struct AllStates {
+    pub strategy: Box<dyn Strategy>,
+    pub states: u128,
+    pub max_states: Option<u64>,
+}
+
 pub(crate) struct Auto {
-    strategies: Vec<Box<dyn Strategy>>,
+    parts: Vec<Part>,
+    /// The part that tests all states; the part before it comes first in any case.
+    all: Option<usize>,
+    states: u128,
+    max_states: Option<u64>,
     /// Of all of them.
     time: Option<Duration>,
     /// Which strategy makes a pass, and which of its own passes that is.
@@ -33,12 +61,36 @@ pub(crate) struct Auto {
 
 struct Passes {
     made: Vec<(usize, u32)>,
-    /// By strategy.
+    /// By part.
     own: Vec<Own>,
-    current: usize,
+    /// Parts in the order in which they have their turns.
+    order: Vec<usize>,
+    turn: usize,
+    began: Instant,
     since: Instant,
     /// Every strategy has had its share.
     shared: bool,
+    /// Whether all allowed states are tested, once that is decided.
+    tests_all: Option<bool>,
+}
+
+impl Passes {
+    fn current(&self) -> usize {
+        self.order[self.turn]
+    }
+
+    fn next_turn(&mut self) {
+        self.turn += 1;
+        if self.turn == self.order.len() {
+            self.turn = 0;
+            if !self.shared {
+                self.shared = true;
+                let own = &self.own;
+                self.order.sort_by_key(|&part| Reverse(own[part].findings));
+            }
+        }
+        self.since = Instant::now();
+    }
 }
 
 /// How far a strategy is.
@@ -48,27 +100,53 @@ struct Own {
     /// It left the last of them.
     again: bool,
     ended: bool,
+    /// It has nothing to do.
+    skipped: bool,
     /// How the last of them ended.
     last: PassEnd,
     /// The round that it was in, and what that had left unfinished when others had their turn.
     round: u32,
     unfinished: u64,
+    /// In all of its passes.
+    tested: u64,
+    findings: u64,
 }
 
 impl Auto {
-    pub(super) fn new(strategies: Vec<Box<dyn Strategy>>, time: Option<Duration>) -> Auto {
+    pub(super) fn new(mut parts: Vec<Part>, all: Option<AllStates>, time: Option<Duration>) -> Auto {
+        let now = Instant::now();
+        let (states, max_states) = all.as_ref().map_or((0, None), |all| (all.states, all.max_states));
+        let all = all.map(|all| {
+            let part = Part {
+                name: "all states",
+                strategy: all.strategy,
+                share: MOST_OF_BUDGET,
+            };
+            parts.insert(1, part);
+            1
+        });
         Auto {
             time,
             passes: RwLock::new(Passes {
                 made: Vec::new(),
-                own: vec![Own::default(); strategies.len()],
-                current: 0,
-                since: Instant::now(),
-                shared: strategies.len() < 2,
+                own: vec![Own::default(); parts.len()],
+                order: (0..parts.len()).collect(),
+                turn: 0,
+                began: now,
+                since: now,
+                shared: parts.len() < 2,
+                tests_all: all.is_none().then_some(false),
             }),
             left: Arc::default(),
-            strategies,
+            parts,
+            all,
+            states,
+            max_states,
         }
+    }
+
+    fn strategies(&self) -> impl Iterator<Item = &dyn Strategy> {
+        self.parts.iter().map(|part| &*part.strategy)
     }
 
     fn made(&self, pass: u32) -> (usize, u32) {
@@ -76,27 +154,62 @@ impl Auto {
         passes.made[pass as usize]
     }
 
-    /// What a strategy has in the first round. The first, which finds most bugs with its first states, has half of the time.
-    fn share(&self, strategy: usize) -> Option<Duration> {
-        let others = self.strategies.len().saturating_sub(1).max(1) as u32;
-        self.time.map(|time| match strategy {
-            0 => time / 2,
-            _ => time / 2 / others,
-        })
+    /// What a strategy has in the first round.
+    fn share(&self, part: usize) -> Option<Duration> {
+        self.time.map(|time| time * self.parts[part].share / 100)
     }
 
     /// When the strategy has used up its share.
     fn turn_ends(&self, passes: &Passes) -> Option<Instant> {
-        let share = self.share(passes.current).filter(|_| !passes.shared)?;
+        let share = self.share(passes.current()).filter(|_| !passes.shared)?;
         passes.since.checked_add(share)
     }
 
     fn is_late(&self, passes: &Passes) -> bool {
         self.turn_ends(passes).is_some_and(|end| Instant::now() >= end)
     }
+
+    /// Whether all allowed states fit into the budget, by what the first strategy took for its own.
+    fn all_fit(&self, passes: &Passes) -> bool {
+        if self.max_states.is_some_and(|most| self.states > u128::from(most)) {
+            return false;
+        }
+        let took = passes.began.elapsed();
+        match (self.time, passes.own[0].tested) {
+            (None, _) | (_, 0) => self.states <= FEW_STATES,
+            (Some(time), tested) => {
+                let left = time.saturating_sub(took) * MOST_OF_BUDGET / 100;
+                self.states.saturating_mul(took.as_nanos()) / u128::from(tested) <= left.as_nanos()
+            }
+        }
+    }
+
+    /// Leaves out all states, or what they make superfluous.
+    fn decide(&self, passes: &mut Passes) {
+        if passes.tests_all.is_none() && Some(passes.current()) == self.all {
+            let fit = self.all_fit(passes);
+            passes.tests_all = Some(fit);
+            for (part, own) in passes.own.iter_mut().enumerate().skip(1) {
+                own.skipped = fit != (Some(part) == self.all);
+            }
+        }
+        // They took longer than they should have: the other strategies say where to look first.
+        if passes.tests_all == Some(true) && passes.shared {
+            passes.tests_all = Some(false);
+            passes.own.iter_mut().for_each(|own| own.skipped = false);
+            passes.order.retain(|&part| Some(part) != self.all);
+            passes.order.extend(self.all);
+            passes.turn = 0;
+        }
+    }
 }
 
 impl Strategy for Auto {
+    fn stops(&self, pass: u32) -> Stops {
+        let (part, own) = self.made(pass);
+        self.parts[part].strategy.stops(own)
+    }
+
     fn has_pass(&self, pass: u32, last: PassEnd) -> bool {
         let mut passes = self.passes.write().unwrap_or_else(PoisonError::into_inner);
         if passes.made.len() > pass as usize {
@@ -104,7 +217,7 @@ impl Strategy for Auto {
         }
         let left = self.left.swap(false, Ordering::Relaxed);
         if let Some(&(before, number)) = passes.made.last() {
-            let round = self.strategies[before].round(number);
+            let round = self.parts[before].strategy.round(number);
             let own = &mut passes.own[before];
             if own.round != round {
                 (own.round, own.unfinished) = (round, 0);
@@ -112,20 +225,23 @@ impl Strategy for Auto {
             own.again = left;
             own.last = PassEnd {
                 unfinished: own.unfinished + last.unfinished,
+                // In a row of its own passes.
+                idle: if last.idle == 0 { 0 } else { own.last.idle + 1 },
                 ..last
             };
         }
         let mut stays = !left && !self.is_late(&passes);
-        for _ in 0..=2 * self.strategies.len() {
-            let current = passes.current;
+        for _ in 0..=2 * self.parts.len() {
+            self.decide(&mut passes);
+            let current = passes.current();
             let own = passes.own[current];
             if stays && own.again {
                 passes.own[current].again = false;
                 passes.made.push((current, own.passes - 1));
                 return true;
             }
-            if stays && !own.ended {
-                if self.strategies[current].has_pass(own.passes, own.last) {
+            if stays && !own.ended && !own.skipped {
+                if self.parts[current].strategy.has_pass(own.passes, own.last) {
                     // Looking at the trace may take long; half of the share is for testing.
                     let share = self.share(current);
                     let half = share.and_then(|share| Instant::now().checked_sub(share / 2));
@@ -137,20 +253,47 @@ impl Strategy for Auto {
                     return true;
                 }
                 passes.own[current].ended = true;
+                if Some(current) == self.all {
+                    // Nothing is left.
+                    return false;
+                }
             }
             passes.own[current].unfinished = own.last.unfinished;
-            passes.current = (current + 1) % self.strategies.len();
-            passes.shared |= passes.current == 0;
-            passes.since = Instant::now();
+            passes.next_turn();
             stays = true;
         }
         false
     }
 
+    fn passed(&self, pass: u32, end: PassEnd) {
+        let mut passes = self.passes.write().unwrap_or_else(PoisonError::into_inner);
+        let (part, _) = passes.made[pass as usize];
+        let own = &mut passes.own[part];
+        own.tested += end.tested;
+        own.findings += end.findings;
+        self.parts[part].strategy.passed(own.passes - 1, end);
+    }
+
+    fn runs(&self) -> Vec<StrategyRun> {
+        let passes = self.passes.read().unwrap_or_else(PoisonError::into_inner);
+        let of = |(part, own): (&Part, &Own)| StrategyRun {
+            name: part.name.into(),
+            states_tested: own.tested,
+            findings: own.findings,
+            ended: match (own.ended, own.passes) {
+                (true, _) => StrategyEnd::Done,
+                (false, 0) => StrategyEnd::NotBegun,
+                (false, _) => StrategyEnd::Budget,
+            },
+        };
+        let parts = self.parts.iter().zip(&passes.own);
+        parts.filter(|(_, own)| !own.skipped).map(of).collect()
+    }
+
     fn round(&self, pass: u32) -> u32 {
-        let (strategy, own) = self.made(pass);
+        let (part, own) = self.made(pass);
         // Rounds of different strategies are different ones.
-        self.strategies[strategy].round(own) * self.strategies.len() as u32 + strategy as u32
+        self.parts[part].strategy.round(own) * self.parts.len() as u32 + part as u32
     }
 
     /// Workers need not agree on the parts of a pass that is made again.
@@ -158,7 +301,7 @@ impl Strategy for Auto {
         if self.left.load(Ordering::Relaxed) {
             return 0;
         }
-        let (strategy, own) = {
+        let (part, own) = {
             let passes = self.passes.read().unwrap_or_else(PoisonError::into_inner);
             if self.is_late(&passes) {
                 self.left.store(true, Ordering::Relaxed);
@@ -166,7 +309,7 @@ impl Strategy for Auto {
             }
             passes.made[pass as usize]
         };
-        self.strategies[strategy].parts(own, head)
+        self.parts[part].strategy.parts(own, head)
     }
 
     fn work<'p>(&self, pass: u32, point: &'p CrashPoint, part: u64) -> Work<'p> {
@@ -175,7 +318,7 @@ impl Strategy for Auto {
             let (strategy, own) = passes.made[pass as usize];
             (strategy, own, self.turn_ends(&passes))
         };
-        match (self.strategies[strategy].work(own, point, part), end) {
+        match (self.parts[strategy].strategy.work(own, point, part), end) {
             // A point may have thousands of states.
             (Work::States(states), Some(end)) => {
                 let left = Arc::clone(&self.left);
@@ -191,38 +334,35 @@ impl Strategy for Auto {
     }
 
     fn count(&self, trace: &TraceFile, options: &CampaignOptions, ends: &dyn Fn() -> bool) -> Result<(), CrashError> {
-        self.strategies
-            .iter()
+        self.strategies()
             .try_for_each(|strategy| strategy.count(trace, options, ends))
     }
 
     /// What is not planned ahead is not known.
     fn planned(&self) -> Option<u128> {
-        Some(u128::MAX)
+        let passes = self.passes.read().unwrap_or_else(PoisonError::into_inner);
+        (passes.tests_all != Some(true)).then_some(u128::MAX)
     }
 
     fn behaviours(&self) -> Option<report::Behaviours> {
-        self.strategies.iter().find_map(|strategy| strategy.behaviours())
+        self.strategies().find_map(|strategy| strategy.behaviours())
     }
 
     fn left(&self) -> Option<String> {
-        self.strategies.iter().find_map(|strategy| strategy.left())
+        self.strategies().find_map(|strategy| strategy.left())
     }
 
     fn warnings(&self) -> Vec<String> {
-        self.strategies
-            .iter()
-            .flat_map(|strategy| strategy.warnings())
-            .collect()
+        self.strategies().flat_map(|strategy| strategy.warnings()).collect()
     }
 
     fn failed(&self, head: &PointHead, part: u64) {
-        let strategy = {
+        let made = {
             let passes = self.passes.read().unwrap_or_else(PoisonError::into_inner);
             passes.made.last().map(|&(strategy, _)| strategy)
         };
-        if let Some(strategy) = strategy {
-            self.strategies[strategy].failed(head, part);
+        if let Some(strategy) = made {
+            self.parts[strategy].strategy.failed(head, part);
         }
     }
 }
@@ -354,10 +494,74 @@ mod tests {
         }
     }
 
+    fn parts(passes: &[u32]) -> Vec<Part> {
+        let part = |&passes| Part {
+            name: "some",
+            strategy: Box::new(Some(passes)),
+            share: 10,
+        };
+        passes.iter().map(part).collect()
+    }
+
+    /// Strategies in their order, if each of them finds and tests so much in a pass.
+    fn run(auto: &Auto, tested: u64, findings: impl Fn(usize) -> u64) -> Vec<usize> {
+        let mut made = Vec::new();
+        let mut end = PassEnd::default();
+        for pass in 0.. {
+            if !auto.has_pass(pass, end) {
+                break;
+            }
+            made.push(auto.made(pass).0);
+            end = PassEnd {
+                tested,
+                findings: findings(made[made.len() - 1]),
+                ..PassEnd::default()
+            };
+            auto.passed(pass, end);
+        }
+        made
+    }
+
+    fn all(states: u128, max_states: Option<u64>) -> Option<AllStates> {
+        std::option::Option::Some(AllStates {
+            strategy: Box::new(Some(3)),
+            states,
+            max_states,
+        })
+    }
+
+    #[test]
+    fn all_states_are_tested_if_they_fit() {
+        let minute = std::option::Option::Some(Duration::from_secs(60));
+        for (states, max_states, time, expected) in [
+            (FEW_STATES, None, None, vec![0, 1, 1, 1]),
+            (FEW_STATES + 1, None, None, vec![0, 2, 2]),
+            (100, std::option::Option::Some(99), None, vec![0, 2, 2]),
+            (1_000_000, None, minute, vec![0, 1, 1, 1]),
+            (u128::MAX, None, minute, vec![0, 2, 2]),
+        ] {
+            let auto = Auto::new(parts(&[1, 2]), all(states, max_states), time);
+            assert_eq!(
+                run(&auto, 1_000_000, |_| 0),
+                expected,
+                "{states} {max_states:?} {time:?}"
+            );
+            let runs = auto.runs();
+            assert!(runs.iter().all(|run| run.ended == StrategyEnd::Done), "{runs:?}");
+            assert_eq!(runs.len(), 2);
+        }
+    }
+
+    #[test]
+    fn what_found_most_goes_on_first() {
+        let auto = Auto::new(parts(&[3, 3, 3]), None, std::option::Option::Some(Duration::ZERO));
+        let made = run(&auto, 1, |part| part as u64);
+        assert_eq!(made, [1, 2, 2, 2, 1, 1, 0, 0, 0]);
+    }
+
     /// Passes by strategy; each asks for the parts of a point if `points`.
     fn order(time: Option<Duration>, passes: &[u32], points: bool) -> Vec<(usize, u32)> {
-        let strategies = passes.iter().map(|&passes| Box::new(Some(passes)) as Box<dyn Strategy>);
-        let auto = Auto::new(strategies.collect(), time);
+        let auto = Auto::new(parts(passes), None, time);
         let head = PointHead {
             seq: 0,
             within: 0,

@@ -20,7 +20,7 @@ mod representative;
 use std::ops::Range;
 use std::sync::Arc;
 
-use auto::{Auto, Early, Later};
+use auto::{AllStates, Auto, Early, Later, Part};
 pub(crate) use conditions::Violating;
 pub(crate) use dpor::Dpor;
 pub(crate) use exhaustive::Exhaustive;
@@ -67,15 +67,28 @@ pub(crate) struct PassEnd {
     pub unfinished: u64,
     /// So many passes, up to this one, tested nothing.
     pub idle: u32,
+    /// States that were tested in it.
+    pub tested: u64,
+    /// Findings that were made while it went on.
+    pub findings: u64,
 }
 
 pub(crate) trait Strategy: Send + Sync {
-    fn stops(&self) -> Stops {
+    /// Where a pass stops.
+    fn stops(&self, _pass: u32) -> Stops {
         Stops::CrashPoints
     }
 
     /// Whether there is a pass of this number; asked when those before it are done.
     fn has_pass(&self, pass: u32, last: PassEnd) -> bool;
+
+    /// A pass is done.
+    fn passed(&self, _pass: u32, _end: PassEnd) {}
+
+    /// The strategies that it consists of, in their order, if there are several.
+    fn runs(&self) -> Vec<report::StrategyRun> {
+        Vec::new()
+    }
 
     /// Passes of one round go over different points: what they leave unfinished counts together.
     fn round(&self, pass: u32) -> u32 {
@@ -140,27 +153,38 @@ pub(crate) fn strategy(
         }),
         StrategyKind::Random => Box::new(Random::new(options)),
         StrategyKind::Conditions => Box::new(Violating::open(trace, options)?),
-        StrategyKind::Auto => {
-            let mut strategies: Vec<Box<dyn Strategy>> = Vec::new();
-            if options.conditions.is_some() {
-                strategies.push(Box::new(Violating::open(trace, options)?));
-            }
-            strategies.push(match &survey.behaviours {
-                Some(behaviours) => Box::new(Representative::new(Arc::clone(behaviours))),
-                None => {
-                    let (trace, own) = (trace.clone(), options.clone());
-                    let open = move || Ok(Box::new(Representative::open(&trace, &own)?) as Box<dyn Strategy>);
-                    Box::new(Later::new(Box::new(open)))
-                }
-            });
-            strategies.push(Box::new(Early));
-            Box::new(Auto::new(strategies, options.time))
-        }
+        StrategyKind::Auto => Box::new(auto(trace, options, survey, workers)?),
         StrategyKind::Representative => match &survey.behaviours {
             Some(behaviours) => Box::new(Representative::new(Arc::clone(behaviours))),
             None => Box::new(Representative::open(trace, options)?),
         },
     })
+}
+
+/// What `auto` consists of, and how the budget is shared out.
+fn auto(trace: &TraceFile, options: &CampaignOptions, survey: &Survey, workers: usize) -> Result<Auto, CrashError> {
+    let part = |name, share, strategy| Part { name, strategy, share };
+    let mut parts = vec![part("prefix", 10, Box::new(Prefix) as Box<dyn Strategy>)];
+    if options.conditions.is_some() {
+        parts.push(part("conditions", 40, Box::new(Violating::open(trace, options)?)));
+    }
+    let (trace, own) = (trace.clone(), options.clone());
+    let open = move || Ok(Box::new(Representative::open(&trace, &own)?) as Box<dyn Strategy>);
+    let share = if options.conditions.is_some() { 25 } else { 55 };
+    parts.push(part("representative", share, Box::new(Later::new(Box::new(open)))));
+    parts.push(part("early states", 15, Box::new(Early)));
+    // Without a budget it would have no end of its own.
+    if options.time.is_some() || options.max_states.is_some() {
+        parts.push(part("random", 10, Box::new(Random::new(options))));
+    }
+    let all = AllStates {
+        strategy: Box::new(Dpor {
+            workers: workers as u64,
+        }),
+        states: survey.states,
+        max_states: options.max_states,
+    };
+    Ok(Auto::new(parts, Some(all), options.time))
 }
 
 /// So many passes go over all points together.

@@ -9,7 +9,7 @@ use crate::state::{CrashPoint, PointHead};
 pub(crate) struct Prefix;
 
 impl Strategy for Prefix {
-    fn stops(&self) -> Stops {
+    fn stops(&self, _pass: u32) -> Stops {
         Stops::NewStacks
     }
 

@@ -278,6 +278,7 @@ pub(crate) fn stats() -> Stats {
         cut_short: false,
         behaviours: None,
         first_failure: None,
+        strategies: Vec::new(),
     }
 }
 

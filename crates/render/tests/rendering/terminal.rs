@@ -115,6 +115,34 @@ fn crash_test_that_was_cut_short() {
 }
 
 #[test]
+fn the_strategies_of_auto_are_one_line() {
+    let run = |name: &str, states_tested, ended| StrategyRun {
+        name: name.into(),
+        states_tested,
+        ended,
+        ..StrategyRun::default()
+    };
+    let mut report = report(Vec::new());
+    let one = vec![run("dpor", 12_345, StrategyEnd::Done)];
+    report.stats = Some(Stats {
+        strategies: one,
+        ..stats()
+    });
+    assert!(!rendered(&report).contains("dpor"));
+    let strategies = vec![
+        run("prefix", 12, StrategyEnd::Done),
+        run("representative", 1, StrategyEnd::Budget),
+        run("early states", 0, StrategyEnd::Stopped),
+        run("random", 0, StrategyEnd::NotBegun),
+    ];
+    report.stats = Some(Stats { strategies, ..stats() });
+    let expected = "prefix: 12 states, done; representative: 1 state, ended by the budget; early states: 0 states, stopped; \
+                    random: not begun";
+    let text = rendered(&report);
+    assert!(text.lines().any(|line| line.trim() == expected), "{text}");
+}
+
+#[test]
 fn crash_between_stores_of_one_line() {
     let mut finding = crash_order();
     let crash = finding.crash.as_mut().unwrap();
