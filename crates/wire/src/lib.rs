@@ -28,8 +28,8 @@ pub const VERSION: u32 = 7;
 /// Environment variable of the program under test that holds the path of the session file.
 pub const SESSION_ENV: &str = "CRASHPROOF_SESSION";
 
-/// Beginning of the path of a file that stands for memory which the program registered as persistent. A
-/// number follows, counted from 1.
+/// Beginning of the path of a file that stands for memory which the program registered as persistent. The
+/// file's id plus 1 follows.
 pub const REGISTERED_MEMORY: &str = "registered memory ";
 
 /// A sanitizer whose layout of the address space leaves no room for the views of PM.
@@ -158,7 +158,7 @@ pub struct Session {
     pub tail: Padded<AtomicU64>,
     /// Slots consumed so far, by the recorder. A producer may fill slot `p` once `p < head + RING_SLOTS`.
     pub head: Padded<AtomicU64>,
-    /// 1 once nobody reads the ring any more, else 0. Producers then drop what they would log. The recorder
+    /// 1 when the ring is not read any more, else 0. Producers then drop what they would log. The recorder
     /// sets it when it stops reading, a producer when it finds that the recorder is gone.
     pub closed: AtomicU32,
     /// The id that the next thread gets in the records.
@@ -232,7 +232,7 @@ pub const fn lock_index(file: u32, line: u64) -> usize {
 impl Session {
     /// Writes one record: reserves its slots, waits for room by calling `wait` (which returns false to give
     /// up), fills them and commits. The payload is all `parts`, one after the other. The position returned
-    /// orders the record among all others. `None`: the record was dropped, because nobody reads.
+    /// orders the record among all others. `None`: the record was dropped, because the recorder reads no more.
     ///
     /// The caller holds the line locks of what it logs, and has all signals blocked, so that nothing can
     /// interrupt it between reservation and commit.

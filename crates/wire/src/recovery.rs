@@ -115,8 +115,8 @@ pub struct Recovery {
     pub mapping_count: u32,
     /// Number of `fine` pages in use.
     pub fine_count: u32,
-    /// Number of processes in which the runtime began to watch the program. 0 after a run means that nothing was
-    /// watched.
+    /// Number of processes in which the runtime began to watch the program. 0 after a run means that nothing
+    /// was watched.
     pub started: AtomicU32,
     /// Reasons why the logs may not hold everything that the recovery did: bits of `UNWATCHED_*`.
     pub unwatched: AtomicU32,
