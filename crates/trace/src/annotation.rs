@@ -63,7 +63,7 @@ mod code {
 
 impl<'a> Annotation<'a> {
     /// Whether the annotation states an expectation about memory.
-    pub fn is_expectation(&self) -> bool {
+    pub(crate) fn is_expectation(&self) -> bool {
         match self {
             Annotation::ExpectDurable(_) | Annotation::ExpectSnapshotted(_) | Annotation::ExpectOrder { .. } => true,
             Annotation::OperationBegin { .. } | Annotation::OperationEnd { .. } | Annotation::Marker { .. } => false,

@@ -69,7 +69,7 @@ pub enum Request {
     TxJoin,
     /// The thread no longer takes part in the numbered transaction.
     TxLeave,
-    /// Stores to the range are right outside transactions.
+    /// Stores to the range need no transaction.
     TxIgnore,
     /// The range is volatile data in a PM file from now on, and stores to it may be lost by design.
     Volatile,
@@ -156,7 +156,7 @@ pub struct PmFile {
     /// Whether the recorded program made the file. False also where the trace does not have this information
     /// (format version 1, and file systems that do not store the time of birth).
     pub created: bool,
-    /// Whether the file is one or stands for memory.
+    /// Whether this is a file or memory in place of a file.
     pub kind: PmFileKind,
 }
 
@@ -361,7 +361,7 @@ pub enum EventKind<'a> {
         killed: bool,
     },
     /// No process logged anything for so long that none can have been in the middle of an update. A reader
-    /// that shows files only ([`TraceReader::open_files`](crate::TraceReader::open_files)) also gives this in
+    /// that shows files only ([`TraceFile::files`](crate::TraceFile::files)) also gives this in
     /// place of an event of registered memory.
     Quiet,
     /// An access to PM by code that tracks dependences. A store has this event beside its [`EventKind::Store`].

@@ -217,7 +217,9 @@ impl TraceFile {
         Ok(TraceReader::open(self.path())?.count_bytes(Arc::clone(&self.index.bytes_read)))
     }
 
-    /// As [`reader`](TraceFile::reader), without the events of registered memory ([`TraceReader::open_files`]).
+    /// As [`reader`](TraceFile::reader), for analyses of files only. An event of memory that the program
+    /// registered ([`PmFile::is_registered_memory`]) is replaced by [`EventKind::Quiet`], so that sequence
+    /// numbers stay.
     pub fn files(&self) -> Result<TraceReader, ReadError> {
         Ok(TraceReader::open_files(self.path())?.count_bytes(Arc::clone(&self.index.bytes_read)))
     }

@@ -1,7 +1,7 @@
 //! The bytes of a trace file, shared by the writer and the reader. Read `docs/trace-format.md` first.
 //!
 //! A file is a header, then blocks. A block is self-contained except for the ids that earlier blocks define:
-//! the state that records are coded against ([`Context`]) starts anew in each block. Every length is bounded,
+//! the state that records are coded against (`Context`) starts anew in each block. Every length is bounded,
 //! so that a reader never allocates more than a block, whatever a file claims.
 
 use crate::event::{FileId, StackId, ThreadId};
@@ -26,7 +26,7 @@ pub const BLOCK_HEADER: usize = 32;
 /// Bytes of records, before compression, at which the writer closes a block.
 pub const BLOCK_TARGET: usize = 256 << 10;
 /// Largest length of a block's records in bytes, before compression.
-pub const MAX_BLOCK: usize = BLOCK_TARGET + (128 << 10);
+pub(crate) const MAX_BLOCK: usize = BLOCK_TARGET + (128 << 10);
 /// Number of zeros at the end of a file that is being written. They are allocated room for a block that
 /// reports a full disk.
 pub(crate) const RESERVE: usize = 4096;
@@ -69,8 +69,8 @@ pub struct Options {
     pub pm: Vec<String>,
 }
 
-/// Kinds of records. The low five bits of a record's first byte hold the kind ([`EXTENDED`](tag::EXTENDED): a
-/// byte of its own does), and the bits above tell which of thread, stack and file change.
+/// Kinds of records. The low five bits of a record's first byte hold the kind, or [`EXTENDED`](tag::EXTENDED) if
+/// a later byte holds it. The bits above tell which of thread, stack and file change.
 pub mod tag {
     /// Record of [`EventKind::Store`](crate::EventKind::Store).
     pub const STORE: u8 = 1;

@@ -216,12 +216,8 @@ impl TraceReader {
         TraceReader::from_source(path, Box::new(file), len)
     }
 
-    /// As [`open`](TraceReader::open), for analyses of files only. An event of memory that the program
-    /// registered ([`PmFile::is_registered_memory`]) is replaced by [`EventKind::Quiet`], so that sequence
-    /// numbers stay.
-    ///
-    /// [`PmFile::is_registered_memory`]: crate::PmFile::is_registered_memory
-    pub fn open_files(path: impl AsRef<Path>) -> Result<TraceReader, ReadError> {
+    /// As [`open`](TraceReader::open), for [`TraceFile::files`](crate::TraceFile::files).
+    pub(crate) fn open_files(path: impl AsRef<Path>) -> Result<TraceReader, ReadError> {
         let mut reader = TraceReader::open(path)?;
         reader.files_only = true;
         Ok(reader)

@@ -73,9 +73,9 @@ pub const RING_SLOTS: u64 = 1 << 19;
 pub const MAX_PAYLOAD: usize = 8192;
 
 /// Number of line locks. Lines share locks ([`lock_index`]).
-pub const LINE_LOCKS: usize = 1 << 16;
+pub(crate) const LINE_LOCKS: usize = 1 << 16;
 /// Processes that a session has room for.
-pub const MAX_PROCESSES: usize = 4096;
+pub(crate) const MAX_PROCESSES: usize = 4096;
 /// Bytes that [`Options::patterns`] has room for.
 pub const PATTERN_BYTES: usize = 64 << 10;
 
@@ -190,9 +190,9 @@ pub struct Session {
 }
 
 /// PM files that a session has room for.
-pub const MAX_FILES: usize = 4096;
+pub(crate) const MAX_FILES: usize = 4096;
 /// Files of [`Session::shared_memory`] that a session has room for.
-pub const MAX_SHARED_MEMORY: usize = 256;
+pub(crate) const MAX_SHARED_MEMORY: usize = 256;
 
 /// A file, identified by device, inode number and time of birth.
 #[repr(C)]

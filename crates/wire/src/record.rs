@@ -133,7 +133,7 @@ pub const REQUEST_TX_END: u32 = 2;
 pub const REQUEST_TX_ADD: u32 = 3;
 /// The transaction no longer covers the range.
 pub const REQUEST_TX_REMOVE: u32 = 4;
-/// Stores to the range are right outside transactions.
+/// Stores to the range need no transaction.
 pub const REQUEST_TX_IGNORE: u32 = 5;
 /// The range is volatile data in a PM file from now on.
 pub const REQUEST_VOLATILE: u32 = 6;
