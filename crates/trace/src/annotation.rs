@@ -1,37 +1,51 @@
-//! What a program says of itself by the macros of `crashproof.h` (docs/annotations.md). Logs of other tools that are imported say
-//! the same in their own words.
+//! Annotations: statements that a program makes about itself by the macros of `crashproof.h`
+//! (docs/annotations.md). The import of another tool's log turns that tool's statements into annotations too.
 
 use std::fmt::{self, Display, Formatter};
 
 use crate::format::{Defect, Input, MAX_TEXT, put_text, put_varint};
 
-/// Memory of the process that speaks. Which PM that is, an analysis sees from the mappings.
+/// A range of the annotating process's memory. An analysis finds the PM that it is by the mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRange {
+    /// Virtual address of the first byte.
     pub address: u64,
+    /// Length in bytes.
     pub len: u64,
 }
 
+/// A statement that a program makes about itself. It holds at the position of its event, for the event's
+/// thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Annotation<'a> {
+    /// `CRASHPROOF_OP_BEGIN`: an operation of the thread begins.
     OperationBegin {
+        /// Name that the program gives the operation.
         name: &'a str,
     },
+    /// `CRASHPROOF_OP_END`: an operation of the thread ends. Everything that it stored is to be durable here.
     OperationEnd {
+        /// Name that the program gives the operation.
         name: &'a str,
     },
-    /// The memory is durable now.
+    /// `CRASHPROOF_EXPECT_DURABLE`: the memory is durable now.
     ExpectDurable(MemoryRange),
-    /// The thread's transaction covers the memory. Of imported traces only: PMTest asks this of every store.
+    /// The thread's transaction covers the memory. Only imported traces have this; PMTest demands it of every
+    /// store.
     ExpectSnapshotted(MemoryRange),
+    /// `CRASHPROOF_EXPECT_ORDER`: at the next store to `after`, every earlier store to `before` is durable.
     ExpectOrder {
+        /// The memory that has to be durable first.
         before: MemoryRange,
+        /// The memory that is stored to later.
         after: MemoryRange,
-        /// `before` is stored to only after `after`: of an imported trace, whose checkers look back.
+        /// True only in imported traces, whose checkers look back: `before` is stored to only after `after`,
+        /// so that the next store to `after` violates the expectation.
         backwards: bool,
     },
-    /// A marker of an imported log, which means something to its tool only.
+    /// A marker of an imported log that has a meaning only for the tool that wrote the log.
     Marker {
+        /// The marker's text in the log, which ends in `.BEGIN` or `.END`.
         name: &'a str,
     },
 }
@@ -48,15 +62,15 @@ mod code {
 }
 
 impl<'a> Annotation<'a> {
-    /// Whether it says what the program expects of its memory.
-    pub fn is_expectation(&self) -> bool {
+    /// Whether the annotation states an expectation about memory.
+    pub(crate) fn is_expectation(&self) -> bool {
         match self {
             Annotation::ExpectDurable(_) | Annotation::ExpectSnapshotted(_) | Annotation::ExpectOrder { .. } => true,
             Annotation::OperationBegin { .. } | Annotation::OperationEnd { .. } | Annotation::Marker { .. } => false,
         }
     }
 
-    /// The name of its macro, or a marker's own.
+    /// The name of the macro, or a marker's own name.
     pub fn name(&self) -> &'a str {
         match *self {
             Annotation::OperationBegin { .. } => "CRASHPROOF_OP_BEGIN",
@@ -68,7 +82,8 @@ impl<'a> Annotation<'a> {
         }
     }
 
-    /// Until version 3, annotations were calls of functions with the macros' names, the name of an operation after a blank.
+    /// The annotation that a call stands for in format versions 1 to 3. There, annotations were calls of
+    /// functions with the macros' names, followed by a blank and the name of an operation.
     pub(crate) fn of_call(name: &'a str, arguments: &[u64; 6]) -> Option<Annotation<'a>> {
         let [address, len, other_address, other_len, backwards, _] = *arguments;
         let memory = MemoryRange { address, len };
@@ -158,7 +173,7 @@ impl<'a> Annotation<'a> {
     }
 }
 
-/// As the program writes it.
+/// The annotation as it stands in the program's source, with numbers for arguments.
 impl Display for Annotation<'_> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         write!(f, "{}", self.name().escape_debug())?;

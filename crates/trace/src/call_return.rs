@@ -1,4 +1,4 @@
-//! That a library function has returned, with what it gave.
+//! The return of a library function, with its result.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -7,27 +7,30 @@ use crate::format::{Defect, Input, MAX_TEXT, put_text, put_varint};
 /// An object of libpmemobj.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PmemObject {
-    /// The id of its pool; 0 in traces before version 4.
+    /// Id of the pool (`pool_uuid_lo`); 0 in traces before version 4.
     pub pool: u64,
-    /// Where it lies in the pool.
+    /// Offset of the object in the pool, in bytes.
     pub offset: u64,
-    /// Bytes that the program may use; 0 if that is not known.
+    /// Bytes of the object that the program may use; 0 if the size is not known.
     pub usable: u64,
 }
 
+/// The return of a library function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallReturn<'a> {
+    /// Name of the function.
     pub name: &'a str,
-    /// The six register arguments of the call.
+    /// The six register arguments of the call, as they were at its beginning.
     pub arguments: [u64; 6],
-    /// What the function has in the register for results.
+    /// Value of the result register (rax) at the return.
     pub result: u64,
-    /// The object that it has allocated or reserved.
+    /// The object that the function has allocated or reserved.
     pub object: Option<PmemObject>,
 }
 
 impl<'a> CallReturn<'a> {
-    /// Until version 3, a function that had given an object was a call with the object's offset in the place of the sixth argument.
+    /// The return that a call stands for in format versions 1 to 3. There, the return of an object was a call
+    /// with the object's offset in place of the sixth argument.
     pub(crate) fn of_call(name: &'a str, arguments: &[u64; 6]) -> Option<CallReturn<'a>> {
         const ALLOCATING: [&str; 5] = [
             "pmemobj_reserve",

@@ -1,19 +1,21 @@
-//! The dependences of an access to PM on earlier loads, as an event has them: given by a recorder, or still in the bytes of the trace.
+//! The dependences of an access to PM on earlier loads. An event has them either as a slice that the recorder
+//! gave, or encoded in the bytes of the trace.
 
 use std::fmt::{self, Debug, Formatter};
 
 use crate::format::{Defect, Input, MAX_DEPENDENCES, put_varint};
 
-/// On what an access depends: what an earlier load read.
+/// A dependence of an access on the value that an earlier load read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dependence {
-    /// An earlier load.
+    /// Node of the earlier load ([`EventKind::Access`](crate::EventKind::Access)).
     pub node: u64,
-    /// Whether the access happened was decided by what was read; else its address or value came from it.
+    /// True if the value decided whether the access happened; false if the access's address or value was
+    /// computed from it.
     pub control: bool,
 }
 
-/// All dependences of an access, in the order that its recorder gave them.
+/// All dependences of an access, in the order in which the recorder gave them.
 ///
 /// ```
 /// # use crashproof_trace::{Dependence, Dependences};
@@ -26,7 +28,7 @@ pub struct Dependences<'a>(Form<'a>);
 #[derive(Clone, Copy)]
 enum Form<'a> {
     Given(&'a [Dependence]),
-    /// As [`encode`](Dependences::encode) left them, and checked.
+    /// The bytes that [`encode`](Dependences::encode) wrote, checked.
     Encoded {
         node: u64,
         count: usize,
@@ -35,10 +37,12 @@ enum Form<'a> {
 }
 
 impl<'a> Dependences<'a> {
+    /// The dependences in a slice.
     pub fn of(dependences: &'a [Dependence]) -> Dependences<'a> {
         Dependences(Form::Given(dependences))
     }
 
+    /// Number of dependences.
     pub fn len(&self) -> usize {
         match self.0 {
             Form::Given(given) => given.len(),
@@ -46,10 +50,12 @@ impl<'a> Dependences<'a> {
         }
     }
 
+    /// Whether the access depends on no load.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// The dependences, in order.
     pub fn iter(&self) -> impl Iterator<Item = Dependence> + 'a {
         let form = self.0;
         let mut input = Input {
@@ -65,7 +71,8 @@ impl<'a> Dependences<'a> {
         })
     }
 
-    /// Whether they can be those of the access `node`. Nodes are below 2⁶³, so that a bit for control fits.
+    /// Fails if an access with the number `node` cannot have these dependences. Nodes are below 2⁶³, so that
+    /// a bit for control dependence fits beside them.
     pub(crate) fn check(&self, node: u64) -> Result<(), Defect> {
         if node >> 63 != 0 {
             return Err("the number of an access is out of bounds");
@@ -79,7 +86,7 @@ impl<'a> Dependences<'a> {
         Ok(())
     }
 
-    /// Appends them, each as its distance from the access `node`.
+    /// Appends the dependences to `out`, each as its distance from the access `node`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>, node: u64) {
         put_varint(out, self.len() as u64);
         for dependence in self.iter() {

@@ -1,4 +1,4 @@
-//! One line of text for an item of a trace: `#123 T1 store pool+0x1040 len 8 [01 00 …] nt`.
+//! Items of a trace as text, one line each: `#123 T1 store pool+0x1040 len 8 [01 00 …] nt`.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::Path;
@@ -7,10 +7,10 @@ use crate::event::*;
 use crate::reader::Item;
 use crate::tables::Tables;
 
-/// Bytes of data shown.
+/// Bytes of data that are shown.
 const SHOWN: usize = 16;
 
-/// The item in one line, without its stack.
+/// The item as one line of text, without its stack.
 pub fn describe<'a>(item: &'a Item<'a>, tables: &'a Tables) -> impl Display + 'a {
     fmt::from_fn(move |f| match item {
         Item::Initial { at, data } => write!(f, "initial {} len {} {}", address(*at, tables), data.len(), bytes(data)),
@@ -25,7 +25,7 @@ pub fn describe<'a>(item: &'a Item<'a>, tables: &'a Tables) -> impl Display + 'a
     })
 }
 
-/// A byte of a PM file as `name+0xoffset`.
+/// A byte of a PM file as text: `name+0xoffset`, with the last part of the file's path.
 pub fn address(at: PmAddress, tables: &Tables) -> impl Display + '_ {
     fmt::from_fn(move |f| write!(f, "{}+{:#x}", file_name(at.file, tables), at.offset))
 }

@@ -1,6 +1,7 @@
-//! A trace that is opened once. [`TraceFile::open`] reads it from beginning to end and keeps an index: what the trace says
-//! beside its events, and what more than one analysis needs to know of the events before it reads them itself. The index
-//! grows by tens of bytes for each file, mapping, operation and page of first contents, never with stores.
+//! A trace that is opened once. [`TraceFile::open`] reads it from beginning to end and keeps an index. The
+//! index holds everything in the trace beside its events, and facts about the events that more than one
+//! analysis needs before it reads the events itself. It grows by tens of bytes for each file, mapping,
+//! operation and page of first contents, and never with stores.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -30,56 +31,62 @@ struct Index {
     boundaries: Boundaries,
     operations: OperationIndex,
     initial: Vec<InitialContent>,
-    /// By all readers of the trace.
+    /// Bytes that all readers of the trace have read.
     bytes_read: Arc<AtomicU64>,
 }
 
-/// A range of a file, and where a process had it.
+/// A range of a file that a process mapped, with its address there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MappedRange {
+    /// The file.
     pub file: FileId,
+    /// Offset of the first byte in the file.
     pub offset: u64,
+    /// Length in bytes.
     pub len: u64,
+    /// Virtual address of the first byte.
     pub address: u64,
 }
 
-/// Where an operation begins.
+/// The beginning of an operation, or of a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationStart {
-    /// Its first event.
+    /// Sequence number of its first event.
     pub seq: u64,
-    /// Its number; `None` for the set-up before the first operation.
+    /// Number of the operation; `None` for the set-up before the first operation.
     pub operation: Option<u64>,
 }
 
-/// Where the operations of a run begin, in the order of the events; an operation comes again where threads take turns.
+/// The beginnings of the operations of a run, in the order of the events. An operation has several where
+/// threads take turns.
 #[derive(Clone, Debug, Default)]
 pub struct OperationIndex(Arc<[OperationStart]>);
 
 impl OperationIndex {
+    /// The beginnings, ascending by sequence number.
     pub fn starts(&self) -> &[OperationStart] {
         &self.0
     }
 
-    /// The operation that an event belongs to.
+    /// The number of the operation that the event with this sequence number belongs to; `None` in the set-up.
     pub fn of(&self, seq: u64) -> Option<u64> {
         let after = self.0.partition_point(|start| start.seq <= seq);
         self.0[after.checked_sub(1)?].operation
     }
 }
 
-/// Where the trace has a part of what a file held when it was first mapped.
+/// The place in the trace of a part of a file's first content.
 #[derive(Debug)]
 struct InitialContent {
     at: PmAddress,
-    /// The byte of the trace at which its block begins.
+    /// Byte of the trace at which the block begins that holds the part.
     block: u64,
-    /// In the content of the block.
+    /// The part within the content of the block.
     data: Range<usize>,
 }
 
 impl TraceFile {
-    /// Reads the whole trace.
+    /// Opens a trace: reads all of it and makes the index.
     pub fn open(path: impl AsRef<Path>) -> Result<TraceFile, ReadError> {
         let bytes_read = Arc::<AtomicU64>::default();
         let mut reader = TraceReader::open(path)?.count_bytes(Arc::clone(&bytes_read));
@@ -118,32 +125,34 @@ impl TraceFile {
         })
     }
 
+    /// Path of the trace.
     pub fn path(&self) -> &Path {
         &self.index.path
     }
 
-    /// What the trace says beside its events.
+    /// Everything in the trace beside its events.
     pub fn outline(&self) -> &Outline {
         &self.index.outline
     }
 
+    /// Everything that the events refer to by id.
     pub fn tables(&self) -> &Tables {
         &self.index.outline.tables
     }
 
-    /// How much was done to each file.
+    /// The use that the program made of each file.
     pub fn uses(&self) -> &FileUses {
         &self.index.events.uses
     }
 
-    /// The largest size that a file has in the run.
+    /// Largest size that a file has in the run, in bytes.
     pub fn max_size(&self, file: FileId) -> u64 {
         let initial = self.tables().file(file).map_or(0, |file| file.size);
         let largest = self.index.events.max_sizes.get(file.index());
         initial.max(largest.copied().unwrap_or(0))
     }
 
-    /// All names that files have in the run, sorted.
+    /// All paths that files have in the run, sorted, without those of registered memory.
     pub fn names(&self) -> Vec<String> {
         let files = self.tables().files.iter().filter(|file| !file.is_registered_memory());
         let mut names: Vec<String> = files.map(|file| file.path.clone()).collect();
@@ -153,26 +162,29 @@ impl TraceFile {
         names
     }
 
-    /// Where files were mapped, each place once, in the order of the run.
+    /// All mappings of files, each range and address once, in the order of the run, without those of
+    /// registered memory.
     pub fn mappings(&self) -> &[MappedRange] {
         &self.index.events.mappings
     }
 
-    /// What ends an operation of the run.
+    /// The kind of event that ends an operation of the run.
     pub fn boundaries(&self) -> Boundaries {
         self.index.boundaries
     }
 
+    /// The beginnings of the operations of the run.
     pub fn operations(&self) -> &OperationIndex {
         &self.index.operations
     }
 
-    /// How often the program said what it expects (`CRASHPROOF_EXPECT_…`).
+    /// Number of annotations that state an expectation (`CRASHPROOF_EXPECT_…`).
     pub fn expectations(&self) -> u64 {
         self.index.events.expectations
     }
 
-    /// Shows what the files held when they were first mapped, without reading the events between.
+    /// Calls `show` with each part of the files' contents when they were first mapped, without those of
+    /// registered memory. It reads only the blocks that have such parts.
     pub fn initial(&self, mut show: impl FnMut(PmAddress, &[u8])) -> Result<(), ReadError> {
         let Some(first) = self.index.initial.first() else {
             return Ok(());
@@ -200,18 +212,19 @@ impl TraceFile {
         Ok(())
     }
 
-    /// Streams the trace from its beginning.
+    /// A reader that streams the trace from its beginning.
     pub fn reader(&self) -> Result<TraceReader, ReadError> {
         Ok(TraceReader::open(self.path())?.count_bytes(Arc::clone(&self.index.bytes_read)))
     }
 
-    /// As [`reader`](TraceFile::reader), without the events of memory that no file is behind
-    /// ([`TraceReader::open_files`]).
+    /// As [`reader`](TraceFile::reader), for analyses of files only. An event of memory that the program
+    /// registered ([`PmFile::is_registered_memory`]) is replaced by [`EventKind::Quiet`], so that sequence
+    /// numbers stay.
     pub fn files(&self) -> Result<TraceReader, ReadError> {
         Ok(TraceReader::open_files(self.path())?.count_bytes(Arc::clone(&self.index.bytes_read)))
     }
 
-    /// How often the trace has been read since it was opened, the opening included: bytes read, by its length.
+    /// Bytes that were read of the trace, at its opening and since then, divided by its length.
     pub fn times_read(&self) -> f64 {
         self.index.bytes_read.load(Ordering::Relaxed) as f64 / self.index.len.max(1) as f64
     }
@@ -221,11 +234,11 @@ fn is_registered_memory(file: FileId, tables: &Tables) -> bool {
     tables.file(file).is_some_and(PmFile::is_registered_memory)
 }
 
-/// What is gathered of the events.
+/// The facts about the events that the index has.
 #[derive(Debug, Default)]
 struct Events {
     uses: FileUses,
-    /// By file.
+    /// Largest sizes by file id, as far as events and first contents show them.
     max_sizes: Vec<u64>,
     new_names: Vec<String>,
     mappings: Vec<MappedRange>,
@@ -273,7 +286,8 @@ impl Events {
     }
 }
 
-/// Where operations begin, by lines of output and by annotations, until it is known which of the two count.
+/// Beginnings of operations, by lines of output and by annotations, until the trace decides which of the two
+/// count.
 #[derive(Debug)]
 struct Starts {
     by_lines: Sequence,

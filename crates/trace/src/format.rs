@@ -1,137 +1,195 @@
-//! The bytes of a trace file, shared by the writer and the reader. `docs/trace-format.md` is the description to read first.
+//! The bytes of a trace file, shared by the writer and the reader. Read `docs/trace-format.md` first.
 //!
-//! A file is a header, then blocks. A block is self-contained but for the ids defined in earlier blocks: the state that
-//! records are coded against ([`Context`]) starts anew in each. Every length is bounded, so that a reader never
-//! allocates more than a block whatever a file claims.
+//! A file is a header, then blocks. A block is self-contained except for the ids that earlier blocks define:
+//! the state that records are coded against (`Context`) starts anew in each block. Every length is bounded,
+//! so that a reader never allocates more than a block, whatever a file claims.
 
 use crate::event::{FileId, StackId, ThreadId};
 
-/// The first byte is not ASCII, so that no text file is taken for a trace.
-pub const MAGIC: [u8; 8] = *b"\x93crashpf";
-pub const VERSION: u32 = 4;
-/// The oldest version that can be read. Version 1 does not say which files the program made; versions before 3 have no
-/// dependences, versions before 4 do not name the files that were left out, have annotations as calls, and say what a module or file stands for in its path.
-pub const OLDEST_VERSION: u32 = 1;
-/// Magic, version, length of the body, checksum of the body.
-pub const FIXED_HEADER: usize = 20;
-/// More than the kernel lets a command line have.
-pub const MAX_HEADER: usize = 16 << 20;
+/// First bytes of a trace. The first one is not ASCII, so that no text file is taken for a trace.
+pub(crate) const MAGIC: [u8; 8] = *b"\x93crashpf";
+/// Version of the format that the writer writes.
+pub(crate) const VERSION: u32 = 4;
+/// Oldest version that the reader reads. Version 1 does not tell which files the program made. Versions
+/// before 3 have no dependences. Versions before 4 do not name the files that were left out, and have calls
+/// in place of annotations and paths in place of the kinds of modules and files.
+pub(crate) const OLDEST_VERSION: u32 = 1;
+/// Bytes of a file header before its body: magic, version, length of the body, checksum.
+pub(crate) const FIXED_HEADER: usize = 20;
+/// Largest body of a file header in bytes. The kernel allows no command line of this size.
+pub(crate) const MAX_HEADER: usize = 16 << 20;
 
+/// First bytes of a block.
 pub const BLOCK_MARKER: [u8; 4] = *b"\x93BLK";
+/// Bytes of a block before its compressed records.
 pub const BLOCK_HEADER: usize = 32;
-/// A block is closed when it holds this much.
+/// Bytes of records, before compression, at which the writer closes a block.
 pub const BLOCK_TARGET: usize = 256 << 10;
-/// No record makes a block larger than this, before compression.
-pub const MAX_BLOCK: usize = BLOCK_TARGET + (128 << 10);
-/// The file ends in this many zeros while it is being written: room, already allocated, for the block that says that the
-/// disk is full.
-pub const RESERVE: usize = 4096;
+/// Largest length of a block's records in bytes, before compression.
+pub(crate) const MAX_BLOCK: usize = BLOCK_TARGET + (128 << 10);
+/// Number of zeros at the end of a file that is being written. They are allocated room for a block that
+/// reports a full disk.
+pub(crate) const RESERVE: usize = 4096;
 
+/// Largest store in bytes. The writer cuts longer ones at cache lines.
 pub const MAX_STORE: usize = 64;
-/// Longer data (initial contents, writes, output) is cut into several records.
+/// Largest data of another record (initial content, write, output) in bytes. The writer cuts longer data into
+/// several records.
 pub const MAX_DATA: usize = 64 << 10;
-/// Longer text is cut.
-pub const MAX_TEXT: usize = 16 << 10;
-pub const MAX_BUILD_ID: usize = 64;
+/// Largest text in bytes. The writer cuts longer text.
+pub(crate) const MAX_TEXT: usize = 16 << 10;
+/// Largest build id in bytes. The writer cuts longer ones.
+pub(crate) const MAX_BUILD_ID: usize = 64;
+/// Largest number of frames of a stack. The writer cuts off the outermost ones.
 pub const MAX_STACK_FRAMES: usize = 1024;
-/// Of one access; many times what a label holds.
+/// Largest number of dependences of an access. It is many times what a label holds.
 pub const MAX_DEPENDENCES: usize = 4096;
-/// File offsets and sizes fit in `off_t`, so that a reader may add a length to an offset without overflow.
+/// Largest offset or size of a file, that of `off_t`. A reader may therefore add a length to an offset
+/// without overflow.
 pub const MAX_OFFSET: u64 = i64::MAX as u64;
 
-/// What was recorded, and how.
+/// The header of a trace: the recorded command and the options of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
+    /// Words of the recorded command.
     pub command: Vec<String>,
+    /// Options of the recording.
     pub options: Options,
 }
 
 /// The options of the recording that change what an analysis may conclude.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// pmemcheck's client requests were answered.
+    /// Whether pmemcheck's client requests were answered.
     pub client_requests: bool,
-    /// Locked read-modify-writes on volatile memory are in the trace.
+    /// Whether locked read-modify-writes on volatile memory were recorded.
     pub locked_rmw: bool,
-    /// Patterns of the files taken for PM; none: every shared, writable file mapping.
+    /// Glob patterns of the files that were recorded. Without patterns, every shared, writable file mapping
+    /// was.
     pub pm: Vec<String>,
 }
 
-/// Low five bits of a record's first byte. The bits above say which fields of the [`Context`] change.
+/// Kinds of records. The low five bits of a record's first byte hold the kind, or [`EXTENDED`](tag::EXTENDED) if
+/// a later byte holds it. The bits above tell which of thread, stack and file change.
 pub mod tag {
+    /// Record of [`EventKind::Store`](crate::EventKind::Store).
     pub const STORE: u8 = 1;
+    /// Record of [`EventKind::Flush`](crate::EventKind::Flush) by `clwb`.
     pub const CLWB: u8 = 2;
+    /// Record of [`EventKind::Flush`](crate::EventKind::Flush) by `clflushopt`.
     pub const CLFLUSHOPT: u8 = 3;
+    /// Record of [`EventKind::Flush`](crate::EventKind::Flush) by `clflush`.
     pub const CLFLUSH: u8 = 4;
+    /// Record of [`EventKind::Fence`](crate::EventKind::Fence) by `sfence`.
     pub const SFENCE: u8 = 5;
+    /// Record of [`EventKind::Fence`](crate::EventKind::Fence) by `mfence`.
     pub const MFENCE: u8 = 6;
+    /// Record of [`EventKind::Fence`](crate::EventKind::Fence) by a locked read-modify-write.
     pub const LOCKED_FENCE: u8 = 7;
+    /// Record of [`EventKind::Map`](crate::EventKind::Map).
     pub const MAP: u8 = 8;
+    /// Record of [`EventKind::Unmap`](crate::EventKind::Unmap).
     pub const UNMAP: u8 = 9;
+    /// Record of [`EventKind::Resize`](crate::EventKind::Resize).
     pub const RESIZE: u8 = 10;
+    /// Record of [`EventKind::FileWrite`](crate::EventKind::FileWrite).
     pub const FILE_WRITE: u8 = 11;
+    /// Record of [`EventKind::Rename`](crate::EventKind::Rename).
     pub const RENAME: u8 = 12;
+    /// Record of [`EventKind::Sync`](crate::EventKind::Sync).
     pub const SYNC: u8 = 13;
+    /// Record of [`EventKind::Output`](crate::EventKind::Output).
     pub const OUTPUT: u8 = 14;
+    /// Record of [`EventKind::Call`](crate::EventKind::Call); in versions 1 to 3 also an annotation or a
+    /// return.
     pub const CALL: u8 = 15;
+    /// Record of [`EventKind::Request`](crate::EventKind::Request).
     pub const REQUEST: u8 = 16;
+    /// Record of [`EventKind::ThreadStart`](crate::EventKind::ThreadStart).
     pub const THREAD_START: u8 = 17;
+    /// Record of [`EventKind::ProcessStart`](crate::EventKind::ProcessStart).
     pub const PROCESS_START: u8 = 18;
+    /// Record of [`EventKind::ProcessEnd`](crate::EventKind::ProcessEnd) of a process that was not killed.
     pub const PROCESS_END: u8 = 19;
+    /// Record of [`Item::Initial`](crate::Item::Initial).
     pub const INITIAL: u8 = 20;
+    /// Record of [`EventKind::Quiet`](crate::EventKind::Quiet).
     pub const QUIET: u8 = 21;
+    /// Record of [`EventKind::Access`](crate::EventKind::Access).
     pub const ACCESS: u8 = 22;
+    /// Record of [`EventKind::Path`](crate::EventKind::Path).
     pub const PATH: u8 = 23;
-    /// From here on: definitions, which are no items of their own.
+    // From here to `PLACE`: definitions, which are not items of their own.
+    /// Definition of a [`Module`](crate::Module).
     pub const MODULE: u8 = 24;
+    /// Definition of a stack, a list of [`Frame`](crate::Frame)s.
     pub const STACK: u8 = 25;
+    /// Definition of a [`PmFile`](crate::PmFile).
     pub const FILE: u8 = 26;
+    /// Record of [`Incomplete`](crate::Incomplete).
     pub const INCOMPLETE: u8 = 27;
+    /// Record of [`ProgramEnd`](crate::ProgramEnd) and [`Counts`](crate::Counts). It is the last record of a
+    /// trace.
     pub const END: u8 = 28;
+    /// Record of [`LeftOut`](crate::LeftOut).
     pub const LEFT_OUT: u8 = 29;
-
+    /// Definition of a [`Module`](crate::Module) that stands for a place of source code.
     pub const PLACE: u8 = 30;
-    /// The kind is in a byte of its own, after what the first byte announces. It is one of those below.
+    /// The kind is in a byte of its own, after the parts that the first byte announces. It is one of those
+    /// from 32 on.
     pub const EXTENDED: u8 = 31;
 
-    /// From here on: kinds that an extended record has.
+    // From here on: kinds of extended records.
+    /// Record of [`EventKind::Annotation`](crate::EventKind::Annotation).
     pub const ANNOTATION: u8 = 32;
+    /// Record of [`EventKind::ProcessEnd`](crate::EventKind::ProcessEnd) of a process that was killed.
     pub const PROCESS_KILLED: u8 = 33;
+    /// Record of [`EventKind::Return`](crate::EventKind::Return).
     pub const RETURN: u8 = 34;
-    /// Says of the event after it how many events before its own position it began. No item of its own.
+    /// Beginning of the next event, if other events came after it: the number of events from its beginning to
+    /// its position. It is not an item of its own.
     pub const BEGUN: u8 = 35;
 
+    /// Bits of the first byte that hold the kind.
     pub const KIND: u8 = 0x1f;
+    /// Bit of the first byte: the thread is not that of the record before, and follows.
     pub const NEW_THREAD: u8 = 0x20;
+    /// Bit of the first byte: the stack is not that of the record before, and follows.
     pub const NEW_STACK: u8 = 0x40;
+    /// Bit of the first byte: the file is not that of the record before, and follows.
     pub const NEW_FILE: u8 = 0x80;
 }
 
-/// Set in a store's length byte when a byte of flags follows.
-pub const STORE_HAS_FLAGS: u8 = 0x80;
-pub const STORE_NONTEMPORAL: u8 = 1;
-pub const STORE_LOCKED: u8 = 2;
-pub const STORE_SYSCALL: u8 = 4;
-pub const STORE_EXCHANGE: u8 = 8;
+/// Bit of a store's length byte: a byte of flags follows.
+pub(crate) const STORE_HAS_FLAGS: u8 = 0x80;
+/// Bit of a store's flags: [`StoreFlags::nontemporal`](crate::StoreFlags::nontemporal).
+pub(crate) const STORE_NONTEMPORAL: u8 = 1;
+/// Bit of a store's flags: [`StoreFlags::locked`](crate::StoreFlags::locked).
+pub(crate) const STORE_LOCKED: u8 = 2;
+/// Bit of a store's flags: [`StoreFlags::syscall`](crate::StoreFlags::syscall).
+pub(crate) const STORE_SYSCALL: u8 = 4;
+/// Bit of a store's flags: [`StoreFlags::exchange`](crate::StoreFlags::exchange).
+pub(crate) const STORE_EXCHANGE: u8 = 8;
 
-/// A bit of a file's flags: the program made it.
-pub const FILE_CREATED: u8 = 1;
-/// It stands for memory that the program registered as persistent.
-pub const FILE_REGISTERED_MEMORY: u8 = 2;
-/// It stands for memory whose content is not known.
-pub const FILE_UNKNOWN_MEMORY: u8 = 4;
+/// Bit of a file's flags: the program made the file.
+pub(crate) const FILE_CREATED: u8 = 1;
+/// Bit of a file's flags: it stands for memory that the program registered as persistent.
+pub(crate) const FILE_REGISTERED_MEMORY: u8 = 2;
+/// Bit of a file's flags: it stands for memory whose content is not known.
+pub(crate) const FILE_UNKNOWN_MEMORY: u8 = 4;
 
-/// What the previous records of the block said, against which the next one is coded.
+/// The values in the previous records of the block, against which the next record is coded.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Context {
+pub(crate) struct Context {
     pub thread: Option<ThreadId>,
     pub stack: Option<StackId>,
     pub file: Option<FileId>,
     pub offset: u64,
-    /// Of the last access.
+    /// Node of the last access.
     pub node: u64,
 }
 
+/// Appends a LEB128 varint.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -140,45 +198,49 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-pub fn zigzag(value: i64) -> u64 {
+/// The signed number as an unsigned one that is small if its absolute value is small.
+pub(crate) fn zigzag(value: i64) -> u64 {
     (value as u64) << 1 ^ (value >> 63) as u64
 }
 
-pub fn unzigzag(value: u64) -> i64 {
+/// The inverse of [`zigzag`].
+pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+/// Appends a length and the bytes.
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Cut to `MAX_TEXT`, at a character.
-pub fn put_text(out: &mut Vec<u8>, text: &str) {
+/// Appends a length and the text, cut to [`MAX_TEXT`] between characters.
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     put_bytes(out, &text.as_bytes()[..text.floor_char_boundary(MAX_TEXT)]);
 }
 
-/// What is wrong with a record, for [`crate::ReadError`].
+/// A defect of a record or block in words, for [`crate::ReadError`].
 pub type Defect = &'static str;
 
 const SHORT: Defect = "a record runs over the end of its block";
 
 /// Reads what the `put_*` functions wrote.
-pub struct Input<'a> {
+pub(crate) struct Input<'a> {
     pub data: &'a [u8],
+    /// Index in `data` of the next byte.
     pub at: usize,
 }
 
 impl<'a> Input<'a> {
     #[inline]
-    pub fn byte(&mut self) -> Result<u8, Defect> {
+    pub(crate) fn byte(&mut self) -> Result<u8, Defect> {
         let byte = *self.data.get(self.at).ok_or(SHORT)?;
         self.at += 1;
         Ok(byte)
     }
 
     #[inline]
-    pub fn varint(&mut self) -> Result<u64, Defect> {
+    pub(crate) fn varint(&mut self) -> Result<u64, Defect> {
         let first = self.byte()?;
         if first < 0x80 {
             return Ok(first as u64);
@@ -199,23 +261,23 @@ impl<'a> Input<'a> {
     }
 
     #[inline]
-    pub fn varint_u32(&mut self) -> Result<u32, Defect> {
+    pub(crate) fn varint_u32(&mut self) -> Result<u32, Defect> {
         u32::try_from(self.varint()?).map_err(|_| "a number does not fit in 32 bits")
     }
 
     #[inline]
-    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Defect> {
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], Defect> {
         let bytes = self.data.get(self.at..).and_then(|rest| rest.get(..len)).ok_or(SHORT)?;
         self.at += len;
         Ok(bytes)
     }
 
-    /// Eight bytes: for digests, which no varint makes shorter.
-    pub fn u64(&mut self) -> Result<u64, Defect> {
+    /// A number of eight bytes: a digest, which a varint would not make shorter.
+    pub(crate) fn u64(&mut self) -> Result<u64, Defect> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| SHORT)?))
     }
 
-    pub fn bytes(&mut self, max: usize) -> Result<&'a [u8], Defect> {
+    pub(crate) fn bytes(&mut self, max: usize) -> Result<&'a [u8], Defect> {
         let len = self.varint()?;
         if len > max as u64 {
             return Err("a length is out of bounds");
@@ -223,17 +285,18 @@ impl<'a> Input<'a> {
         self.take(len as usize)
     }
 
-    pub fn text(&mut self, max: usize) -> Result<&'a str, Defect> {
+    pub(crate) fn text(&mut self, max: usize) -> Result<&'a str, Defect> {
         str::from_utf8(self.bytes(max)?).map_err(|_| "text is not UTF-8")
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.at >= self.data.len()
     }
 }
 
-/// Of the version too, since version 3: a version that was damaged into another one that can be read is found.
-pub fn header_crc(version: u32, body: &[u8]) -> u32 {
+/// The checksum of a file header. Since version 3 it covers the version too, so that a damaged version is
+/// found that happens to be another one that can be read.
+pub(crate) fn header_crc(version: u32, body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     if version >= 3 {
         hasher.update(&version.to_le_bytes());
@@ -242,7 +305,7 @@ pub fn header_crc(version: u32, body: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The whole file header; `None` if the command line is too long for one.
+/// The bytes of a whole file header; `None` if the command line is too long for one.
 pub fn encode_header(header: &Header) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     put_list(&mut body, &header.command);
@@ -268,8 +331,9 @@ fn put_list(out: &mut Vec<u8>, list: &[String]) {
     }
 }
 
-/// The body of a file header, its checksum verified. Bytes after the known fields are left to later versions.
-pub fn decode_header(body: &[u8]) -> Result<Header, Defect> {
+/// Reads the body of a file header, whose checksum has been verified. Bytes after the known fields belong to
+/// later versions.
+pub(crate) fn decode_header(body: &[u8]) -> Result<Header, Defect> {
     let mut input = Input { data: body, at: 0 };
     let command = take_list(&mut input)?;
     let flags = input.varint()?;
@@ -291,14 +355,20 @@ fn take_list(input: &mut Input) -> Result<Vec<String>, Defect> {
 /// The fixed part before a block's compressed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
+    /// Length of the records before compression, in bytes.
     pub raw_len: u32,
+    /// Length of the records after compression, in bytes.
     pub packed_len: u32,
+    /// Number of events in the block.
     pub events: u32,
+    /// Sequence number of the first event in the block, or of the next one if the block has no event.
     pub first_seq: u64,
+    /// CRC-32 of the compressed bytes.
     pub payload_crc: u32,
 }
 
 impl BlockHeader {
+    /// The bytes of the header, with the marker and its own checksum.
     pub fn encode(&self) -> [u8; BLOCK_HEADER] {
         let mut out = [0; BLOCK_HEADER];
         out[..4].copy_from_slice(&BLOCK_MARKER);
@@ -312,6 +382,7 @@ impl BlockHeader {
         out
     }
 
+    /// Reads a header and checks its marker, its checksum and its lengths.
     pub fn decode(bytes: &[u8; BLOCK_HEADER]) -> Result<BlockHeader, Defect> {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         if bytes[..4] != BLOCK_MARKER {
@@ -338,7 +409,7 @@ fn max_packed(raw: usize) -> usize {
     lz4_flex::block::get_maximum_output_size(raw)
 }
 
-/// Compresses `raw` into a whole block, which replaces what `out` held.
+/// Compresses the records `raw` into a whole block, which replaces the content of `out`.
 pub fn seal_block(raw: &[u8], first_seq: u64, events: u32, out: &mut Vec<u8>) {
     out.resize(BLOCK_HEADER + max_packed(raw.len()), 0);
     let packed_len = lz4_flex::block::compress_into(raw, &mut out[BLOCK_HEADER..])
@@ -354,7 +425,8 @@ pub fn seal_block(raw: &[u8], first_seq: u64, events: u32, out: &mut Vec<u8>) {
     out[..BLOCK_HEADER].copy_from_slice(&header.encode());
 }
 
-/// The inverse of [`seal_block`], given the header and the bytes after it; `raw` is replaced.
+/// Decompresses the records of a block from its header and the bytes after it. They replace the content of
+/// `raw`.
 pub fn open_block(header: &BlockHeader, packed: &[u8], raw: &mut Vec<u8>) -> Result<(), Defect> {
     if crc32fast::hash(packed) != header.payload_crc {
         return Err("the checksum of the block is wrong");

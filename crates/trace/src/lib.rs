@@ -1,10 +1,12 @@
-//! The trace: the only thing that recorders produce and analyses read.
+//! The trace, which recorders produce and analyses read.
 //!
-//! [`TraceWriter`] and [`TraceReader`] stream it to and from disk ([`mod@format`] has the bytes), [`Tables`] hold what events
-//! refer to by id, [`symbols`] turns code addresses into source positions and [`dump`] makes one line of text of an item.
+//! [`TraceWriter`] and [`TraceReader`] stream a trace to and from disk; [`mod@format`] has the bytes.
+//! [`TraceFile`] is a trace with an index. [`Tables`] hold everything that events refer to by id. [`symbols`]
+//! turns code addresses into source positions, and [`dump`] turns an item into a line of text.
 //!
 //! Architecture invariant: knows neither recorders nor analyses.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod annotation;
 mod call_return;

@@ -1,11 +1,12 @@
-//! Which operation of a driver an event belongs to: what Witcher (SOSP 2021, sections 4.2 to 4.4) gets from a template that marks
-//! operations. Here nothing has to be marked: the drivers of `crash --oracle output` print one line for each operation, so an
-//! operation ends with the output on descriptor 1 that completes its line. Where the trace has the annotations
-//! `CRASHPROOF_OP_BEGIN` and `CRASHPROOF_OP_END`, these decide, and lines mean nothing.
+//! The operations of a driver, and the events that belong to each. Witcher (SOSP 2021, sections 4.2 to 4.4)
+//! has a template that marks operations. Here nothing has to be marked. The drivers of `crash --oracle
+//! output` print one line for each operation, so an operation ends with the output on descriptor 1 that
+//! completes its line. In a trace with the annotations `CRASHPROOF_OP_BEGIN` and `CRASHPROOF_OP_END`, the
+//! annotations decide, and lines have no meaning.
 //!
-//! Operations are numbered from 0, in the order in which they begin. What lies between two of them belongs to the one that comes
-//! next: a crash there finds it not begun, which is one of the two ways in which a crash may leave it. What comes after the last has the number
-//! of the one that would follow.
+//! Operations are numbered from 0, in the order in which they begin. Events between two operations belong to
+//! the next one. A crash there leaves that operation not begun, which is one of the two results that a crash
+//! may have. Events after the last operation have the number of the operation that would follow.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +15,18 @@ use crate::event::{Event, EventKind, ThreadId};
 
 const STDOUT: u32 = 1;
 
-/// What ends an operation.
+/// The kind of event that ends an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boundaries {
-    /// A line on descriptor 1. What comes before the first line is of operation 0.
+    /// A complete line on descriptor 1. Events before the first line belong to operation 0.
     Lines,
-    /// `CRASHPROOF_OP_END`. What comes before the first `CRASHPROOF_OP_BEGIN` is set-up.
+    /// The annotation `CRASHPROOF_OP_END`. Events before the first `CRASHPROOF_OP_BEGIN` are the set-up.
     Annotations,
 }
 
 impl Boundaries {
-    /// What the event shows: the first line of output, or the first annotation before it, decides.
+    /// The boundaries that the event decides on, if it decides. The first line of output, or an annotation
+    /// before it, decides for the whole trace.
     pub(crate) fn shown_by(event: &Event<'_>) -> Option<Boundaries> {
         if lines(event) > 0 {
             Some(Boundaries::Lines)
@@ -34,17 +36,20 @@ impl Boundaries {
     }
 }
 
-/// Is shown every event, in order, and says of each which operation it belongs to.
+/// Finds the operation that each event belongs to, from all events in order.
 #[derive(Clone, Debug)]
 pub struct Operations {
     boundaries: Boundaries,
-    /// With lines: that ended.
+    /// With lines: number of operations that have ended. With annotations: number of operations that have
+    /// begun.
     begun: u64,
-    /// Annotated ones that have not ended, with how many begin within them: those are parts of them.
+    /// By thread, the annotated operation that has not ended, and the number of operations that have begun
+    /// within it, which are parts of it.
     open: BTreeMap<ThreadId, (u64, u32)>,
 }
 
 impl Operations {
+    /// Operations that end in this way, before the first event.
     pub fn new(boundaries: Boundaries) -> Operations {
         Operations {
             boundaries,
@@ -53,8 +58,9 @@ impl Operations {
         }
     }
 
-    /// The operation that the event belongs to; none in the set-up. The event that ends an operation is its last one, the annotation
-    /// that begins it its first.
+    /// The number of the operation that an event belongs to; `None` in the set-up. The events are given in
+    /// order, all of them. The first event of an annotated operation is the annotation that begins it. The
+    /// last event of an operation is the one that ends it.
     pub fn of(&mut self, event: &Event<'_>) -> Option<u64> {
         match self.boundaries {
             Boundaries::Lines => {
@@ -98,17 +104,19 @@ impl Operations {
             .or_else(|| self.next())
     }
 
-    /// What belongs to no open operation belongs to the next one.
+    /// The operation of an event outside all open operations: the next one.
     fn next(&self) -> Option<u64> {
         (self.begun > 0).then_some(self.begun)
     }
 
-    /// Annotated operations that have begun and not ended, of all threads. With lines nothing says when one begins, so there are none.
+    /// Numbers of the annotated operations of all threads that have begun and not ended. There are none with
+    /// lines, which do not tell when an operation begins.
     pub fn open(&self) -> impl Iterator<Item = u64> + '_ {
         self.open.values().map(|&(operation, _)| operation)
     }
 
-    /// With lines: how many operations have ended. With annotations: how many have begun.
+    /// With lines: number of operations that have ended. With annotations: number of operations that have
+    /// begun.
     pub fn count(&self) -> u64 {
         self.begun
     }
@@ -127,7 +135,7 @@ fn edge(event: &Event<'_>) -> Option<Edge> {
     }
 }
 
-/// Lines that the event completes.
+/// Number of lines that the event completes.
 fn lines(event: &Event<'_>) -> u64 {
     match event.kind {
         EventKind::Output { fd: STDOUT, data } => data.iter().filter(|&&byte| byte == b'\n').count() as u64,

@@ -1,8 +1,8 @@
 //! Reads a trace as a stream, with one block and the tables in memory, whatever the trace's length.
 //!
-//! A file that ends too early (killed recorder, truncated copy) is read up to there and called incomplete. Anything else
-//! that is not as the writer leaves it is an error that names the place; no input makes the reader panic or allocate more
-//! than the bounds in [`crate::format`] and of the tables.
+//! A file that ends too early (killed recorder, truncated copy) is read up to its end and is an incomplete
+//! trace. Anything else that the writer does not leave behind is an error that names the place. No input
+//! makes the reader panic or allocate more than the bounds in [`crate::format`] and of the tables.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,11 +17,11 @@ use crate::event::*;
 use crate::format::{self, BlockHeader, Context, Defect, Header, Input, tag, unzigzag};
 use crate::tables::{Process, Tables};
 
-/// Reasons beyond these add nothing.
+/// Reasons why a trace is incomplete that are kept. More would tell the user nothing new.
 const MAX_INCOMPLETE: usize = 4096;
 const MAX_LEFT_OUT: usize = 4096;
 
-/// What helps if a trace cannot be opened.
+/// The remedy if a trace cannot be opened.
 fn open_hint(path: &Path, error: &io::Error) -> String {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
@@ -31,60 +31,100 @@ fn open_hint(path: &Path, error: &io::Error) -> String {
     }
 }
 
+/// A failure to read a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
+    /// The file cannot be opened.
     #[error("cannot open the trace {}: {source}; {}", path.display(), open_hint(path, source))]
-    Open { path: PathBuf, source: io::Error },
-    #[error("cannot read the trace {} at byte {offset}: {source}", path.display())]
-    Read {
+    Open {
+        /// The trace.
         path: PathBuf,
-        offset: u64,
+        /// Error of the system.
         source: io::Error,
     },
+    /// The file cannot be read.
+    #[error("cannot read the trace {} at byte {offset}: {source}", path.display())]
+    Read {
+        /// The trace.
+        path: PathBuf,
+        /// Byte of the file at which the read began.
+        offset: u64,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// The file does not begin as a trace does.
     #[error(
         "{} is not a crashproof trace: it does not begin like one (byte 0); record one with `crashproof record -o FILE \
          -- PROGRAM`",
         path.display()
     )]
-    NotATrace { path: PathBuf },
+    NotATrace {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is an ELF file or a script.
     #[error(
         "{0} is a program, not a crashproof trace; `crashproof check -- {0}` records and checks it, \
          `crashproof record -o FILE -- {0}` makes a trace",
         path.display()
     )]
-    IsAProgram { path: PathBuf },
+    IsAProgram {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The trace has a version of the format that this reader does not know.
     #[error(
         "the trace {} has format version {found}, and this crashproof reads versions {} to {}; use the crashproof that recorded \
          it, or record it again",
         path.display(),
         format::OLDEST_VERSION, format::VERSION
     )]
-    Version { path: PathBuf, found: u32 },
+    Version {
+        /// The trace.
+        path: PathBuf,
+        /// Version of the trace.
+        found: u32,
+    },
+    /// The file ends within the header.
     #[error(
         "the trace {} ends within its header, at byte {offset}: recording stopped before it began; record it again",
         path.display()
     )]
-    NoHeader { path: PathBuf, offset: u64 },
+    NoHeader {
+        /// The trace.
+        path: PathBuf,
+        /// Length of the file in bytes.
+        offset: u64,
+    },
+    /// The content of the file is not what a writer leaves behind.
     #[error(
         "the trace {} is damaged: {what} (block at byte {offset}, byte {within} of its content); copy it again, or \
          record it again",
         path.display()
     )]
     Damaged {
+        /// The trace.
         path: PathBuf,
+        /// Byte of the file at which the damaged block begins, or the damaged part of the header.
         offset: u64,
+        /// Byte of the block's content, after decompression, at which the damaged record begins.
         within: u64,
+        /// The defect, as part of a sentence.
         what: &'static str,
     },
 }
 
-/// What [`TraceReader::next`] gives.
+/// An item of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
+    /// An event.
     Event(Event<'a>),
-    /// Content of a file when it was first mapped; what is not given is zero. Comes before the events of the file.
+    /// A part of a file's content when it was first mapped. Bytes without such an item were zero. The items
+    /// of a file come before its events.
     Initial {
+        /// First byte of the part.
         at: PmAddress,
+        /// The bytes of the part.
         data: &'a [u8],
     },
 }
@@ -107,20 +147,20 @@ pub struct TraceReader {
     path: PathBuf,
     source: Box<dyn Read + Send>,
     len: u64,
-    /// Of the format.
+    /// Version of the trace's format.
     version: u32,
-    /// Bytes read from `source`.
+    /// Number of bytes read from `source`.
     position: u64,
     packed: Vec<u8>,
     block: Vec<u8>,
     block_offset: u64,
     /// The next record in `block`.
     at: usize,
-    /// `seq` at the end of the block, as its header says.
+    /// Value of `seq` at the end of the block, by the block's header.
     block_end_seq: u64,
     context: Context,
     seq: u64,
-    /// How many events before its own position the next event began.
+    /// Number of events from the beginning of the next event to its position.
     begun_before: u64,
     outline: Outline,
     done: bool,
@@ -130,22 +170,24 @@ pub struct TraceReader {
     bytes_read: Option<Arc<AtomicU64>>,
 }
 
-/// What a trace says beside its events: complete when all of it has been read.
+/// Everything in a trace beside its events, as far as the trace has been read.
 #[derive(Clone, Debug, Default)]
 pub struct Outline {
+    /// The recorded command and the options of the recording.
     pub header: Header,
-    /// What events refer to by id.
+    /// Everything that events refer to by id.
     pub tables: Tables,
+    /// Numbers of events.
     pub counts: Counts,
-    /// Why the trace may lack something.
+    /// The reasons why the trace may lack something; at most 4,096 are kept.
     pub incomplete: Vec<Incomplete>,
-    /// The files of which the trace has no events.
+    /// The files of which the trace has no events; at most 4,096 are kept.
     pub left_out: Vec<LeftOut>,
-    /// How the program ended, if the trace says so.
+    /// How the program ended; `None` for a trace without an end record.
     pub end: Option<ProgramEnd>,
 }
 
-/// The item, or one that says nothing in the place of an item about registered memory.
+/// The item, or an empty one in place of an item about registered memory.
 fn without_memory<'a>(item: Item<'a>, tables: &Tables) -> Item<'a> {
     let is_memory = |file| tables.file(file).is_some_and(PmFile::is_registered_memory);
     match item {
@@ -167,23 +209,22 @@ fn without_memory<'a>(item: Item<'a>, tables: &Tables) -> Item<'a> {
 }
 
 impl TraceReader {
+    /// Opens a trace and reads its header.
     pub fn open(path: impl AsRef<Path>) -> Result<TraceReader, ReadError> {
         let path = path.as_ref();
         let (file, len) = open_file(path)?;
         TraceReader::from_source(path, Box::new(file), len)
     }
 
-    /// As [`open`](TraceReader::open), for who looks at files only: in the place of an event of memory that the program
-    /// registered ([`PmFile::is_registered_memory`]) comes one that says nothing.
-    ///
-    /// [`PmFile::is_registered_memory`]: crate::PmFile::is_registered_memory
-    pub fn open_files(path: impl AsRef<Path>) -> Result<TraceReader, ReadError> {
+    /// As [`open`](TraceReader::open), for [`TraceFile::files`](crate::TraceFile::files).
+    pub(crate) fn open_files(path: impl AsRef<Path>) -> Result<TraceReader, ReadError> {
         let mut reader = TraceReader::open(path)?;
         reader.files_only = true;
         Ok(reader)
     }
 
-    /// As [`open`](TraceReader::open), from anything that gives bytes; `path` is for messages, `len` for progress.
+    /// As [`open`](TraceReader::open), from any source of bytes. `path` is for messages, and `len`, the
+    /// number of bytes, is for progress.
     pub fn from_source(
         path: impl AsRef<Path>,
         mut source: Box<dyn Read + Send>,
@@ -215,12 +256,13 @@ impl TraceReader {
         })
     }
 
-    /// The block of the last item: the byte of the file where it begins, and where in its content the item ends.
+    /// The place of the last item: the byte of the file where its block begins, and the byte of the block's
+    /// content where the item ends.
     pub(crate) fn place(&self) -> (u64, usize) {
         (self.block_offset, self.at)
     }
 
-    /// Counts what is read from now on.
+    /// Adds the bytes that are read from now on to `bytes_read`.
     pub(crate) fn count_bytes(mut self, bytes_read: Arc<AtomicU64>) -> TraceReader {
         self.bytes_read = Some(bytes_read);
         self
@@ -230,69 +272,70 @@ impl TraceReader {
         self.outline
     }
 
-    /// What was said beside the events up to here.
+    /// Everything in the trace beside its events, up to the last item.
     pub fn outline(&self) -> &Outline {
         &self.outline
     }
 
+    /// The recorded command and the options of the recording.
     pub fn header(&self) -> &Header {
         &self.outline.header
     }
 
-    /// The file, for messages.
+    /// Path of the trace, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was defined up to here.
+    /// Everything that events refer to by id, up to the last item.
     pub fn tables(&self) -> &Tables {
         &self.outline.tables
     }
 
-    /// Counted up to here.
+    /// Numbers of events up to the last item.
     pub fn counts(&self) -> Counts {
         self.outline.counts
     }
 
-    /// Events up to here.
+    /// Number of events up to the last item.
     pub fn events(&self) -> u64 {
         self.seq
     }
 
-    /// Why the trace may lack something; all of it only after the last item.
+    /// The reasons why the trace may lack something. The list is complete only at the end of the trace.
     pub fn incomplete(&self) -> &[Incomplete] {
         &self.outline.incomplete
     }
 
-    /// The files of which the trace has no events; all of them only after the last item.
+    /// The files of which the trace has no events. The list is complete only at the end of the trace.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.outline.left_out
     }
 
-    /// How the program ended, after the last item of a trace that says so.
+    /// How the program ended; `None` before the end of the trace, and if the trace has no end record.
     pub fn end(&self) -> Option<ProgramEnd> {
         self.outline.end
     }
 
-    /// Bytes read so far, of [`len`](TraceReader::len).
+    /// Number of bytes read so far, of [`len`](TraceReader::len).
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Bytes of the file when it was opened.
+    /// Length of the trace in bytes when it was opened.
     #[allow(clippy::len_without_is_empty, reason = "a length for progress, not of a collection")]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// The next item; `None` at the end, and ever after an error.
+    /// The next item; `None` at the end of the trace and after an error.
     #[allow(clippy::should_implement_trait, reason = "the item borrows the reader")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
         Ok(self.next_with_tables()?.map(|(item, _)| item))
     }
 
-    /// The next item, and the tables that it refers to.
+    /// As [`next`](TraceReader::next), with the tables that the item refers to.
     #[inline]
     pub fn next_with_tables(&mut self) -> Result<Option<(Item<'_>, &Tables)>, ReadError> {
         if !self.skip_to_item()? {
@@ -329,7 +372,7 @@ impl TraceReader {
         }
     }
 
-    /// Takes in definitions and blocks until the next record is an item; false at the end.
+    /// Reads definitions and blocks until the next record is an item. False at the end.
     #[inline]
     fn skip_to_item(&mut self) -> Result<bool, ReadError> {
         loop {
@@ -373,7 +416,7 @@ impl TraceReader {
         damaged(&self.path, self.block_offset, self.at, what)
     }
 
-    /// Reads up to `buffer.len()` bytes: fewer only at the end of the file.
+    /// Reads `buffer.len()` bytes, or fewer at the end of the file.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, ReadError> {
         let offset = self.position;
         let n = fill(&mut *self.source, buffer).map_err(|source| ReadError::Read {
@@ -459,7 +502,7 @@ impl TraceReader {
         }
     }
 
-    /// How many events before its own position the next event began.
+    /// Reads a record of the beginning of the next event.
     fn take_begun(&mut self) -> Result<(), Defect> {
         let mut input = Input {
             data: &self.block,
@@ -604,7 +647,8 @@ pub(crate) fn open_file(path: &Path) -> Result<(File, u64), ReadError> {
     })
 }
 
-/// Reads the content of one block, which begins at `offset`, and says how many bytes of the file that took.
+/// Reads the content of the block that begins at `offset`. Returns the number of bytes that were read from
+/// the file.
 pub(crate) fn read_block(path: &Path, file: &mut File, offset: u64, content: &mut Vec<u8>) -> Result<u64, ReadError> {
     let failed = |source| ReadError::Read {
         path: path.into(),
@@ -878,7 +922,7 @@ fn decode_item<'a>(
     }))
 }
 
-/// What follows the byte with the kind of an extended record.
+/// Decodes an extended record from the byte with its kind.
 fn decode_extended<'a>(input: &mut Input<'a>, tables: &Tables) -> Result<EventKind<'a>, Defect> {
     Ok(match input.byte()? {
         tag::RETURN => EventKind::Return(CallReturn::decode(input)?),
@@ -892,7 +936,8 @@ fn decode_extended<'a>(input: &mut Input<'a>, tables: &Tables) -> Result<EventKi
     })
 }
 
-/// Kept apart so that the common events stay fast.
+/// Decodes the kinds of events that are not frequent. It is a function of its own so that the frequent ones
+/// stay fast.
 fn decode_rare<'a>(
     kind: u8,
     version: u32,

@@ -1,5 +1,5 @@
-//! Files that are written for the user: whole, or not at all. A file that is there already stays until the new one is complete, so a full
-//! disk never replaces a good file by a part of one.
+//! Files that are written for the user, whole or not at all. A file that is there already stays until the new
+//! one is complete, so a full disk never replaces a good file by a part of one.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -8,23 +8,25 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// A file in the making. Dropped before [`commit`](Replacement::commit), it leaves no trace.
+/// A file in the making. If it is dropped before [`commit`](Replacement::commit), nothing has changed at its
+/// path, unless the path can only be written in place.
 pub struct Replacement {
-    /// Where it goes, symbolic links followed.
+    /// Path of the file, with symbolic links resolved.
     target: PathBuf,
     place: Place,
 }
 
 enum Place {
-    /// Beside the target, to be renamed.
+    /// A temporary file beside the target, which is renamed at the end.
     Beside(NamedTempFile),
-    /// In place: what is there is no file (a pipe, a terminal, `/dev/null`), has other names that have to stay names of it, or its
-    /// folder cannot be written to.
+    /// The target itself, because it is not a file (a pipe, a terminal, `/dev/null`), has other names that
+    /// must stay its names, or is in a directory that cannot be written to.
     Direct(File),
 }
 
 impl Replacement {
-    /// Nothing of what is at `path` is changed yet, unless that can only be written in place.
+    /// Begins a file for `path`. A file that is at `path` does not change yet, unless it can only be written
+    /// in place.
     pub fn new(path: &Path) -> io::Result<Replacement> {
         let found = path.metadata();
         let is_link = || path.symlink_metadata().is_ok_and(|found| found.is_symlink());
@@ -34,7 +36,7 @@ impl Replacement {
                 OpenOptions::new().write(true).open(path)?;
                 found.permissions()
             }
-            // Less what the umask says.
+            // The umask takes rights away.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_link() => Permissions::from_mode(0o666),
             _ => return Replacement::direct(path),
         };
@@ -49,7 +51,7 @@ impl Replacement {
                 place: Place::Beside(file),
             }),
             Err(error) if found.is_ok() && is_refused(&error) => Replacement::direct(path),
-            // As if the file itself could not be made.
+            // The error without the temporary file's path, as if the file itself could not be made.
             Err(error) => Err(error.raw_os_error().map_or(error, io::Error::from_raw_os_error)),
         }
     }
@@ -61,7 +63,7 @@ impl Replacement {
         })
     }
 
-    /// What is written to.
+    /// The file to write to.
     pub fn file(&mut self) -> &mut File {
         match &mut self.place {
             Place::Beside(file) => file.as_file_mut(),
@@ -69,7 +71,7 @@ impl Replacement {
         }
     }
 
-    /// It is complete: from now on it is at its path.
+    /// Puts the complete file at its path.
     pub fn commit(self) -> io::Result<()> {
         let Place::Beside(file) = self.place else {
             return Ok(());
@@ -90,14 +92,16 @@ fn replaceable(found: &Metadata) -> bool {
     found.is_file() && found.nlink() == 1
 }
 
-/// Whether a file is there that something can be lost of, and that can be replaced.
+/// Whether there is a file at `path` that has content, that may be written to, and that can be replaced by a
+/// rename.
 pub fn is_worth_keeping(path: &Path) -> bool {
     path.metadata()
         .is_ok_and(|found| replaceable(&found) && found.len() > 0)
         && OpenOptions::new().write(true).open(path).is_ok()
 }
 
-/// Moves a file that is complete to where another one is.
+/// Moves the complete file `file` to the place of the existing file `of`, and gives it the permissions of
+/// that file.
 pub fn take_place(file: &Path, of: &Path) -> io::Result<()> {
     let target = of.canonicalize()?;
     std::fs::set_permissions(file, target.metadata()?.permissions())?;
@@ -108,7 +112,7 @@ pub fn take_place(file: &Path, of: &Path) -> io::Result<()> {
     })
 }
 
-/// The folder may not be written to.
+/// Whether an error means that a directory cannot be written to: no permission, or a read-only file system.
 pub fn is_refused(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -116,7 +120,7 @@ pub fn is_refused(error: &io::Error) -> bool {
     )
 }
 
-/// The folder that a file is in.
+/// The directory of a file's path: `.` for a name alone, and `/` for `/`.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -125,14 +129,14 @@ pub fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Puts `content` at `path`, all of it or nothing.
+/// Writes `content` to a file at `path`, all of it or nothing.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut replacement = Replacement::new(path)?;
     replacement.file().write_all(content)?;
     replacement.commit()
 }
 
-/// Puts a copy of a file at `path`, all of it or nothing.
+/// Copies the file `from` to `path`, all of it or nothing.
 pub fn copy(from: &Path, path: &Path) -> io::Result<()> {
     let mut from = File::open(from)?;
     let mut replacement = Replacement::new(path)?;

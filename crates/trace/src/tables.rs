@@ -1,27 +1,35 @@
-//! What events refer to by id. The writer and the reader keep the same tables, so that what the writer accepts the
-//! reader accepts too. Their size is bounded: a small, crafted file must not fill the memory.
+//! The tables of everything that events refer to by id. The writer and the reader keep the same tables, so
+//! that the reader accepts everything that the writer accepts. Their size is bounded, because a small,
+//! crafted file must not fill the memory.
 
 use crate::event::{FileId, Frame, Module, ModuleId, PmFile, ProcessId, StackId, ThreadId};
 use crate::format::Defect;
 
-/// Of the whole trace, over all stacks.
+/// Frames of all stacks together.
 const MAX_FRAMES: usize = 1 << 22;
 const MAX_STACKS: usize = 1 << 21;
 const MAX_IDS: usize = 1 << 20;
 const MAX_PROCESSES: usize = 1 << 16;
-/// Bytes of all paths.
+/// Bytes of all paths, build ids and names together.
 const MAX_TEXT: usize = 64 << 20;
 
+/// A process of the recorded tree, from its start or an exec to its end or the next exec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
+    /// Process id of the operating system.
     pub pid: u32,
+    /// The process that forked this one, or that executed its program; `None` for the first process.
     pub parent: Option<ProcessId>,
+    /// Path of the executable.
     pub executable: String,
 }
 
+/// Everything that events refer to by id, as far as the trace has been read or written.
 #[derive(Clone, Debug)]
 pub struct Tables {
+    /// Modules, by [`ModuleId`].
     pub modules: Vec<Module>,
+    /// PM files, by [`FileId`].
     pub files: Vec<PmFile>,
     frames: Vec<Frame>,
     /// Stack `i` ends here in `frames` and begins where stack `i - 1` ends.
@@ -46,7 +54,7 @@ impl Default for Tables {
 }
 
 impl Tables {
-    /// Innermost first; empty for the unknown stack.
+    /// The frames of a stack, innermost first; empty for the unknown stack and for one that is not defined.
     pub fn frames(&self, stack: StackId) -> &[Frame] {
         match stack.index().checked_sub(1).zip(self.stack_ends.get(stack.index())) {
             Some((before, &end)) => &self.frames[self.stack_ends[before] as usize..end as usize],
@@ -54,24 +62,27 @@ impl Tables {
         }
     }
 
-    /// The unknown stack included.
+    /// Number of stacks, with the unknown one.
     pub fn stack_count(&self) -> usize {
         self.stack_ends.len()
     }
 
+    /// The module with this id, if it is defined.
     pub fn module(&self, id: ModuleId) -> Option<&Module> {
         self.modules.get(id.index())
     }
 
+    /// The PM file with this id, if it is defined.
     pub fn file(&self, id: FileId) -> Option<&PmFile> {
         self.files.get(id.index())
     }
 
-    /// The process that a thread belongs to.
+    /// The process that a thread belongs to, if the thread has started.
     pub fn process_of(&self, thread: ThreadId) -> Option<ProcessId> {
         self.threads.get(thread.index()).copied().flatten()
     }
 
+    /// The process with this id, if it has started. A process that has ended stays in the table.
     pub fn process(&self, id: ProcessId) -> Option<&Process> {
         self.processes.get(id.index())?.as_ref()
     }
@@ -84,7 +95,7 @@ impl Tables {
         }
     }
 
-    /// For events that need no thread that has started: analyses index vectors by its id all the same.
+    /// Checks the thread of an event whose thread need not have started. Analyses index vectors by this id too.
     pub(crate) fn check_thread_id(&self, thread: ThreadId) -> Result<(), Defect> {
         match thread.index() < MAX_IDS {
             true => Ok(()),
@@ -155,7 +166,7 @@ impl Tables {
         Ok(FileId(self.files.len() as u32 - 1))
     }
 
-    /// Whether a stack of this many frames fits yet.
+    /// Whether there is room for another stack with this many frames.
     pub(crate) fn has_room_for_stack(&self, frames: usize) -> bool {
         self.stack_ends.len() < MAX_STACKS && self.frames.len() + frames <= MAX_FRAMES
     }
@@ -193,7 +204,8 @@ impl Tables {
     }
 }
 
-/// Ids are given in the program and may arrive out of order, so a table can have gaps.
+/// The slot of an id. The program assigns these ids, and they may arrive out of order, so a table can have
+/// gaps.
 fn slot<T>(table: &mut Vec<Option<T>>, index: usize, max: usize) -> Option<&mut Option<T>> {
     if index >= max {
         return None;

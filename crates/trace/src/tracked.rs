@@ -1,8 +1,9 @@
-//! The program within a program: `crashproof cc --deps` puts an executable that follows dependences into the one that it links. The recorder executes
-//! it in place of the other; the modules of a trace keep the path of the outer one, so that its code is found for as long as the
-//! program is there.
+//! The program within a program. `crashproof cc --deps` puts an executable that follows dependences (the
+//! *inner* program) into a section of the executable that it links. The recorder executes the inner program
+//! in place of the outer one. The modules of the trace keep the path of the outer one, so that the code is
+//! found as long as that file exists.
 //!
-//! The section holds eight bytes that say what it is, then the executable, compressed.
+//! The section holds eight bytes that identify it, then the compressed executable.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,31 +13,50 @@ use std::path::{Path, PathBuf};
 use object::{Object, ObjectSection, ReadCache};
 use tempfile::{NamedTempFile, TempPath};
 
-/// Not loaded.
+/// Name of the section that holds the inner program. It is not loaded into memory.
 pub const SECTION: &str = ".crashproof.deps";
 const MAGIC: &[u8; 8] = b"cpdeps1\n";
 
+/// A failure to get at the inner program of an executable.
 #[derive(Debug, thiserror::Error)]
 pub enum TrackedError {
+    /// The executable cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read { path: PathBuf, source: io::Error },
+    Read {
+        /// The executable.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// The section does not hold what this version puts there.
     #[error(
         "section {SECTION} of {} does not hold what crashproof cc --deps of this version puts there: {reason}; build it again",
         path.display()
     )]
-    Section { path: PathBuf, reason: String },
+    Section {
+        /// The executable.
+        path: PathBuf,
+        /// The defect, as part of a sentence.
+        reason: String,
+    },
+    /// The inner program cannot be written to a file.
     #[error("cannot write the executable that follows dependences to {}: {source}", path.display())]
-    Write { path: PathBuf, source: io::Error },
+    Write {
+        /// The directory for temporary files, which was tried last.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
 }
 
-/// What the section is to hold.
+/// The content of the section for this inner program.
 pub fn encode(executable: &[u8]) -> Vec<u8> {
     let mut content = MAGIC.to_vec();
     content.extend_from_slice(&lz4_flex::compress_prepend_size(executable));
     content
 }
 
-/// The executable that follows dependences, if the program at `path` has one. What is no ELF file has none.
+/// The inner program of the executable at `path`; `None` if it has none or is not an ELF file.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>, TrackedError> {
     let file = crate::symbols::open_regular(path).map_err(|source| TrackedError::Read {
         path: path.into(),
@@ -62,8 +82,9 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, TrackedError> {
         .map_err(|error| malformed(error.to_string()))
 }
 
-/// The same as a file that can be executed, and that goes with the result. Beside the program, so that what the program finds by its own place
-/// is found; elsewhere if that folder cannot be written.
+/// The inner program of the executable at `path`, as an executable file that is removed with the result. The
+/// file is beside the executable, so that the program finds files by its own path, or in the directory for
+/// temporary files if that is not possible.
 pub fn extract(path: &Path) -> Result<Option<TempPath>, TrackedError> {
     let Some(executable) = read(path)? else {
         return Ok(None);
@@ -90,7 +111,8 @@ pub fn extract(path: &Path) -> Result<Option<TempPath>, TrackedError> {
     })
 }
 
-/// The program within the one at `path`, if that is the one with this build id.
+/// The inner program of the executable at `path`, as a file that is removed with the result, if it has this
+/// build id. The file is to be read, not executed.
 pub fn extract_built(path: &Path, build_id: &[u8]) -> Option<TempPath> {
     let extracted = extract_elsewhere(path)?;
     let cache = ReadCache::new(File::open(&extracted).ok()?);
@@ -98,7 +120,7 @@ pub fn extract_built(path: &Path, build_id: &[u8]) -> Option<TempPath> {
     (found == build_id).then_some(extracted)
 }
 
-/// To be read, not executed.
+/// The inner program as a temporary file that is not executable.
 fn extract_elsewhere(path: &Path) -> Option<TempPath> {
     let executable = read(path).ok()??;
     let mut file = NamedTempFile::new().ok()?;

@@ -1,38 +1,42 @@
-//! How much a program did to each PM file of a trace.
+//! The use that a program made of each PM file of a trace.
 
 use rustc_hash::FxHashMap;
 
 use crate::event::{Event, EventKind, FileId, ThreadId};
 use crate::tables::Tables;
 
-/// What a trace says of one PM file.
+/// The use of one PM file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileUse {
+    /// Number of store events.
     pub stores: u64,
+    /// Number of flush events.
     pub flushes: u64,
-    /// msync, fsync, fdatasync.
+    /// Number of msync, fsync and fdatasync events.
     pub syncs: u64,
-    /// The program had mapped it.
+    /// Whether the program mapped the file.
     pub mapped: bool,
-    /// The program deleted it. A file in whose place another one was put is not deleted: its data lived on.
+    /// Whether the program deleted the file. A file that another one replaced is not deleted, because its
+    /// data lived on.
     pub unlinked: bool,
-    /// It had no name when it was first stored to.
+    /// Whether the file had no name when it was first stored to, and got none later.
     pub unlinked_first: bool,
-    /// It was made without a name.
+    /// Whether the file was made without a name.
     unnamed: bool,
 }
 
-/// The use of all files, from the events that it is shown in order.
+/// The use of all files, counted from all events in order.
 #[derive(Clone, Debug, Default)]
 pub struct FileUses {
     files: Vec<FileUse>,
-    /// Of files that were renamed.
+    /// Present paths of the files that were renamed.
     names: FxHashMap<FileId, String>,
-    /// Who gave a file a new name last, and which.
+    /// The last event that gave a file a new path: its thread, the file and the path.
     last_rename: Option<(ThreadId, FileId, String)>,
 }
 
 impl FileUses {
+    /// Counts the next event. `tables` are those of the trace.
     #[inline]
     pub fn event(&mut self, event: &Event<'_>, tables: &Tables) {
         match event.kind {
@@ -55,7 +59,8 @@ impl FileUses {
             Some(name) => Some(name.as_str()),
             None => tables.file(file).map(|file| file.path.as_str()),
         };
-        // The new name of a file comes first, that it replaces another one comes second.
+        // A rename over a file is two events of one thread: the new path of the one, then the loss of the
+        // other.
         let replaced = self.last_rename.as_ref().is_some_and(|(thread, moved, new)| {
             *thread == event.thread && *moved != file && Some(new.as_str()) == name
         });
@@ -66,16 +71,17 @@ impl FileUses {
         let file = self.file(file);
         file.unnamed |= path.is_none() && !file.mapped && !replaced;
         file.unlinked = path.is_none() && !replaced;
-        // A file that gets a name after all is data.
+        // A file that gets a name later is data.
         file.unlinked_first &= file.unlinked;
     }
 
-    /// The name that a file has which was made without one.
+    /// The path of a file that was made without a name and got one later.
     pub fn late_name(&self, file: FileId) -> Option<&str> {
         let was_unnamed = self.files.get(file.index()).is_some_and(|file| file.unnamed);
         self.names.get(&file).map(String::as_str).filter(|_| was_unnamed)
     }
 
+    /// The use of a file up to the last event counted.
     pub fn of(&self, file: FileId) -> FileUse {
         self.files.get(file.index()).copied().unwrap_or_default()
     }

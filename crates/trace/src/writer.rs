@@ -1,8 +1,9 @@
 //! Writes a trace, block by block, so that a killed recorder leaves a readable prefix.
 //!
-//! A full disk: the file always ends in [`RESERVE`](crate::format::RESERVE) zeros that are already allocated. When a block
-//! cannot be written, the file is cut back to the last whole block plus that reserve, and a small block goes there that
-//! says what happened. Later events are dropped; [`TraceWriter::finish`] still leaves an end record.
+//! A full disk does not damage the trace. The file always ends in [`RESERVE`](crate::format::RESERVE) zeros
+//! that are already allocated. When a block cannot be written, the writer cuts the file back to the last
+//! whole block plus that reserve, and puts a small block with the reason there. Later events are dropped, and
+//! [`TraceWriter::finish`] still leaves an end record.
 
 use std::fs::File;
 use std::hash::BuildHasher;
@@ -17,40 +18,64 @@ use crate::format::{self, Context, Header, put_bytes, put_text, put_varint, tag,
 use crate::replace::Replacement;
 use crate::tables::{Process, Tables};
 
-/// Reasons kept for the last block after a failed write; more would not fit there.
+/// Reasons that are kept for the last block after a failed write. More would not fit there.
 const MAX_LATE_REASONS: usize = 64;
 
+/// A failure to write a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
+    /// The file cannot be created, or cannot be put at its path.
     #[error("cannot create the trace {}: {source}", path.display())]
-    Create { path: PathBuf, source: io::Error },
+    Create {
+        /// The trace.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// A block cannot be written. Later definitions and events fail with [`WriteError::AlreadyFailed`].
     #[error(
         "cannot write the trace {} at byte {offset}: {source}; what was written before is kept",
         path.display()
     )]
     Write {
+        /// The trace.
         path: PathBuf,
+        /// Byte of the file at which the block was to begin.
         offset: u64,
+        /// Error of the system.
         source: io::Error,
     },
+    /// An earlier write failed, so that nothing can be added any more.
     #[error("the trace {} could not be written any more; this event is not in it", path.display())]
-    AlreadyFailed { path: PathBuf },
+    AlreadyFailed {
+        /// The trace.
+        path: PathBuf,
+    },
+    /// A definition or an event breaks the rules of the format. It is not in the trace.
     #[error("cannot add to the trace {}: {what}", path.display())]
-    Invalid { path: PathBuf, what: &'static str },
+    Invalid {
+        /// The trace.
+        path: PathBuf,
+        /// The rule that is broken, as part of a sentence.
+        what: &'static str,
+    },
 }
 
-/// Where a trace goes: a file, or a disk that a test makes fail.
+/// The target of a trace: a file, or a disk that a test makes fail.
 pub trait Storage: Send {
+    /// Writes all bytes at an offset from the beginning of the trace.
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Cuts or extends the trace to this many bytes.
     fn set_len(&mut self, len: u64) -> io::Result<()>;
 
-    /// The trace is whole.
+    /// Takes note that the trace is whole. The writer calls it once, at the end, if no write failed.
     fn complete(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// A trace that is at its path once it is whole.
+/// A trace that appears at its path when it is whole.
 struct Replacing(Option<Replacement>);
 
 impl Replacing {
@@ -86,15 +111,16 @@ impl Storage for File {
     }
 }
 
-/// Writes a trace. Dropped without [`finish`](TraceWriter::finish), it leaves a trace that says that its end is missing.
+/// Writes a trace. A writer that is dropped without [`finish`](TraceWriter::finish) leaves a trace without an
+/// end record.
 pub struct TraceWriter {
     path: PathBuf,
     storage: Box<dyn Storage>,
-    /// Where the next block goes.
+    /// Byte of the file at which the next block begins.
     offset: u64,
     tables: Tables,
     module_ids: FxHashMap<Module, ModuleId>,
-    /// By hash of the frames. Of two stacks with one hash only the first is shared.
+    /// Stacks by the hash of their frames. Of two stacks with one hash, only the first is found again.
     stack_ids: FxHashMap<u64, StackId>,
     stacks_full: bool,
     /// The block being filled.
@@ -103,16 +129,16 @@ pub struct TraceWriter {
     context: Context,
     seq: u64,
     counts: Counts,
-    /// Of what is in whole blocks on the disk.
+    /// `seq` and `counts` of the whole blocks on the disk.
     written_seq: u64,
     written_counts: Counts,
-    /// Set when a write failed: the reasons why the trace is incomplete, which its last block gives.
+    /// Set when a write has failed: the reasons why the trace is incomplete, for its last block.
     failure: Option<Vec<Incomplete>>,
     finished: bool,
 }
 
 impl TraceWriter {
-    /// Creates the file, or replaces it.
+    /// Creates the file, or empties the one that is there, and writes the header.
     pub fn create(path: impl AsRef<Path>, header: &Header) -> Result<TraceWriter, WriteError> {
         let path = path.as_ref();
         let file = File::create(path).map_err(|source| WriteError::Create {
@@ -122,7 +148,8 @@ impl TraceWriter {
         TraceWriter::with_storage(path, Box::new(file), header)
     }
 
-    /// As [`create`](TraceWriter::create); but what is at `path` stays until the trace is finished without a failure.
+    /// As [`create`](TraceWriter::create), but a file that is at `path` stays until the trace is finished
+    /// without a failure.
     pub fn replacing(path: impl AsRef<Path>, header: &Header) -> Result<TraceWriter, WriteError> {
         let path = path.as_ref();
         let replacement = Replacement::new(path).map_err(|source| WriteError::Create {
@@ -132,7 +159,7 @@ impl TraceWriter {
         TraceWriter::with_storage(path, Box::new(Replacing(Some(replacement))), header)
     }
 
-    /// As [`create`](TraceWriter::create), into any storage; `path` is for messages.
+    /// As [`create`](TraceWriter::create), with any storage. `path` is for messages.
     pub fn with_storage(
         path: impl AsRef<Path>,
         mut storage: Box<dyn Storage>,
@@ -170,21 +197,22 @@ impl TraceWriter {
         })
     }
 
-    /// Events so far.
+    /// Number of events so far. It is the position of the next event.
     pub fn events(&self) -> u64 {
         self.seq
     }
 
+    /// Numbers of events so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// What was defined so far.
+    /// Everything that events may refer to by id so far.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// Equal modules get one id.
+    /// Defines a module. Equal modules get one id.
     pub fn module(&mut self, module: &Module) -> Result<ModuleId, WriteError> {
         if let Some(&id) = self.module_ids.get(module) {
             return Ok(id);
@@ -215,8 +243,9 @@ impl TraceWriter {
         Ok(id)
     }
 
-    /// Equal stacks get one id. Frames beyond [`format::MAX_STACK_FRAMES`] are cut; when the trace has too many stacks, a
-    /// new one is the unknown stack and the trace says so.
+    /// Defines a call stack from its frames, innermost first. Equal stacks get one id. Frames beyond
+    /// [`format::MAX_STACK_FRAMES`] are cut. When the trace has too many stacks, a new one is the unknown
+    /// stack, and the trace is incomplete.
     pub fn stack(&mut self, frames: &[Frame]) -> Result<StackId, WriteError> {
         let frames = &frames[..frames.len().min(format::MAX_STACK_FRAMES)];
         if frames.is_empty() {
@@ -257,6 +286,7 @@ impl TraceWriter {
         Ok(id)
     }
 
+    /// Defines a PM file. Each call gives a new id.
     pub fn file(&mut self, file: &PmFile) -> Result<FileId, WriteError> {
         self.check_usable()?;
         let size = file.size.min(format::MAX_OFFSET);
@@ -277,7 +307,8 @@ impl TraceWriter {
         Ok(id)
     }
 
-    /// Content of a file when it was first mapped; what is not given is zero.
+    /// Adds a part of a file's content when it was first mapped, before the events of the file. Bytes that
+    /// are not given are zero.
     pub fn initial(&mut self, at: PmAddress, data: &[u8]) -> Result<(), WriteError> {
         self.check_usable()?;
         self.check_range(at, data.len())?;
@@ -292,14 +323,14 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Adds the next event of the total order. One with more data than a record holds becomes several: a store is cut at
-    /// cache lines.
+    /// Adds the next event of the total order. An event with more data than a record holds becomes several
+    /// events; a store is cut at cache lines.
     #[inline]
     pub fn event(&mut self, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) -> Result<(), WriteError> {
         self.event_begun(self.seq, thread, stack, kind)
     }
 
-    /// As [`event`](TraceWriter::event), for one that began when the trace had `begun` events.
+    /// As [`event`](TraceWriter::event), for an event that began when the trace had `begun` events.
     #[inline]
     pub fn event_begun(
         &mut self,
@@ -565,6 +596,8 @@ impl TraceWriter {
         Ok(())
     }
 
+    /// Adds a reason why the trace may lack something. After a failed write, the reason goes into the last
+    /// block.
     pub fn incomplete(&mut self, incomplete: &Incomplete) -> Result<(), WriteError> {
         if let Some(reasons) = &mut self.failure {
             if reasons.len() < MAX_LATE_REASONS {
@@ -576,20 +609,21 @@ impl TraceWriter {
         self.close_full_block()
     }
 
-    /// Names a file of which the trace has no events.
+    /// Adds a file of which the trace has no events.
     pub fn left_out(&mut self, left_out: &LeftOut) -> Result<(), WriteError> {
         self.check_usable()?;
         put_left_out(&mut self.raw, left_out);
         self.close_full_block()
     }
 
-    /// Writes what is buffered, so that it survives the recorder's death.
+    /// Writes the buffered records as a block, so that they survive the recorder's death.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
         self.write_block()
     }
 
-    /// Writes the end record. After a failed write it still does, in the room reserved for it, and returns that result.
+    /// Writes the end record and completes the trace. After a failed write it puts the end record into the
+    /// reserved room, and returns the result of that.
     pub fn finish(mut self, end: ProgramEnd) -> Result<(), WriteError> {
         self.finished = true;
         if self.failure.is_none() {
@@ -655,7 +689,7 @@ impl TraceWriter {
         self.context.offset = offset;
     }
 
-    /// What all events begin with.
+    /// Appends the first part of an event: kind, thread, stack and file.
     #[inline]
     fn put_event(&mut self, kind: u8, thread: ThreadId, stack: StackId, file: Option<FileId>) {
         let new_thread = self.context.thread != Some(thread);
@@ -682,7 +716,7 @@ impl TraceWriter {
         }
     }
 
-    /// Their thread may not be defined, so the next event may not refer to it.
+    /// As `put_event`, for kinds whose thread may not be defined, so that the next event may not refer to it.
     fn put_of_no_thread(&mut self, kind: u8, thread: ThreadId, stack: StackId) {
         self.context.thread = None;
         self.put_event(kind, thread, stack, None);
@@ -732,7 +766,7 @@ impl TraceWriter {
             reason: IncompleteReason::WriteFailed,
             detail,
         }]);
-        // What cannot be cut off is replaced by the last words below, or read as a block that ends too early.
+        // If this fails, the last words below replace the rest, or a reader finds a block that ends too early.
         let _ = self.storage.set_len(self.offset + format::RESERVE as u64);
         let _ = self.write_last_words(None);
         WriteError::Write {
@@ -742,11 +776,12 @@ impl TraceWriter {
         }
     }
 
-    /// Fills the reserve with a block that says why the trace is incomplete, and how the program ended once it has.
+    /// Fills the reserve with a block that has the reasons why the trace is incomplete, and the end record if
+    /// there is one.
     fn write_last_words(&mut self, end: Option<ProgramEnd>) -> Result<(), WriteError> {
         self.raw.clear();
         for incomplete in self.failure.iter().flatten() {
-            // More than enough for a few sentences; whatever the texts are, the block fits in the reserve.
+            // This is enough for a few sentences, and the block fits in the reserve whatever the texts are.
             if self.raw.len() + incomplete.detail.len() < format::RESERVE - 512 {
                 put_incomplete(&mut self.raw, incomplete);
             }
@@ -771,7 +806,7 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Gives the reserve back. A reader takes zeros for the end, so that it does not matter if this fails.
+    /// Removes the reserve. A reader takes zeros for the end, so a failure does no harm.
     fn trim(&mut self) {
         let _ = self.storage.set_len(self.offset);
     }
@@ -800,7 +835,7 @@ fn is_of_no_thread(kind: &EventKind) -> bool {
     )
 }
 
-/// A length such that the range ends where files can end.
+/// The length, cut so that the range ends no later than the largest file.
 fn clamp(offset: u64, len: u64) -> u64 {
     len.min(format::MAX_OFFSET - offset)
 }

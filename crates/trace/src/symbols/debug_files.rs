@@ -1,5 +1,5 @@
-//! Finds the file with a module's debug info, as gdb does: by build id and by `.gnu_debuglink`, and the supplementary
-//! file that dwz makes (`.gnu_debugaltlink`).
+//! Finds the file with a module's debug info as gdb does, by build id and by `.gnu_debuglink`, and the
+//! supplementary file that dwz makes (`.gnu_debugaltlink`).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use object::{Object, ReadCache};
 
-/// What an object file says of itself.
+/// Facts about an object file that help to find its debug info.
 #[derive(Default)]
 pub(super) struct ObjectInfo {
     pub build_id: Vec<u8>,
@@ -36,7 +36,8 @@ impl ObjectInfo {
     }
 }
 
-/// A path in a trace may name anything by now; opening a pipe would wait for ever.
+/// Opens a regular file. Anything else is an error: a path in a trace may have become a pipe, and opening it
+/// would wait for ever.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     if !path.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -49,7 +50,7 @@ pub(super) fn find(path: &Path, info: &ObjectInfo, debug_roots: &[PathBuf]) -> O
     by_build_id(&info.build_id, debug_roots).or_else(|| by_debug_link(path, info, debug_roots))
 }
 
-/// `ROOT/.build-id/ab/cdef….debug`, if it is what its name says.
+/// `ROOT/.build-id/ab/cdef….debug`, if the file has the build id in its name.
 pub(super) fn by_build_id(build_id: &[u8], debug_roots: &[PathBuf]) -> Option<PathBuf> {
     let (first, rest) = build_id.split_first()?;
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();

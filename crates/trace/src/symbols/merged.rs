@@ -1,6 +1,7 @@
-//! Instructions that gcc made of several statements. Its line table then says, for one address: statement at line 4 begins,
-//! statement at line 5 begins, and then, not as the beginning of anything, line 4 again, to which the instruction is
-//! credited. If line 5 has no instruction of its own anywhere, its store is in this one.
+//! Instructions that gcc made from several statements. Its line table then has three rows for one address: a
+//! statement begins at line 4, a statement begins at line 5, and line 4 again without the beginning of a
+//! statement. The instruction is credited to the last row. If no instruction is credited to line 5 anywhere,
+//! the store of line 5 is in this one.
 
 use std::ops::Range;
 use std::path::Path;
@@ -26,7 +27,7 @@ struct Row {
 }
 
 impl MergedStores {
-    /// From the line tables of a file; what cannot be read adds nothing.
+    /// Reads the line tables of a file. A part that cannot be read adds nothing.
     pub(super) fn read(file: &Path) -> MergedStores {
         let mut merged = MergedStores::default();
         // The caller has warned of debug info that it could not read.
@@ -80,7 +81,7 @@ impl MergedStores {
 
     fn add_sequence(&mut self, rows: &[Row], end: u64) {
         let groups = || rows.chunk_by(|a, b| a.address == b.address);
-        // The last row of a group is the one that the code behind it is credited to.
+        // The code after a group of rows is credited to the last of them.
         let credited: FxHashSet<Line> = groups().filter_map(|group| group.last()).map(|row| row.line).collect();
         let ends = groups().skip(1).map(|group| group[0].address).chain([end]);
         for (group, end) in groups().zip(ends) {

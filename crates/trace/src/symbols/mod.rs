@@ -1,8 +1,8 @@
-//! Source positions of code addresses: inlined frames from DWARF (4 and 5, in the module or in a separate debug file),
-//! else the function from the symbol tables.
+//! Source positions of code addresses. They come from DWARF (4 and 5, in the module or in a separate debug
+//! file), with inlined frames. Without DWARF, the symbol tables give the function.
 //!
-//! Nothing is ever taken from a file that is not the one that ran: its build id must be the recorded one. What could not
-//! be had is a warning, never an error, because a finding with a bare address is still a finding.
+//! Nothing is ever taken from a file that is not the one that ran: its build id must be the recorded one. A
+//! failure is a warning and never an error, because a finding with a bare address is still a finding.
 
 mod debug_files;
 mod merged;
@@ -21,24 +21,28 @@ pub use debug_files::open_regular;
 use merged::MergedStores;
 use symbol_table::SymbolTable;
 
-/// One frame of source code. An address in an inlined function has several, innermost first.
+/// A frame of source code. An address in an inlined function has several, innermost first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceFrame {
-    /// Demangled.
+    /// Demangled name of the function.
     pub function: Option<String>,
-    /// As the debug info has it, if it knows the function.
+    /// Name of the function in the object file, if the debug info has the function.
     pub linkage_name: Option<String>,
-    /// As in the debug info, joined with the compilation directory.
+    /// Path of the source file in the debug info, joined with the compilation directory. For a place of an
+    /// imported trace, the file that the log gives.
     pub file: Option<String>,
+    /// Number of the line, counted from 1.
     pub line: Option<u32>,
+    /// Number of the column, counted from 1.
     pub column: Option<u32>,
-    /// Inlined into the next frame.
+    /// Whether the function is inlined into that of the next frame.
     pub inlined: bool,
-    /// The instruction has no line of its own (moved by the optimiser; this is the nearest known one), or several.
+    /// Whether the line is not exactly the instruction's, because the instruction has no line of its own (the
+    /// optimiser moved it, and this is the nearest known line) or several.
     pub approximate: bool,
 }
 
-/// Looks up addresses, and keeps what it opened: object files are mapped, not read.
+/// Looks up addresses. It keeps the object files that it opened.
 pub struct Symbolizer {
     debug_roots: Vec<PathBuf>,
     modules: FxHashMap<(String, Vec<u8>), ModuleSymbols>,
@@ -46,14 +50,14 @@ pub struct Symbolizer {
 }
 
 impl Default for Symbolizer {
-    /// Looks for separate debug files where distributions install them.
+    /// A symbolizer that looks for separate debug files where distributions install them.
     fn default() -> Self {
         Symbolizer::new(vec!["/usr/lib/debug".into()])
     }
 }
 
 impl Symbolizer {
-    /// Looks for separate debug files below these directories, beside those next to the module.
+    /// A symbolizer that looks for separate debug files next to the module and below these directories.
     pub fn new(debug_roots: Vec<PathBuf>) -> Symbolizer {
         Symbolizer {
             debug_roots,
@@ -62,8 +66,9 @@ impl Symbolizer {
         }
     }
 
-    /// The source frames of an address relative to the module's load bias, innermost (inlined) first; at least one, which
-    /// is empty if nothing is known. A return address is looked up as the call before it.
+    /// The source frames of an address relative to the module's load bias, innermost (inlined) first. There
+    /// is at least one frame, which is empty if nothing is known. A return address is looked up as the call
+    /// before it.
     pub fn frames(&mut self, module: &Module, address: u64, is_return_address: bool) -> Vec<SourceFrame> {
         if let Some(place) = &module.place {
             return vec![SourceFrame {
@@ -88,7 +93,7 @@ impl Symbolizer {
         frames
     }
 
-    /// What could not be looked up, each thing once.
+    /// Messages about files that could not be used, so that positions are missing. Each is there once.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -96,16 +101,16 @@ impl Symbolizer {
 
 struct ModuleSymbols {
     path: String,
-    /// The file with the debug info, the module itself or a separate one.
+    /// The debug info, of the module itself or of a separate file.
     loader: Option<Loader>,
     debug_file: Option<PathBuf>,
-    /// Found out when an instruction's line is first asked for.
+    /// Read when the line of an instruction is first looked up.
     merged: Option<MergedStores>,
-    /// Files whose symbol tables are read when they are needed.
+    /// Files with symbol tables, which are read when they are needed.
     symbol_files: Vec<PathBuf>,
     symbols: Option<SymbolTable>,
     warned: bool,
-    /// The program within the module's file, if that is what ran.
+    /// The program within the module's file, if it is the one that ran.
     _tracked: Option<tempfile::TempPath>,
 }
 
@@ -121,7 +126,7 @@ impl ModuleSymbols {
             warned: false,
             _tracked: None,
         };
-        // The kernel's own code has no file.
+        // Code of the kernel has no file.
         if module.path.is_empty() || module.path.starts_with('[') || module.path.starts_with("linux-vdso") {
             return this;
         }
@@ -145,7 +150,7 @@ impl ModuleSymbols {
                 }
             }
             Err(problem) => {
-                // The debug file of the very module may be installed still.
+                // The debug file of the module that ran may still be installed.
                 let found = debug_files::by_build_id(&module.build_id, debug_roots);
                 if found.is_none() {
                     warnings.push(problem);
@@ -192,8 +197,8 @@ impl ModuleSymbols {
         }
     }
 
-    /// Whether the store at this address is also of another line than the one that debug info names. gcc says that, and
-    /// `crashproof cc`; clang does not.
+    /// Whether the store at this address also belongs to another line than the one in the debug info. Line
+    /// tables of gcc and `crashproof cc` tell this; those of clang do not.
     fn is_merged(&mut self, address: u64) -> bool {
         let Some(file) = &self.debug_file else {
             return false;
@@ -227,7 +232,7 @@ impl ModuleSymbols {
         if let Some(loader) = &self.loader
             && frames[0].line.is_none()
         {
-            // A function is hardly larger where no symbol says where it begins.
+            // Functions without a symbol are hardly larger than this.
             let start = symbol_start.unwrap_or(address.saturating_sub(4096));
             if let Some(position) = nearest_line(loader, start, address) {
                 position.apply(&mut frames[0]);
@@ -238,8 +243,9 @@ impl ModuleSymbols {
     }
 }
 
-/// The C library and its loader are in every stack, and their lines are nobody's to mend: reading their debug info would take longer than
-/// most programs run. Their functions have names all the same.
+/// Whether the module is the C library or its loader. They are in every stack, and no user changes their
+/// lines. Reading their debug info would take longer than most programs run. Their functions have names from
+/// the symbol tables.
 fn is_c_library(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     name.starts_with(b"libc.so.") || name.starts_with(b"ld-linux-")
@@ -257,7 +263,7 @@ impl Position {
         Position {
             file: location.file.map(String::from),
             line: location.line,
-            // Column 0 stands for the left edge, which is to say unknown.
+            // Column 0 stands for the left edge: the column is not known.
             column: location.column.filter(|&column| column != 0),
         }
     }
@@ -267,7 +273,7 @@ impl Position {
     }
 }
 
-/// What DWARF knows of the address, innermost first; empty if nothing.
+/// The frames of the address in DWARF, innermost first; empty if there is none.
 fn source_frames(loader: &Loader, address: u64) -> Result<Vec<SourceFrame>, Box<dyn std::error::Error>> {
     let mut found = Vec::new();
     let mut frames = loader.find_frames(address)?;
@@ -289,8 +295,8 @@ fn source_frames(loader: &Loader, address: u64) -> Result<Vec<SourceFrame>, Box<
     Ok(found)
 }
 
-/// The nearest line before the address, from `start` on: preferably in the same inlined function, whose name the frame
-/// has.
+/// The nearest line before the address, from `start` on. A line in the same inlined function, whose name the
+/// frame has, is preferred.
 fn nearest_line(loader: &Loader, start: u64, address: u64) -> Option<Position> {
     let function = innermost(loader, address);
     let rows: Vec<(u64, Position)> = loader
@@ -306,12 +312,13 @@ fn nearest_line(loader: &Loader, start: u64, address: u64) -> Option<Position> {
     rows.into_iter().nth(index).map(|(_, position)| position)
 }
 
-/// Identifies the innermost function at the address by where the debug info has it.
+/// The offset in the debug info of the innermost function at the address, which identifies the function.
 fn innermost(loader: &Loader, address: u64) -> Option<usize> {
     Some(loader.find_frames(address).ok()?.next().ok()??.dw_die_offset?.0)
 }
 
-/// The files with the code and with the debug info of a module, which may be one; `None`: it has no debug info, or is not what was recorded.
+/// The file with the code of a module and the file with its debug info, which may be the same. `None` if the
+/// module has no debug info, or if its file is not the one that was recorded.
 pub fn files(module: &Module) -> Option<(PathBuf, PathBuf)> {
     if module.place.is_some() {
         return None;
@@ -325,7 +332,8 @@ pub fn files(module: &Module) -> Option<(PathBuf, PathBuf)> {
     Some((path, debug))
 }
 
-/// What the module's file says, if it is the file that was recorded; else why not.
+/// The facts about the module's file if it is the file that was recorded, or else the reason why it cannot be
+/// used.
 fn usable_module(path: &Path, build_id: &[u8]) -> Result<ObjectInfo, String> {
     let info = ObjectInfo::read(path).map_err(|error| {
         format!(

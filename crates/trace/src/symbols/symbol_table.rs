@@ -1,5 +1,5 @@
-//! The functions of a module by address, from `.symtab` and `.dynsym`. Unlike a plain "last symbol before the address",
-//! this respects sizes: where only exported functions are known, an address in a local one belongs to none of them.
+//! The functions of a module by address, from `.symtab` and `.dynsym`. The search respects sizes: in a module
+//! whose only known functions are exported ones, an address in a local function belongs to none of them.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -9,14 +9,16 @@ use object::{Object, ObjectSymbol, ReadCache, ReadRef, SymbolKind};
 
 use super::debug_files::open_regular;
 
-/// A file up to this size is read as a whole; of a larger one, only what is needed, in thousands of small pieces.
+/// Largest file that is read as a whole. Of a larger one, the needed parts are read in thousands of small
+/// pieces.
 const MOST_AT_ONCE: u64 = 32 << 20;
-/// Symbols looked at before an address; functions hardly overlap.
+/// Number of symbols before an address that are searched. Functions hardly overlap.
 const NEIGHBOURS: usize = 32;
 
 #[derive(Default)]
 pub(super) struct SymbolTable {
-    /// By address, then size; of equal ones only the one with the plainest name.
+    /// Ascending by address, then size. Of symbols that are equal in both, only the one with the plainest
+    /// name is there.
     symbols: Vec<Entry>,
     names: String,
 }
@@ -31,13 +33,13 @@ struct Entry {
 /// A function found by address.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Symbol {
-    /// Demangled.
+    /// Demangled name.
     pub name: String,
     pub address: u64,
 }
 
 impl SymbolTable {
-    /// Of all the files, which are of one module. What cannot be read adds nothing.
+    /// Reads the symbols of all the files of one module. A file that cannot be read adds nothing.
     pub(super) fn read(files: &[PathBuf]) -> SymbolTable {
         let mut table = SymbolTable::default();
         for file in files {
