@@ -467,8 +467,7 @@ impl Terminal<'_> {
             let _ = write!(title, "\n{line}");
         }
         if let Some(stats) = &report.stats {
-            let causes = groups.iter().filter(|group| group.first().crash.is_some()).count();
-            let _ = write!(title, "\n{}", tested(stats, causes as u64));
+            let _ = write!(title, "\n{}", tested(stats, &causes(groups)));
             if stats.strategies.len() > 1 {
                 let runs: Vec<String> = stats.strategies.iter().map(ran).collect();
                 let _ = write!(title, "\n{}", runs.join("; "));
@@ -579,8 +578,23 @@ fn times(count: u64) -> String {
     }
 }
 
+/// Why crash states failed.
+struct Causes {
+    count: u64,
+    /// How many states they explain.
+    states: u64,
+}
+
+fn causes(groups: &[Group<'_>]) -> Causes {
+    let crashes = || groups.iter().filter_map(|group| group.first().crash.as_ref());
+    Causes {
+        count: crashes().count() as u64,
+        states: crashes().map(|crash| crash.states).sum(),
+    }
+}
+
 /// "12,345 states tested in 3.2 s (3,858 a second) by 12,401 recoveries, 1,000 pruned, 2 causes"
-fn tested(stats: &Stats, causes: u64) -> String {
+fn tested(stats: &Stats, causes: &Causes) -> String {
     let mut text = format!(
         "{} tested in {:.1} s",
         plural(stats.states_tested, "state"),
@@ -601,12 +615,18 @@ fn tested(stats: &Stats, causes: u64) -> String {
     if stats.states_pruned > 0 {
         let _ = write!(text, ", {} pruned", number(stats.states_pruned));
     }
-    match (stats.states_failed, causes) {
-        (0, _) => text += ", none failed",
-        (failed, causes) => {
-            let _ = write!(text, ", {} failed with {}", number(failed), plural(causes, "cause"));
-        }
-    }
+    let count = plural(causes.count, "cause");
+    let _ = match stats.states_failed {
+        0 => write!(text, ", none failed"),
+        // The test ended before the others were explained.
+        failed if causes.states < failed => write!(
+            text,
+            ", {} failed, {} of them with {count}",
+            number(failed),
+            number(causes.states)
+        ),
+        failed => write!(text, ", {} failed with {count}", number(failed)),
+    };
     if stats.cut_short {
         text += "; stopped before all were tested";
         if stats.points_reached < stats.points_total {

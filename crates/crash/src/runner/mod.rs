@@ -310,8 +310,11 @@ fn explain(
             }
             over = true;
         }
-        left += 1;
-        explainer.leave(failure);
+        // The one finding that was asked for is there.
+        if !shared.has_enough() {
+            left += 1;
+            explainer.leave(failure);
+        }
     }
     if left > 0 {
         shared.cut_short.store(true, Ordering::Relaxed);

@@ -38,9 +38,11 @@ pub(crate) fn test(
     })?;
     judge.show(&mut tested.report);
     if tested.resumable {
+        let fails_fast = arguments.options.fail_fast && !tested.report.findings.is_empty();
         let why = match (tested.interrupted, tested.undecided) {
             (true, _) => "interrupted",
             (false, true) => "the test ended early",
+            (false, false) if fails_fast => "the test ended with its first finding (--fail-fast)",
             (false, false) => "the budget ended the test",
         };
         terminal::note(&format_args!(
