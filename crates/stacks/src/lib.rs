@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod code;
-mod helper;
+pub mod helper;
 pub mod registers;
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub use crashproof_finding::stack::{is_language_runtime, is_pmdk};
 use crashproof_library as library;
 use crashproof_trace::symbols::{SourceFrame, Symbolizer, files};
 use crashproof_trace::{Frame, Module, ModuleId, StackId, Tables};
-use helper::ModuleCode;
+use helper::Evidence;
 use rustc_hash::FxHashMap;
 
 /// Whose code made an event.
@@ -118,7 +118,7 @@ pub struct Stacks {
     symbols: FxHashMap<(Option<ModuleId>, u64, bool), Vec<SourceFrame>>,
     declared: DeclaredHelpers,
     /// Read when a frame of theirs is first shown.
-    modules: FxHashMap<ModuleId, Option<ModuleCode>>,
+    modules: FxHashMap<ModuleId, Option<Evidence>>,
     /// Which of the source frames of an address are of helpers.
     helpers: FxHashMap<(ModuleId, u64), Vec<bool>>,
 }
@@ -262,12 +262,12 @@ impl Stacks {
             Some((id, module)) if module_kind(Some(module)) == ModuleKind::Program => helpers
                 .entry((id, address))
                 .or_insert_with(|| {
-                    let code = modules.entry(id).or_insert_with(|| {
+                    let evidence = modules.entry(id).or_insert_with(|| {
                         let (code, debug) = files(module)?;
-                        ModuleCode::read(&code, Some(&debug))
+                        Some(Evidence::read(code, debug))
                     });
-                    match code {
-                        Some(code) => code.helpers(address, symbols.len()),
+                    match evidence {
+                        Some(evidence) => evidence.helpers(address, symbols),
                         None => vec![false; symbols.len()],
                     }
                 })

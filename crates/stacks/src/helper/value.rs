@@ -2,7 +2,7 @@
 
 /// What a function starts from, or what it made of something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
+pub enum Source {
     /// An argument in a general register, by the register's number.
     Register(usize),
     /// An argument in a vector register.
@@ -15,14 +15,14 @@ pub(super) enum Source {
 
 /// A source, or what was read through it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Root {
+pub struct Root {
     pub source: Source,
     /// The offset of each read, the first one first; `None`: computed.
     pub path: Vec<Option<i64>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub enum Value {
     /// Too much was mixed to be followed.
     Unknown,
     /// An address in the function's own frame, from the stack pointer when the function is entered.
@@ -39,14 +39,14 @@ const MOST_ROOTS: usize = 6;
 const LONGEST_PATH: usize = 3;
 
 impl Value {
-    pub(super) fn constant(value: i64) -> Value {
+    pub fn constant(value: i64) -> Value {
         Value::From {
             roots: Vec::new(),
             offset: Some(value),
         }
     }
 
-    pub(super) fn source(source: Source) -> Value {
+    pub fn source(source: Source) -> Value {
         let root = Root {
             source,
             path: Vec::new(),
@@ -57,21 +57,21 @@ impl Value {
         }
     }
 
-    pub(super) fn as_constant(&self) -> Option<i64> {
+    pub fn as_constant(&self) -> Option<i64> {
         match self {
             Value::From { roots, offset } if roots.is_empty() => *offset,
             _ => None,
         }
     }
 
-    pub(super) fn roots(&self) -> &[Root] {
+    pub fn roots(&self) -> &[Root] {
         match self {
             Value::From { roots, .. } => roots,
             _ => &[],
         }
     }
 
-    pub(super) fn offset(&self) -> Option<i64> {
+    pub fn offset(&self) -> Option<i64> {
         match self {
             Value::From { offset, .. } => *offset,
             _ => None,
@@ -79,16 +79,16 @@ impl Value {
     }
 
     /// Whether it is a constant, or comes from something.
-    pub(super) fn is_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         self.as_constant().is_some() || !self.roots().is_empty()
     }
 
     /// Whether it is arithmetic on what is known, and not an address of the frame or of the module.
-    pub(super) fn is_from(&self) -> bool {
+    pub fn is_from(&self) -> bool {
         matches!(self, Value::From { .. })
     }
 
-    pub(super) fn add(&self, other: &Value) -> Value {
+    pub fn add(&self, other: &Value) -> Value {
         match (self, other) {
             (Value::Frame(at), other) | (other, Value::Frame(at)) => match other {
                 Value::Frame(_) | Value::Unknown | Value::Static => Value::Unknown,
@@ -132,7 +132,7 @@ impl Value {
     }
 
     /// Some result of all of these that is not their sum.
-    pub(super) fn mixed<'v>(values: impl IntoIterator<Item = &'v Value>) -> Value {
+    pub fn mixed<'v>(values: impl IntoIterator<Item = &'v Value>) -> Value {
         let mut mixed = Value::From {
             roots: Vec::new(),
             offset: None,
@@ -149,7 +149,7 @@ impl Value {
     }
 
     /// What is read at this address, which is not in the frame; `None`: found there by the function itself.
-    pub(super) fn read(&self) -> Option<Value> {
+    pub fn read(&self) -> Option<Value> {
         let Value::From { roots, offset } = self else {
             return None;
         };
@@ -168,7 +168,7 @@ impl Value {
     }
 
     /// What holds for both, where paths meet at `at`; `place` says in which register or word.
-    pub(super) fn join(&self, other: &Value, at: u64, place: i64) -> Value {
+    pub fn join(&self, other: &Value, at: u64, place: i64) -> Value {
         if self == other {
             return self.clone();
         }
@@ -197,7 +197,7 @@ impl Value {
     }
 
     /// In terms of the caller: `of` says what a source is there.
-    pub(super) fn substitute(&self, of: &mut impl FnMut(Source) -> Value, unknown: impl Fn() -> Value) -> Value {
+    pub fn substitute(&self, of: &mut impl FnMut(Source) -> Value, unknown: impl Fn() -> Value) -> Value {
         let Value::From { roots, offset } = self else {
             return self.clone();
         };
