@@ -132,6 +132,11 @@ impl Stacks {
         }
     }
 
+    /// The helpers that the user declares.
+    pub fn declared(&self) -> &DeclaredHelpers {
+        &self.declared
+    }
+
     #[inline]
     pub fn origin(&mut self, stack: StackId, tables: &Tables) -> Origin {
         match self.origins.get(stack.index()) {
@@ -211,6 +216,8 @@ impl Stacks {
 
     pub fn symbolize(&mut self, stack: StackId, tables: &Tables) -> Symbolized {
         let mut out = Symbolized::default();
+        // Beyond the frame to blame, nobody asks for helpers.
+        let mut is_decided = false;
         for (depth, &frame) in tables.frames(stack).iter().enumerate() {
             let module = frame.module.and_then(|id| tables.module(id)).map(|m| m.path.clone());
             let symbols = self.symbols(frame, depth > 0, tables);
@@ -224,9 +231,12 @@ impl Stacks {
                 continue;
             }
             let symbols = symbols.to_vec();
-            let helpers = self.helpers(frame, depth > 0, &symbols, tables);
+            let helpers = match is_decided {
+                true => vec![false; symbols.len()],
+                false => self.helpers(frame, depth > 0, &symbols, tables),
+            };
             for (symbol, helper) in symbols.iter().zip(helpers) {
-                out.frames.push(report::Frame {
+                let frame = report::Frame {
                     function: symbol.function.clone(),
                     file: symbol.file.clone(),
                     line: symbol.line,
@@ -234,8 +244,10 @@ impl Stacks {
                     module: module.clone(),
                     address: frame.address,
                     inlined: symbol.inlined,
-                    helper,
-                });
+                    helper: helper && !is_decided,
+                };
+                is_decided |= !frame.helper && frame.may_be_blamed();
+                out.frames.push(frame);
                 out.approximate.push(symbol.approximate);
             }
         }

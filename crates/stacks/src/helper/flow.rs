@@ -1,8 +1,17 @@
 //! What a function stores to, flushes and fences, in terms of what it was called with: its machine code is followed forward until
 //! nothing changes. Nothing is assumed of what is not understood: it becomes [`Act::Unknown`].
+//!
+//! `sites/src/dwarf/flow.rs` follows values through machine code, too, and has the same shape: states at blocks, joined
+//! until nothing changes. It is a follower of its own because little more than that loop is the same. It asks what a
+//! pointer points to: a value is a type and an offset, debug info changes the state before every instruction, jump
+//! tables are edges, and what is not known may be forgotten. Here a value is what it was computed from, vector
+//! registers count, calls are summaries of other functions, gates of `crashproof cc` cut edges, and what is not known
+//! must stay visible as an effect. A shared loop would take these differences as parameters, and they are longer than
+//! the loop.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 use rustc_hash::FxHashMap;
@@ -25,7 +34,7 @@ const VECTORS: usize = 32;
 
 /// A function that was followed.
 pub(super) struct Followed {
-    pub(super) instructions: Vec<Instruction>,
+    pub(super) instructions: Arc<[Instruction]>,
     pub(super) summary: Summary,
     /// At the beginning of each block.
     states: FxHashMap<usize, State>,
@@ -34,7 +43,7 @@ pub(super) struct Followed {
 impl Followed {
     fn unknown() -> Followed {
         Followed {
-            instructions: Vec::new(),
+            instructions: Arc::default(),
             summary: Summary::unknown(),
             states: FxHashMap::default(),
         }
@@ -51,7 +60,8 @@ impl Followed {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct State {
     registers: [Value; 16],
-    vectors: Vec<Value>,
+    /// Seldom changed.
+    vectors: Arc<Vec<Value>>,
     /// Words of the frame, and their size.
     slots: BTreeMap<i64, (Value, u64)>,
     /// From here up, others may know the address of the frame's words.
@@ -62,9 +72,11 @@ impl State {
     fn entry() -> State {
         let mut state = State {
             registers: std::array::from_fn(|number| Value::source(Source::Register(number))),
-            vectors: (0..VECTORS)
-                .map(|number| Value::source(Source::Vector(number)))
-                .collect(),
+            vectors: Arc::new(
+                (0..VECTORS)
+                    .map(|number| Value::source(Source::Vector(number)))
+                    .collect(),
+            ),
             slots: BTreeMap::new(),
             escaped: 0,
         };
@@ -86,7 +98,7 @@ impl State {
         if register.is_gpr() {
             self.registers[register.full_register().number()] = value;
         } else if register.is_vector_register() {
-            self.vectors[register.number()] = value;
+            Arc::make_mut(&mut self.vectors)[register.number()] = value;
         }
     }
 
@@ -134,8 +146,10 @@ impl State {
         for (number, value) in joined.registers.iter_mut().enumerate() {
             *value = value.join(&other.registers[number], at, number as i64);
         }
-        for (number, value) in joined.vectors.iter_mut().enumerate() {
-            *value = value.join(&other.vectors[number], at, 16 + number as i64);
+        if !Arc::ptr_eq(&self.vectors, &other.vectors) {
+            for (number, value) in Arc::make_mut(&mut joined.vectors).iter_mut().enumerate() {
+                *value = value.join(&other.vectors[number], at, 16 + number as i64);
+            }
         }
         joined.slots.retain(|from, (value, size)| match other.slots.get(from) {
             Some((others, known)) if known == size => {
@@ -159,7 +173,7 @@ enum Callee {
 struct Flow<'m> {
     module: &'m ModuleCode,
     start: u64,
-    instructions: Vec<Instruction>,
+    instructions: Arc<[Instruction]>,
     successors: Vec<Vec<usize>>,
     leaders: Vec<bool>,
     info: InstructionInfoFactory,
@@ -179,7 +193,7 @@ pub(super) fn follow(module: &ModuleCode, code: &Range<u64>) -> Followed {
         start: code.start,
         successors: Vec::new(),
         leaders: vec![false; instructions.len()],
-        instructions,
+        instructions: instructions.into(),
         info: InstructionInfoFactory::new(),
         effects: None,
         recursive: Vec::new(),
@@ -723,9 +737,7 @@ impl Flow<'_> {
             for (number, register) in CLOBBERED.into_iter().enumerate() {
                 state.set(register, Value::source(Source::Made(ip, number as i64)));
             }
-            for vector in &mut state.vectors {
-                *vector = Value::source(Source::Made(ip, 64));
-            }
+            state.vectors = Arc::new(vec![Value::source(Source::Made(ip, 64)); VECTORS]);
         }
         let made = || Value::source(Source::Made(ip, 0));
         let returned = match callee {
@@ -803,8 +815,8 @@ impl Followed {
         let mut flow = Flow {
             module,
             start,
-            instructions: self.instructions.clone(),
-            successors: self.summary.successors.clone(),
+            instructions: Arc::clone(&self.instructions),
+            successors: Vec::new(),
             leaders: Vec::new(),
             info: InstructionInfoFactory::new(),
             effects: None,

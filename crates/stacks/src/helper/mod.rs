@@ -1,11 +1,12 @@
 //! Which functions are helpers: they only do to their parameters what their callers asked for, so that the place to show is their caller.
 //!
-//! The evidence is what a function does to memory ([`Summary`]) and the rules on that ([`rules`]; docs/helpers.md teaches them): every address that it
-//! stores to or flushes is computed from its parameters, and so on. `crashproof cc` makes summaries of the front end's code and writes down what
-//! follows ([`JudgedFunctions`]). What that leaves open is judged here by machine code, in [`flow`]. There a
-//! function that was inlined is judged by its own code, if the module has it, else by the code that was made of it in its caller: what
-//! debug info says that it was given counts as its parameters ([`inlined`]). In doubt a function is not a helper. The rest is up to
-//! `[[helper]]` in crashproof.toml.
+//! The evidence is what a function does to memory ([`Summary`]) and the rules on that (`rules`; docs/helpers.md
+//! teaches them): every address that it stores to or flushes is computed from its parameters, and so on. `crashproof
+//! cc` makes summaries of the front end's code and writes down what follows ([`JudgedFunctions`]). What that leaves
+//! open is judged here by machine code, in `flow`. There a function that was inlined is judged by its own code, if
+//! the module has it, else by the code that was made of it in its caller: what debug info says that it was given counts
+//! as its parameters (`inlined`). In doubt a function is not a helper. The rest is up to `[[helper]]` in
+//! crashproof.toml.
 
 mod flow;
 mod inlined;

@@ -1,5 +1,6 @@
-//! What a function does to memory, in terms of what it is called with: the same whether it was read from machine code ([`flow`](super::flow)) or,
-//! by `crashproof cc`, from the front end's code. The rules ([`rules`](super::rules)) are on summaries.
+//! What a function does to memory, in terms of what it is called with: the same whether it was read from machine code
+//! ([`flow`](super::flow)) or, by `crashproof cc`, from the front end's code. The rules ([`rules`](super::rules)) are
+//! on summaries.
 
 use crashproof_library::{Effect as Library, Extent};
 
@@ -169,8 +170,8 @@ fn reaches(successors: &[Vec<usize>], from: usize, to: usize, stops: &dyn Fn(usi
     false
 }
 
-/// Whether a call of itself may store or flush what a call from outside would not: an argument that matters is not arithmetic
-/// on that same argument and others.
+/// Whether a call of itself may store or flush what a call from outside would not: an argument that matters is not
+/// arithmetic on that same argument and others.
 fn recurses_elsewhere(recursive: &[[Value; ARGUMENTS.len()]], effects: &[Effect]) -> bool {
     let argument = |number: usize| Source::Register(ARGUMENTS[number].number());
     let matters = |number: usize| {

@@ -1,5 +1,5 @@
-//! Functions of both kinds, compiled in every way. `crates/compiler/tests/whole/helpers.rs` judges the same ones by the front end's code, and random ones
-//! by both.
+//! Functions of both kinds, compiled in every way. `crates/compiler/tests/whole/helpers.rs` judges the same ones by the
+//! front end's code, and random ones by both.
 
 use std::process::Command;
 

@@ -1,5 +1,7 @@
 //! Where a value comes from: what the function was called with, what it read through that, or what it found itself.
 
+use std::sync::Arc;
+
 /// What a function starts from, or what it made of something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
@@ -30,7 +32,7 @@ pub enum Value {
     /// An address in the module's own code or data.
     Static,
     /// Arithmetic on these roots, sorted. The offset is known if the value is its only root plus that; a constant has no roots.
-    From { roots: Vec<Root>, offset: Option<i64> },
+    From { roots: Arc<[Root]>, offset: Option<i64> },
 }
 
 /// Values of more roots than this are not followed.
@@ -41,7 +43,7 @@ const LONGEST_PATH: usize = 3;
 impl Value {
     pub fn constant(value: i64) -> Value {
         Value::From {
-            roots: Vec::new(),
+            roots: Arc::default(),
             offset: Some(value),
         }
     }
@@ -52,7 +54,7 @@ impl Value {
             path: Vec::new(),
         };
         Value::From {
-            roots: vec![root],
+            roots: Arc::from([root]),
             offset: Some(0),
         }
     }
@@ -119,14 +121,20 @@ impl Value {
     }
 
     fn with_roots(self, others: &[Root]) -> Value {
-        let Value::From { mut roots, offset } = self else {
+        let Value::From { roots, offset } = &self else {
             return self;
         };
-        roots.extend_from_slice(others);
-        roots.sort_unstable();
-        roots.dedup();
-        match roots.len() <= MOST_ROOTS {
-            true => Value::From { roots, offset },
+        if others.iter().all(|other| roots.contains(other)) {
+            return self;
+        }
+        let mut all = [roots, others].concat();
+        all.sort_unstable();
+        all.dedup();
+        match all.len() <= MOST_ROOTS {
+            true => Value::From {
+                roots: all.into(),
+                offset: *offset,
+            },
             false => Value::Unknown,
         }
     }
@@ -134,7 +142,7 @@ impl Value {
     /// Some result of all of these that is not their sum.
     pub fn mixed<'v>(values: impl IntoIterator<Item = &'v Value>) -> Value {
         let mut mixed = Value::From {
-            roots: Vec::new(),
+            roots: Arc::default(),
             offset: None,
         };
         for value in values {
@@ -157,12 +165,12 @@ impl Value {
             return None;
         }
         let step = offset.filter(|_| roots.len() == 1);
-        let mut read: Vec<Root> = roots.clone();
+        let mut read = roots.to_vec();
         for root in &mut read {
             root.path.push(step);
         }
         Some(Value::From {
-            roots: read,
+            roots: read.into(),
             offset: Some(0),
         })
     }
@@ -188,7 +196,10 @@ impl Value {
                     generalised(others, roots)
                 };
                 match both {
-                    Some(roots) => Value::From { roots, offset },
+                    Some(roots) => Value::From {
+                        roots: roots.into(),
+                        offset,
+                    },
                     None => Value::source(Source::Made(at, place)),
                 }
             }
@@ -202,11 +213,11 @@ impl Value {
             return self.clone();
         };
         let mut sum = Value::constant(0);
-        for root in roots {
+        for root in &roots[..] {
             let mut value = of(root.source);
             for step in &root.path {
                 let by = Value::From {
-                    roots: Vec::new(),
+                    roots: Arc::default(),
                     offset: *step,
                 };
                 value = value.add(&by).read().unwrap_or_else(&unknown);
@@ -214,7 +225,7 @@ impl Value {
             sum = sum.add(&value);
         }
         let by = Value::From {
-            roots: Vec::new(),
+            roots: Arc::default(),
             offset: *offset,
         };
         sum.add(&by)
