@@ -239,7 +239,6 @@ const LAYERS: &[Layer] = &[
 
 /// Edges that only tests have, beyond [`LAYERS`]. Every crate may use `testing` in its tests.
 const FOR_TESTS: &[(&str, &[&str])] = &[
-    ("cli", &["stacks"]),
     ("compiler", &["record", "trace"]),
     ("exchange", &["check"]),
     ("runtime", &["stacks"]),
