@@ -47,7 +47,7 @@ TEST_PROFILE ?= quick
 TESTING := CARGO_INCREMENTAL=$(if $(CI),0,1) $(CARGO)
 
 # Crates whose unit tests need nothing but Rust.
-PURE := base wire library trace model finding render stacks instruction litmus check infer exchange crash
+PURE := base wire library trace model finding render tables stacks instruction litmus check infer exchange crash
 
 check:
 	$(CARGO) fmt --all --check

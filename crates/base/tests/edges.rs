@@ -66,13 +66,18 @@ const LAYERS: &[Layer] = &[
         "the one table of library functions; compilers and analyses read it, the runtime does not link it",
     ),
     layer(
+        "tables",
+        &["trace"],
+        "what crashproof-cc writes into objects; stacks reads which functions are helpers, sites the types",
+    ),
+    layer(
         "stacks",
-        &["base", "trace", "finding", "library"],
-        "call stacks as frames of findings",
+        &["base", "trace", "finding", "library", "tables"],
+        "call stacks as frames of findings, and the rules for helpers, which crashproof-cc applies to the front end's code",
     ),
     layer(
         "sites",
-        &["base", "trace", "library", "stacks"],
+        &["base", "trace", "library", "tables", "stacks"],
         "types of stores; crashproof-cc links it, so no renderer and no analysis",
     ),
     layer(
@@ -139,7 +144,16 @@ const LAYERS: &[Layer] = &[
     ),
     layer(
         "compiler",
-        &["base", "interrupt", "wire", "library", "llvm", "sites", "program"],
+        &[
+            "base",
+            "interrupt",
+            "wire",
+            "library",
+            "llvm",
+            "stacks",
+            "sites",
+            "program",
+        ],
         "crashproof-cc; starts for every file compiled",
     ),
     layer(
@@ -225,7 +239,6 @@ const LAYERS: &[Layer] = &[
 
 /// Edges that only tests have, beyond [`LAYERS`]. Every crate may use `testing` in its tests.
 const FOR_TESTS: &[(&str, &[&str])] = &[
-    ("cli", &["stacks"]),
     ("compiler", &["record", "trace"]),
     ("exchange", &["check"]),
     ("runtime", &["stacks"]),

@@ -11,10 +11,10 @@ pub fn files(
     uses: &FileUses,
     not_shown: &FxHashMap<FileId, u64>,
 ) -> (Vec<FileLookedAt>, Vec<FileLeftOut>) {
-    let of_trace = outline.left_out.iter().map(|left_out| {
-        let (reason, errno) = reason(left_out.reason);
-        FileLeftOut::new(left_out.path.clone(), reason, errno)
-    });
+    let of_trace = outline
+        .left_out
+        .iter()
+        .map(|left_out| FileLeftOut::new(left_out.path.clone(), left_out.reason, left_out.errno));
     let mut left_out: Vec<FileLeftOut> = of_trace.collect();
     let mut looked_at = Vec::new();
     let selected = !outline.header.options.pm.is_empty();
@@ -37,22 +37,4 @@ pub fn files(
         }
     }
     (looked_at, left_out)
-}
-
-fn reason(reason: crashproof_trace::LeftOutReason) -> (LeftOutReason, Option<i32>) {
-    use crashproof_trace::LeftOutReason as Trace;
-    let reason = match reason {
-        Trace::SharedMemory => LeftOutReason::SharedMemory,
-        Trace::Semaphore => LeftOutReason::Semaphore,
-        Trace::Memfd => LeftOutReason::Memfd,
-        Trace::LockFile => LeftOutReason::LockFile,
-        Trace::JavaCounters => LeftOutReason::JavaCounters,
-        Trace::SqliteIndex => LeftOutReason::SqliteIndex,
-        Trace::Unlinked => LeftOutReason::Unlinked,
-        Trace::NotSelected => LeftOutReason::NotSelected,
-        Trace::ReadOnly => LeftOutReason::ReadOnly,
-        Trace::Private => LeftOutReason::Private,
-        Trace::OpenFailed { errno } => return (LeftOutReason::OpenFailed, Some(errno)),
-    };
-    (reason, None)
 }

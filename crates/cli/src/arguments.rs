@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ColorChoice, Parser, Subcommand};
 use crashproof_campaign::options::{Model, RecordingOptions, RunAllowances};
+use crashproof_campaign::project;
+use crashproof_check::{Config, ConfigError};
 
 use crate::commands::dump::{EventClass, OffsetRange};
 
@@ -115,6 +117,20 @@ pub(crate) struct RecordArguments {
     pub command: Vec<OsString>,
 }
 
+/// Where what is said of the project is read from.
+#[derive(Debug, Args)]
+pub(crate) struct ProjectOption {
+    /// Rules, ignore lists and helpers [default: crashproof.toml in the current folder, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+impl ProjectOption {
+    pub(crate) fn load(&self) -> Result<Config, ConfigError> {
+        Ok(project::load(self.config.as_deref())?.without_tests())
+    }
+}
+
 /// Say what is wrong with a program, or with a trace of one
 ///
 /// Runs the program, then reports on stderr: stores that are never flushed or fenced, flushes and fences that do nothing,
@@ -137,9 +153,8 @@ pub(crate) struct CheckArguments {
     #[arg(long, value_name = "MODEL", default_value = "px86")]
     pub model: Model,
 
-    /// Rules and ignore lists [default: crashproof.toml in the current folder, if there is one]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub project: ProjectOption,
 
     /// Keep the trace of the program in this file
     #[arg(long, value_name = "FILE")]
@@ -252,6 +267,9 @@ pub(crate) struct DumpArguments {
     /// Show the call path of each event
     #[arg(long)]
     pub stacks: bool,
+
+    #[command(flatten)]
+    pub project: ProjectOption,
 
     /// The trace
     pub trace: PathBuf,

@@ -1,5 +1,5 @@
-//! Puts the front end's bitcode and the site table into the object, by assembly of the module: two sections that are not
-//! loaded, so that they cost nothing at run time, and that archives, linkers and GNU strip keep.
+//! Puts the front end's bitcode, the site table and the judged functions into the object, by assembly of the module:
+//! sections that are not loaded, so that they cost nothing at run time, and that archives, linkers and GNU strip keep.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crashproof_llvm::Module;
-use crashproof_sites::ObjectTable;
 use crashproof_sites::section::{self, Content};
+use crashproof_sites::{JudgedFunction, ObjectTable};
 
 use crate::CompileError;
 
@@ -21,11 +21,12 @@ pub enum Form {
     Text,
 }
 
-/// Embeds the file `bitcode` and the table into what will be made of `module`.
+/// Embeds the file `bitcode` and the tables into what will be made of `module`.
 pub fn embed(
     module: &Module,
     bitcode: &Path,
     table: &ObjectTable,
+    judged: &[JudgedFunction],
     scratch: &Path,
     form: Form,
 ) -> Result<(), CompileError> {
@@ -36,12 +37,28 @@ pub fn embed(
     })?;
     let bitcode = section::frame(Content::Bitcode, table.object, &payload);
     append(module, Content::Bitcode, &bitcode, scratch, form)?;
-    embed_table(module, table, scratch, form)
+    embed_tables(module, table, judged, scratch, form)
 }
 
-/// Embeds the table alone.
-pub fn embed_table(module: &Module, table: &ObjectTable, scratch: &Path, form: Form) -> Result<(), CompileError> {
-    append(module, Content::Sites, &section::table_frame(table), scratch, form)
+/// Embeds the tables alone.
+pub fn embed_tables(
+    module: &Module,
+    table: &ObjectTable,
+    judged: &[JudgedFunction],
+    scratch: &Path,
+    form: Form,
+) -> Result<(), CompileError> {
+    append(module, Content::Sites, &section::table_frame(table), scratch, form)?;
+    match judged {
+        [] => Ok(()),
+        _ => append(
+            module,
+            Content::Helpers,
+            &section::judged_frame(table.object, judged),
+            scratch,
+            form,
+        ),
+    }
 }
 
 /// A path as the assembler reads it between quotes.

@@ -17,6 +17,9 @@ mod error;
 /// The labels of `--deps`.
 pub mod dependences;
 
+/// Functions that only do what their callers asked for.
+pub mod helpers;
+
 /// Definitions that the front end makes for inlining only.
 mod inline_definitions;
 

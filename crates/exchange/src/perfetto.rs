@@ -10,7 +10,7 @@ use std::io::Write;
 use crashproof_finding::blamed;
 use crashproof_model::{Awaits, Keep, LINE, Line, LineAddress, Model, Store};
 use crashproof_replay::{Change, Observer, Replay, Steps, StorePiece};
-use crashproof_stacks::Stacks;
+use crashproof_stacks::{DeclaredHelpers, Stacks};
 use crashproof_trace::{
     Annotation, CallReturn, Event, EventKind, FenceKind, FlushKind, Item, PmAddress, StackId, Tables, TraceReader,
 };
@@ -24,11 +24,11 @@ const MAX_LINES: usize = 4096;
 const FILES: u64 = 1 << 20;
 
 /// Writes all of the trace; says what of it the timeline has not.
-pub fn export(reader: &mut TraceReader, out: &mut dyn Write) -> Result<Lost, ExportError> {
+pub fn export(reader: &mut TraceReader, helpers: DeclaredHelpers, out: &mut dyn Write) -> Result<Lost, ExportError> {
     let mut exporter = Exporter {
         out,
         first: true,
-        stacks: Stacks::default(),
+        stacks: Stacks::new(helpers),
         replay: Replay::new(Model::Px86),
         rows: Rows::default(),
         lost: Lost::default(),

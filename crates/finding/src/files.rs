@@ -11,30 +11,39 @@ const MAX_LINES: usize = 4;
 /// Files named of those that could not be opened for the same reason.
 const MAX_FAILED: usize = 3;
 
-impl LeftOutReason {
-    /// "a lock file".
-    pub fn summary(self) -> &'static str {
-        match self {
-            LeftOutReason::SharedMemory => "shared memory made by shm_open",
-            LeftOutReason::Semaphore => "a semaphore made by sem_open",
-            LeftOutReason::Memfd => "memory made by memfd_create",
-            LeftOutReason::LockFile => "a lock file",
-            LeftOutReason::JavaCounters => "counters of the Java virtual machine",
-            LeftOutReason::SqliteIndex => "the index of SQLite's log, which SQLite makes anew",
-            LeftOutReason::Unlinked => "without a name before its first store",
-            LeftOutReason::NotSelected => "does not match --pm",
-            LeftOutReason::ReadOnly => "opened for reading only",
-            LeftOutReason::Private => "mapped privately: stores do not reach the file",
-            LeftOutReason::OpenFailed => "cannot be opened for writing",
-        }
+/// "a lock file".
+fn summary(reason: LeftOutReason) -> &'static str {
+    match reason {
+        LeftOutReason::SharedMemory => "shared memory made by shm_open",
+        LeftOutReason::Semaphore => "a semaphore made by sem_open",
+        LeftOutReason::Memfd => "memory made by memfd_create",
+        LeftOutReason::LockFile => "a lock file",
+        LeftOutReason::JavaCounters => "counters of the Java virtual machine",
+        LeftOutReason::SqliteIndex => "the index of SQLite's log, which SQLite makes anew",
+        LeftOutReason::Unlinked => "without a name before its first store",
+        LeftOutReason::NotSelected => "does not match --pm",
+        LeftOutReason::ReadOnly => "opened for reading only",
+        LeftOutReason::Private => "mapped privately: stores do not reach the file",
+        LeftOutReason::OpenFailed => "cannot be opened for writing",
+    }
+}
+
+/// A reason in a report: by its name.
+pub(crate) mod reason {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::LeftOutReason;
+
+    pub(crate) fn serialize<S: Serializer>(reason: &LeftOutReason, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(reason.name())
     }
 
-    /// Whether the program used the file in a way that cannot be recorded. Such files matter only to who misses stores.
-    pub fn is_about_one_use(self) -> bool {
-        matches!(
-            self,
-            LeftOutReason::ReadOnly | LeftOutReason::Private | LeftOutReason::OpenFailed
-        )
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LeftOutReason, D::Error> {
+        let name = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        let found = LeftOutReason::ALL.into_iter().find(|(_, known)| *known == name);
+        let unknown = || D::Error::custom(format!("unknown reason `{name}` why a file was left out"));
+        found.map(|(reason, _)| reason).ok_or_else(unknown)
     }
 }
 
@@ -59,7 +68,7 @@ impl FileLeftOut {
 
     /// "a lock file; --pm lock.mdb".
     pub fn in_words(&self) -> String {
-        let mut words = self.reason.summary().to_owned();
+        let mut words = summary(self.reason).to_owned();
         if let Some(errno) = self.errno {
             let error = std::io::Error::from_raw_os_error(errno).to_string();
             let text = error.split(" (os error").next().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! `Finding`: the only thing that analyses produce and reports (and repairs) read. Its serialised form is the JSON contract.
 
+pub use crashproof_base::LeftOutReason;
 use serde::{Deserialize, Serialize};
 
 use crate::conclusive::Inconclusive;
@@ -603,6 +604,7 @@ pub struct FileLeftOut {
     /// Path of the file.
     pub path: String,
     /// Why its stores are not in the trace.
+    #[serde(with = "crate::files::reason")]
     pub reason: LeftOutReason,
     /// Why it could not be opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -610,34 +612,6 @@ pub struct FileLeftOut {
     /// The option that brings it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub option: Option<String>,
-}
-
-/// Why the stores to a file are not in the trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LeftOutReason {
-    /// Made by `shm_open`.
-    SharedMemory,
-    /// Made by `sem_open`.
-    Semaphore,
-    /// Made by `memfd_create`.
-    Memfd,
-    /// By its name it is a lock, without data.
-    LockFile,
-    /// `hsperfdata` of a Java virtual machine.
-    JavaCounters,
-    /// `*-shm` of an SQLite database.
-    SqliteIndex,
-    /// It had no name any more before the first store.
-    Unlinked,
-    /// It does not match `--pm`.
-    NotSelected,
-    /// Mapped only to be read.
-    ReadOnly,
-    /// Mapped with `MAP_PRIVATE`.
-    Private,
-    /// It could not be opened.
-    OpenFailed,
 }
 
 /// A change of the source that repairs findings, all of them together.

@@ -33,6 +33,11 @@ impl Frame {
         })
     }
 
+    /// Whether it is the frame to blame if it is the innermost of the user's code and no helper.
+    pub fn may_be_blamed(&self) -> bool {
+        self.has_position() && !self.in_system_header() && !self.in_serving_library()
+    }
+
     /// Whether the code is of a library that every program has (memcpy, pthread_mutex_lock). It may have debug info, but
     /// the place to show is its caller.
     pub fn in_language_runtime(&self) -> bool {
@@ -88,11 +93,11 @@ pub fn blamed(stack: &[Frame]) -> Option<&Frame> {
     let asked = users.iter().position(Frame::in_serving_library).unwrap_or(users.len());
     let decided = users[..asked].iter().enumerate().find(|(depth, frame)| {
         let is_outermost = depth + 1 == asked;
-        frame.has_position() && !frame.in_system_header() && (is_outermost || !frame.helper)
+        frame.may_be_blamed() && (is_outermost || !frame.helper)
     });
     decided
         .map(|(_, frame)| frame)
-        .or_else(|| positioned().find(|frame| !frame.in_serving_library() && !frame.in_system_header()))
+        .or_else(|| positioned().find(|frame| frame.may_be_blamed()))
         .or_else(|| positioned().find(|frame| !frame.in_serving_library()))
         .or_else(|| users.first().filter(|_| outside.is_some()))
         .or_else(|| positioned().find(|frame| !frame.in_language_runtime()))

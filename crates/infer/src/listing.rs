@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use crashproof_finding::{Address, Frame};
+use crashproof_stacks::DeclaredHelpers;
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -108,8 +109,8 @@ pub(crate) struct Group {
 }
 
 impl Listing {
-    pub fn new(conditions: &Conditions) -> Listing {
-        let mut names = Names::new(conditions);
+    pub fn new(conditions: &Conditions, helpers: DeclaredHelpers) -> Listing {
+        let mut names = Names::new(conditions, helpers);
         let mut groups: FxHashMap<Key, Group> = FxHashMap::default();
         let orders = conditions.orders.iter().map(|order| {
             let after = Some(order.after);

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use crashproof_finding::{Address, Frame, blamed};
-use crashproof_stacks::Stacks;
+use crashproof_stacks::{DeclaredHelpers, Stacks};
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
 
@@ -36,10 +36,10 @@ enum SideKey {
 }
 
 impl<C: Deref<Target = Conditions>> Names<C> {
-    pub fn new(conditions: C) -> Names<C> {
+    pub fn new(conditions: C, helpers: DeclaredHelpers) -> Names<C> {
         Names {
             conditions,
-            stacks: Stacks::default(),
+            stacks: Stacks::new(helpers),
             sites: FxHashMap::default(),
             site_numbers: FxHashMap::default(),
             frames: FxHashMap::default(),

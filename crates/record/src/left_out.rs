@@ -1,7 +1,7 @@
 //! The files of which the trace has no events, collected until the end: a file that could not be opened at first, or was
 //! mapped privately first, may be recorded later.
 
-use crashproof_trace::{LeftOut, LeftOutReason};
+use crashproof_trace::LeftOut;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// More than a report shows. A program that tries endless names does not fill the memory.
@@ -19,17 +19,17 @@ pub(crate) struct LeftOutFiles {
 
 impl LeftOutFiles {
     /// A file that the runtime leaves out. The first reason that is about the file itself stays.
-    pub(crate) fn add(&mut self, path: String, reason: LeftOutReason) {
-        if let Some(&index) = self.by_path.get(&path) {
-            let known = &mut self.files[index].reason;
-            if is_about_one_use(*known) {
-                *known = reason;
+    pub(crate) fn add(&mut self, file: LeftOut) {
+        if let Some(&index) = self.by_path.get(&file.path) {
+            let known = &mut self.files[index];
+            if known.reason.is_about_one_use() {
+                *known = file;
             }
             return;
         }
         if self.files.len() < MAX_FILES {
-            self.by_path.insert(path.clone(), self.files.len());
-            self.files.push(LeftOut { path, reason });
+            self.by_path.insert(file.path.clone(), self.files.len());
+            self.files.push(file);
         }
     }
 
@@ -41,37 +41,31 @@ impl LeftOutFiles {
     /// What the trace says at its end.
     pub(crate) fn finish(&mut self) -> Vec<LeftOut> {
         let mut files = std::mem::take(&mut self.files);
-        files.retain(|file| !(is_about_one_use(file.reason) && self.recorded.contains(&file.path)));
+        files.retain(|file| !(file.reason.is_about_one_use() && self.recorded.contains(&file.path)));
         files
     }
 }
 
-/// Whether another use of the same file may be recorded, and says more.
-fn is_about_one_use(reason: LeftOutReason) -> bool {
-    matches!(
-        reason,
-        LeftOutReason::ReadOnly | LeftOutReason::Private | LeftOutReason::OpenFailed { .. }
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use crashproof_trace::LeftOutReason;
+
     use super::*;
 
     #[test]
     fn a_file_is_named_once_and_not_if_it_was_recorded_after_all() {
         let mut files = LeftOutFiles::default();
-        let failed = LeftOutReason::OpenFailed { errno: 2 };
-        files.add("/a/pool".into(), failed);
-        files.add("/a/lock.mdb".into(), LeftOutReason::LockFile);
-        files.add("/a/lock.mdb".into(), LeftOutReason::ReadOnly);
-        files.add("/a/other".into(), failed);
-        files.add("/a/other".into(), LeftOutReason::NotSelected);
-        files.recorded("/a/pool");
         let left = |path: &str, reason| LeftOut {
             path: path.into(),
             reason,
+            errno: (reason == LeftOutReason::OpenFailed).then_some(2),
         };
+        files.add(left("/a/pool", LeftOutReason::OpenFailed));
+        files.add(left("/a/lock.mdb", LeftOutReason::LockFile));
+        files.add(left("/a/lock.mdb", LeftOutReason::ReadOnly));
+        files.add(left("/a/other", LeftOutReason::OpenFailed));
+        files.add(left("/a/other", LeftOutReason::NotSelected));
+        files.recorded("/a/pool");
         assert_eq!(
             files.finish(),
             [

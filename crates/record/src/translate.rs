@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crashproof_trace::{
     Annotation, CallReturn, Counts, Dependence, Dependences, EventKind, FenceKind, FileId, FlushKind, Frame,
-    IncompleteReason, LeftOutReason, MemoryRange, Module, ModuleId, PmAddress, PmFile, PmFileKind, PmemObject,
+    IncompleteReason, LeftOut, LeftOutReason, MemoryRange, Module, ModuleId, PmAddress, PmFile, PmFileKind, PmemObject,
     ProcessId, Request, StackId, StoreFlags, ThreadId,
 };
 use crashproof_wire::record::{self as wire, Access, Place, Reader};
@@ -500,23 +500,10 @@ impl Translator {
         let reason = reader.u32()?;
         let errno = reader.u32()?;
         let path = String::from_utf8_lossy(reader.bytes()?).into_owned();
-        let reason = match reason {
-            wire::LEFT_OUT_SHARED_MEMORY => LeftOutReason::SharedMemory,
-            wire::LEFT_OUT_SEMAPHORE => LeftOutReason::Semaphore,
-            wire::LEFT_OUT_MEMFD => LeftOutReason::Memfd,
-            wire::LEFT_OUT_LOCK_FILE => LeftOutReason::LockFile,
-            wire::LEFT_OUT_JAVA_COUNTERS => LeftOutReason::JavaCounters,
-            wire::LEFT_OUT_SQLITE_INDEX => LeftOutReason::SqliteIndex,
-            wire::LEFT_OUT_UNLINKED => LeftOutReason::Unlinked,
-            wire::LEFT_OUT_NOT_SELECTED => LeftOutReason::NotSelected,
-            wire::LEFT_OUT_READ_ONLY => LeftOutReason::ReadOnly,
-            wire::LEFT_OUT_PRIVATE => LeftOutReason::Private,
-            wire::LEFT_OUT_OPEN_FAILED => LeftOutReason::OpenFailed {
-                errno: errno.try_into().ok()?,
-            },
-            _ => return None,
-        };
-        self.left_out.add(path, reason);
+        let reason = LeftOutReason::numbered(reason)?;
+        let errno = (reason == LeftOutReason::OpenFailed).then(|| i32::try_from(errno));
+        let errno = errno.transpose().ok()?;
+        self.left_out.add(LeftOut { path, reason, errno });
         Some(())
     }
 

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod code;
-mod helper;
+pub mod helper;
 pub mod registers;
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub use crashproof_finding::stack::{is_language_runtime, is_pmdk};
 use crashproof_library as library;
 use crashproof_trace::symbols::{SourceFrame, Symbolizer, files};
 use crashproof_trace::{Frame, Module, ModuleId, StackId, Tables};
-use helper::ModuleCode;
+use helper::Evidence;
 use rustc_hash::FxHashMap;
 
 /// Whose code made an event.
@@ -118,7 +118,7 @@ pub struct Stacks {
     symbols: FxHashMap<(Option<ModuleId>, u64, bool), Vec<SourceFrame>>,
     declared: DeclaredHelpers,
     /// Read when a frame of theirs is first shown.
-    modules: FxHashMap<ModuleId, Option<ModuleCode>>,
+    modules: FxHashMap<ModuleId, Option<Evidence>>,
     /// Which of the source frames of an address are of helpers.
     helpers: FxHashMap<(ModuleId, u64), Vec<bool>>,
 }
@@ -130,6 +130,11 @@ impl Stacks {
             declared,
             ..Stacks::default()
         }
+    }
+
+    /// The helpers that the user declares.
+    pub fn declared(&self) -> &DeclaredHelpers {
+        &self.declared
     }
 
     #[inline]
@@ -211,6 +216,8 @@ impl Stacks {
 
     pub fn symbolize(&mut self, stack: StackId, tables: &Tables) -> Symbolized {
         let mut out = Symbolized::default();
+        // Beyond the frame to blame, nobody asks for helpers.
+        let mut is_decided = false;
         for (depth, &frame) in tables.frames(stack).iter().enumerate() {
             let module = frame.module.and_then(|id| tables.module(id)).map(|m| m.path.clone());
             let symbols = self.symbols(frame, depth > 0, tables);
@@ -224,9 +231,12 @@ impl Stacks {
                 continue;
             }
             let symbols = symbols.to_vec();
-            let helpers = self.helpers(frame, depth > 0, &symbols, tables);
+            let helpers = match is_decided {
+                true => vec![false; symbols.len()],
+                false => self.helpers(frame, depth > 0, &symbols, tables),
+            };
             for (symbol, helper) in symbols.iter().zip(helpers) {
-                out.frames.push(report::Frame {
+                let frame = report::Frame {
                     function: symbol.function.clone(),
                     file: symbol.file.clone(),
                     line: symbol.line,
@@ -234,8 +244,10 @@ impl Stacks {
                     module: module.clone(),
                     address: frame.address,
                     inlined: symbol.inlined,
-                    helper,
-                });
+                    helper: helper && !is_decided,
+                };
+                is_decided |= !frame.helper && frame.may_be_blamed();
+                out.frames.push(frame);
                 out.approximate.push(symbol.approximate);
             }
         }
@@ -262,12 +274,12 @@ impl Stacks {
             Some((id, module)) if module_kind(Some(module)) == ModuleKind::Program => helpers
                 .entry((id, address))
                 .or_insert_with(|| {
-                    let code = modules.entry(id).or_insert_with(|| {
+                    let evidence = modules.entry(id).or_insert_with(|| {
                         let (code, debug) = files(module)?;
-                        ModuleCode::read(&code, Some(&debug))
+                        Some(Evidence::read(code, debug))
                     });
-                    match code {
-                        Some(code) => code.helpers(address, symbols.len()),
+                    match evidence {
+                        Some(evidence) => evidence.helpers(address, symbols),
                         None => vec![false; symbols.len()],
                     }
                 })

@@ -4,7 +4,7 @@
 //! Ids are dense and small, so analyses index vectors by them. Addresses of PM are (file, offset), so a trace
 //! does not depend on the address at which a file was mapped. Offsets, lengths and sizes are in bytes.
 
-pub use crashproof_base::{FileId, ModuleId, PmAddress, ProcessId, StackId, ThreadId};
+pub use crashproof_base::{FileId, LeftOutReason, ModuleId, PmAddress, ProcessId, StackId, ThreadId};
 
 use crate::annotation::Annotation;
 use crate::call_return::CallReturn;
@@ -423,36 +423,8 @@ pub struct LeftOut {
     pub path: String,
     /// Why it was left out.
     pub reason: LeftOutReason,
-}
-
-/// Why a file was left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LeftOutReason {
-    /// Shared memory that `shm_open` made.
-    SharedMemory,
-    /// A semaphore that `sem_open` made.
-    Semaphore,
-    /// Memory that `memfd_create` made.
-    Memfd,
-    /// A lock file: it coordinates processes and holds no data.
-    LockFile,
-    /// The counters of a Java virtual machine (`hsperfdata`).
-    JavaCounters,
-    /// The shared-memory index of an SQLite database (`*-shm`), which SQLite rebuilds after a crash.
-    SqliteIndex,
-    /// It no longer had a name when the program mapped it or first stored to it.
-    Unlinked,
-    /// It does not match the patterns of the files to be recorded.
-    NotSelected,
-    /// The program opened it for reading only.
-    ReadOnly,
-    /// The program mapped it privately: its stores do not reach the file.
-    Private,
-    /// The program could not open it for reading and writing.
-    OpenFailed {
-        /// Error number of the failed call.
-        errno: i32,
-    },
+    /// Error number of the failed call, of [`LeftOutReason::OpenFailed`].
+    pub errno: Option<i32>,
 }
 
 /// How the recorded command ended.

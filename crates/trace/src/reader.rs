@@ -596,25 +596,17 @@ impl TraceReader {
                 }
             }
             tag::LEFT_OUT => {
-                let reason = match input.byte()? {
-                    0 => LeftOutReason::SharedMemory,
-                    1 => LeftOutReason::Semaphore,
-                    2 => LeftOutReason::Memfd,
-                    3 => LeftOutReason::LockFile,
-                    4 => LeftOutReason::JavaCounters,
-                    5 => LeftOutReason::SqliteIndex,
-                    6 => LeftOutReason::Unlinked,
-                    7 => LeftOutReason::NotSelected,
-                    8 => LeftOutReason::ReadOnly,
-                    9 => LeftOutReason::Private,
-                    10 => LeftOutReason::OpenFailed {
-                        errno: i32::try_from(input.varint()?).map_err(|_| "an error number is out of bounds")?,
-                    },
-                    _ => return Err("an unknown reason why a file was left out"),
+                let reason = LeftOutReason::numbered(input.byte()?.into());
+                let reason = reason.ok_or("an unknown reason why a file was left out")?;
+                let errno = match reason {
+                    LeftOutReason::OpenFailed => Some(input.varint()?),
+                    _ => None,
                 };
+                let errno = errno.map(i32::try_from).transpose();
+                let errno = errno.map_err(|_| "an error number is out of bounds")?;
                 let path = input.text(format::MAX_TEXT)?.into();
                 if self.outline.left_out.len() < MAX_LEFT_OUT {
-                    self.outline.left_out.push(LeftOut { path, reason });
+                    self.outline.left_out.push(LeftOut { path, reason, errno });
                 }
             }
             tag::END => {

@@ -868,22 +868,9 @@ fn put_incomplete(out: &mut Vec<u8>, incomplete: &Incomplete) {
 }
 
 fn put_left_out(out: &mut Vec<u8>, left_out: &LeftOut) {
-    let reason = match left_out.reason {
-        LeftOutReason::SharedMemory => 0,
-        LeftOutReason::Semaphore => 1,
-        LeftOutReason::Memfd => 2,
-        LeftOutReason::LockFile => 3,
-        LeftOutReason::JavaCounters => 4,
-        LeftOutReason::SqliteIndex => 5,
-        LeftOutReason::Unlinked => 6,
-        LeftOutReason::NotSelected => 7,
-        LeftOutReason::ReadOnly => 8,
-        LeftOutReason::Private => 9,
-        LeftOutReason::OpenFailed { .. } => 10,
-    };
-    out.extend_from_slice(&[tag::LEFT_OUT, reason]);
-    if let LeftOutReason::OpenFailed { errno } = left_out.reason {
-        put_varint(out, errno.unsigned_abs().into());
+    out.extend_from_slice(&[tag::LEFT_OUT, left_out.reason as u8]);
+    if left_out.reason == LeftOutReason::OpenFailed {
+        put_varint(out, left_out.errno.unwrap_or(0).unsigned_abs().into());
     }
     put_text(out, &left_out.path);
 }

@@ -7,6 +7,8 @@
 //! which are not those of the trace. A stack is the hash under which a [`STACK`] record has announced it, and
 //! 0 stands for no stack. Offsets and lengths are in bytes.
 
+use crashproof_base::LeftOutReason;
+
 /// A store. Body: [`Access`], then the stored data.
 pub const STORE: u8 = 1;
 /// A flush. Body: [`Access`]; its flags are a `FLUSH_*`, its length is 0, and its place is any byte of the
@@ -167,27 +169,27 @@ pub const INCOMPLETE_UNSUPPORTED: u32 = 1;
 pub const INCOMPLETE_LIMIT: u32 = 2;
 
 /// The file was made by `shm_open`.
-pub const LEFT_OUT_SHARED_MEMORY: u32 = 0;
+pub const LEFT_OUT_SHARED_MEMORY: u32 = LeftOutReason::SharedMemory as u32;
 /// The file was made by `sem_open`.
-pub const LEFT_OUT_SEMAPHORE: u32 = 1;
+pub const LEFT_OUT_SEMAPHORE: u32 = LeftOutReason::Semaphore as u32;
 /// The file was made by `memfd_create`.
-pub const LEFT_OUT_MEMFD: u32 = 2;
+pub const LEFT_OUT_MEMFD: u32 = LeftOutReason::Memfd as u32;
 /// The file is a lock file, by its name and (but for `lock.mdb`) because the process holds a lock on it.
-pub const LEFT_OUT_LOCK_FILE: u32 = 3;
+pub const LEFT_OUT_LOCK_FILE: u32 = LeftOutReason::LockFile as u32;
 /// The file holds the counters of a Java virtual machine (`hsperfdata`).
-pub const LEFT_OUT_JAVA_COUNTERS: u32 = 4;
+pub const LEFT_OUT_JAVA_COUNTERS: u32 = LeftOutReason::JavaCounters as u32;
 /// The file is the shared-memory index of an SQLite database (`*-shm`).
-pub const LEFT_OUT_SQLITE_INDEX: u32 = 5;
+pub const LEFT_OUT_SQLITE_INDEX: u32 = LeftOutReason::SqliteIndex as u32;
 /// The file no longer had a name when it was mapped.
-pub const LEFT_OUT_UNLINKED: u32 = 6;
+pub const LEFT_OUT_UNLINKED: u32 = LeftOutReason::Unlinked as u32;
 /// None of the user's patterns matches the file.
-pub const LEFT_OUT_NOT_SELECTED: u32 = 7;
+pub const LEFT_OUT_NOT_SELECTED: u32 = LeftOutReason::NotSelected as u32;
 /// The program mapped the file shared, but did not open it for reading and writing.
-pub const LEFT_OUT_READ_ONLY: u32 = 8;
+pub const LEFT_OUT_READ_ONLY: u32 = LeftOutReason::ReadOnly as u32;
 /// The program opened the file for reading and writing, and its writable mapping is private.
-pub const LEFT_OUT_PRIVATE: u32 = 9;
+pub const LEFT_OUT_PRIVATE: u32 = LeftOutReason::Private as u32;
 /// The program could not open the file for reading and writing.
-pub const LEFT_OUT_OPEN_FAILED: u32 = 10;
+pub const LEFT_OUT_OPEN_FAILED: u32 = LeftOutReason::OpenFailed as u32;
 
 /// A byte of a PM file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -173,7 +173,7 @@ fn infer(payload: &[u8]) -> bool {
     with_file(&sealed(payload), |path| {
         match TraceFile::open(path).map(|trace| Conditions::infer(&trace)) {
             Ok(Ok(conditions)) => {
-                Listing::new(&conditions);
+                Listing::new(&conditions, Default::default());
                 true
             }
             _ => false,
@@ -183,7 +183,9 @@ fn infer(payload: &[u8]) -> bool {
 
 fn export(payload: &[u8]) -> bool {
     let trace = sealed(payload);
-    let to_perfetto = read(&trace, |reader| perfetto::export(reader, &mut std::io::sink()).is_ok());
+    let to_perfetto = read(&trace, |reader| {
+        perfetto::export(reader, Default::default(), &mut std::io::sink()).is_ok()
+    });
     let to_pmemcheck = read(&trace, |reader| pmemcheck::export(reader, &mut std::io::sink()).is_ok());
     to_perfetto && to_pmemcheck
 }

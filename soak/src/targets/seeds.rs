@@ -216,6 +216,7 @@ fn write_every_kind(path: &Path) -> Result<(), WriteError> {
     trace.left_out(&LeftOut {
         path: "/mnt/lock.mdb".to_owned(),
         reason: LeftOutReason::LockFile,
+        errno: None,
     })?;
     trace.incomplete(&Incomplete {
         reason: IncompleteReason::Limit,

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::ProjectOption;
+
 /// Make a trace of another tool's log, to be checked, crashed and repaired like one of our own
 ///
 /// pmemcheck: the store log that `valgrind --tool=pmemcheck --log-stores=yes` writes. With --log-stores-stacktraces=yes and
@@ -67,6 +69,9 @@ pub(crate) struct ExportArguments {
     /// The file to write [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub project: ProjectOption,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::ProjectOption;
+
 /// Say what a program relies on when power fails: which data must persist before which, and which together
 ///
 /// From the program's own code: data that is read only if a flag is set must persist before the flag. The trace is one of a program built with
@@ -21,6 +23,9 @@ pub(crate) struct InferArguments {
     /// List all conditions, not only the most frequent of each rule
     #[arg(long)]
     pub all: bool,
+
+    #[command(flatten)]
+    pub project: ProjectOption,
 
     /// A trace that `crashproof record` wrote
     #[arg(value_name = "TRACE")]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crashproof_campaign::{project, recording};
+use crashproof_campaign::recording;
 use crashproof_check::CheckOptions;
 use crashproof_finding::{Finding, Report};
 use crashproof_interrupt as interrupt;
@@ -31,7 +31,7 @@ pub(crate) fn report(
     // What is wrong with the configuration is said before the program runs, not after.
     let options = CheckOptions {
         model: arguments.model.into(),
-        config: project::load(arguments.config.as_deref())?.without_tests(),
+        config: arguments.project.load()?,
         traffic: arguments.results.html.is_some(),
         transient,
     };

@@ -1,10 +1,12 @@
 //! `crashproof dump`: the events of a trace as text, filtered.
 
+use std::collections::HashMap;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::ops::Range;
 use std::str::FromStr;
 
-use crashproof_trace::symbols::{SourceFrame, Symbolizer};
+use crashproof_finding::Frame;
+use crashproof_stacks::{DeclaredHelpers, Stacks};
 use crashproof_trace::{EventKind, FileId, Item, StackId, Tables, TraceReader, dump};
 
 use super::Result;
@@ -71,9 +73,10 @@ fn number(text: &str) -> Option<u64> {
 }
 
 pub(crate) fn run(arguments: &DumpArguments) -> Result {
+    let helpers = arguments.project.load()?.declared_helpers();
     let reader = TraceReader::open(&arguments.trace)?;
     let stdout = std::io::stdout().lock();
-    match dump_to(BufWriter::new(stdout), reader, arguments) {
+    match dump_to(BufWriter::new(stdout), reader, arguments, helpers) {
         // `crashproof dump T | head` has what it wants.
         Err(DumpError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::Clean),
         Err(error) => Err(error.into()),
@@ -93,8 +96,12 @@ fn dump_to(
     mut out: impl Write,
     mut reader: TraceReader,
     arguments: &DumpArguments,
+    helpers: DeclaredHelpers,
 ) -> std::result::Result<(), DumpError> {
-    let mut stacks = Stacks::default();
+    let mut paths = CallPaths {
+        stacks: Stacks::new(helpers),
+        known: HashMap::new(),
+    };
     while let Some((item, tables)) = reader.next_with_tables()? {
         if past_the_end(&item, arguments) {
             return Ok(out.flush()?);
@@ -103,7 +110,7 @@ fn dump_to(
             continue;
         }
         let frames = match &item {
-            Item::Event(event) if arguments.stacks || arguments.function.is_some() => stacks.get(event.stack, tables),
+            Item::Event(event) if arguments.stacks || arguments.function.is_some() => paths.get(event.stack, tables),
             _ => &[],
         };
         if let Some(function) = &arguments.function
@@ -199,11 +206,10 @@ fn classify(item: &Item<'_>) -> (EventClass, Option<Place>) {
     }
 }
 
-/// Symbolised stacks, each made once.
-#[derive(Default)]
-struct Stacks {
-    symbolizer: Symbolizer,
-    known: std::collections::HashMap<StackId, Vec<ShownFrame>>,
+/// The call paths that are shown, each made once.
+struct CallPaths {
+    stacks: Stacks,
+    known: HashMap<StackId, Vec<ShownFrame>>,
 }
 
 struct ShownFrame {
@@ -211,45 +217,33 @@ struct ShownFrame {
     text: String,
 }
 
-impl Stacks {
+impl CallPaths {
     fn get(&mut self, stack: StackId, tables: &Tables) -> &[ShownFrame] {
-        let symbolizer = &mut self.symbolizer;
-        self.known.entry(stack).or_insert_with(|| {
-            let mut shown = Vec::new();
-            for (depth, frame) in tables.frames(stack).iter().enumerate() {
-                let module = frame.module.and_then(|module| tables.module(module));
-                let sources = module
-                    .map(|module| symbolizer.frames(module, frame.address, depth > 0))
-                    .unwrap_or_default();
-                let name = module.map(|module| module.path.rsplit('/').next().unwrap_or(&module.path));
-                let place = match name {
-                    Some(name) => format!("{name}+{:#x}", frame.address),
-                    None => format!("{:#x}", frame.address),
-                };
-                if sources.is_empty() {
-                    shown.push(ShownFrame {
-                        function: None,
-                        text: place,
-                    });
-                } else {
-                    shown.extend(sources.into_iter().map(|source| show(source, &place)));
-                }
-            }
-            shown
+        let CallPaths { stacks, known } = self;
+        known.entry(stack).or_insert_with(|| {
+            let frames = stacks.symbolize(stack, tables).frames;
+            frames.into_iter().map(show).collect()
         })
     }
 }
 
-fn show(source: SourceFrame, place: &str) -> ShownFrame {
-    let function = source.function.as_deref().unwrap_or("??");
-    let text = match (&source.file, source.line) {
-        (Some(file), Some(line)) => format!("{function} at {file}:{line}"),
-        _ => format!("{function} in {place}"),
+fn show(frame: Frame) -> ShownFrame {
+    let function = frame.function.as_deref();
+    let place = match frame.module_name() {
+        Some(name) => format!("{name}+{:#x}", frame.address),
+        None => format!("{:#x}", frame.address),
     };
-    let text = text.escape_debug().to_string();
+    let mut text = match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => format!("{} at {file}:{line}", function.unwrap_or("??")),
+        _ if function.is_some() || frame.module.is_some() => format!("{} in {place}", function.unwrap_or("??")),
+        _ => place,
+    };
+    if frame.helper {
+        text.push_str(" (helper)");
+    }
     ShownFrame {
-        function: source.function,
-        text,
+        text: text.escape_debug().to_string(),
+        function: frame.function,
     }
 }
 

@@ -20,6 +20,7 @@ struct OutputError {
 }
 
 pub(crate) fn run(arguments: &ExportArguments) -> Result {
+    let helpers = arguments.project.load()?.declared_helpers();
     let mut reader = TraceReader::open(&arguments.trace)?;
     let path = arguments.output.clone().unwrap_or_else(|| "-".into());
     let unwritable = |source| OutputError {
@@ -28,7 +29,7 @@ pub(crate) fn run(arguments: &ExportArguments) -> Result {
     };
     let export = |reader: &mut TraceReader, out: &mut dyn Write| match arguments.format {
         ExportFormat::Pmemcheck => pmemcheck::export(reader, out),
-        ExportFormat::Perfetto => perfetto::export(reader, out),
+        ExportFormat::Perfetto => perfetto::export(reader, helpers.clone(), out),
     };
     let lost = match path.to_str() {
         Some("-") => {

@@ -23,7 +23,8 @@ struct OutputError {
 }
 
 pub(crate) fn run(arguments: &InferArguments) -> Result {
-    let listing = Listing::new(&Conditions::infer(&TraceFile::open(&arguments.trace)?)?);
+    let helpers = arguments.project.load()?.declared_helpers();
+    let listing = Listing::new(&Conditions::infer(&TraceFile::open(&arguments.trace)?)?, helpers);
     for warning in &listing.warnings {
         terminal::warning(warning);
     }

@@ -31,7 +31,12 @@ fn record(folder: &TempDir, options: &[&str]) -> std::path::PathBuf {
 }
 
 fn conditions(trace: &Path) -> Value {
-    let inferred = support::run(support::crashproof().args(["infer", "--json", "-"]).arg(trace), 0);
+    conditions_by(trace, &[])
+}
+
+fn conditions_by(trace: &Path, options: &[&str]) -> Value {
+    let mut infer = support::crashproof();
+    let inferred = support::run(infer.args(["infer", "--json", "-"]).args(options).arg(trace), 0);
     serde_json::from_slice(&inferred.stdout).unwrap()
 }
 
@@ -62,6 +67,24 @@ fn figure_1() {
         assert_eq!(listing["busiest"].as_array().unwrap().len(), 10);
         assert_eq!(listing["warnings"].as_array().unwrap().len(), 0, "{listing:#}");
     }
+}
+
+/// Who called a declared helper relies on the order.
+#[test]
+fn declared_helpers_are_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = record(&folder, &["-DVALUE_AFTER_RETURN"]);
+    let config = folder.path().join("helpers.toml");
+    std::fs::write(&config, "[[helper]]\nfunction = \"query\"\n").unwrap();
+    let names = |function: &str, options: &[&str]| {
+        let listing = conditions_by(&trace, options);
+        let listed = listing["conditions"].as_array().unwrap().iter();
+        listed
+            .filter(|condition| condition["because"]["function"] == function)
+            .count()
+    };
+    assert!(names("query", &[]) > 0);
+    assert_eq!(names("query", &["--config", config.to_str().unwrap()]), 0);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod contract;
 mod crash;
 mod exchange;
 mod files;
+mod helpers;
 mod infer;
 mod interruptions;
 mod kv;

@@ -19,7 +19,7 @@ use crate::dependences::{label, prepare};
 use crate::embed::{self, Form};
 use crate::frontend::FrontEnd;
 use crate::instrument::instrument_further;
-use crate::{CompileError, error::at, inline_definitions};
+use crate::{CompileError, error::at, helpers, inline_definitions};
 
 /// Whether the job links a program. (A shared library is loaded with it as it is.)
 pub(super) fn links_program(job: &Job) -> bool {
@@ -114,7 +114,9 @@ impl Tracking<'_> {
         };
         // Types and fields are told by the code as it was.
         let (before, context) = (Context::create(), Context::create());
-        let front_end = FrontEnd::read_with_loads(&mut before.parse_bitcode(bitcode).map_err(invalid)?);
+        let mut front = before.parse_bitcode(bitcode).map_err(invalid)?;
+        let front_end = FrontEnd::read_with_loads(&mut front);
+        let judged = helpers::judge(&mut front);
         let mut module = context.parse_bitcode(bitcode).map_err(invalid)?;
         inline_definitions::make_real(&mut module);
         prepare(&mut module).map_err(invalid)?;
@@ -125,7 +127,7 @@ impl Tracking<'_> {
         table.sites = sites;
         let folder = self.scratch.join(number.to_string());
         fs::create_dir(&folder).map_err(at("make the temporary folder", &folder))?;
-        embed::embed_table(&module, &table, &folder, Form::File)?;
+        embed::embed_tables(&module, &table, &judged, &folder, Form::File)?;
         let [labelled, object] = ["labelled.bc", "labelled.o"].map(|name| folder.join(name));
         module.write_bitcode(&labelled).map_err(at("write", &labelled))?;
         // Nothing is optimised, but code is made for speed.

@@ -16,7 +16,7 @@ use crate::embed::{self, Form};
 use crate::error::at;
 use crate::frontend::FrontEnd;
 use crate::instrument::instrument;
-use crate::{CompileError, inline_definitions};
+use crate::{CompileError, helpers, inline_definitions};
 
 pub(super) struct Compilation<'a> {
     pub job: &'a Job,
@@ -71,7 +71,11 @@ impl Compilation<'_> {
     /// Step (c).
     fn instrument(&self, makes: Makes, front: &Path, optimised: &Path, output: &Path) -> Result<(), CompileError> {
         let mut table = self.table(front)?;
-        let front_end = FrontEnd::read(&mut self.read(&Context::create(), front)?);
+        let (front_end, judged) = {
+            let context = Context::create();
+            let mut module = self.read(&context, front)?;
+            (FrontEnd::read(&mut module), helpers::judge(&mut module))
+        };
         let context = Context::create();
         let mut module = self.read(&context, optimised)?;
         table.source = self.source(&module);
@@ -94,7 +98,7 @@ impl Compilation<'_> {
             Makes::Assembly => Form::Text,
             Makes::Object | Makes::Bitcode => Form::File,
         };
-        embed::embed(&module, front, &table, &self.scratch, form)?;
+        embed::embed(&module, front, &table, &judged, &self.scratch, form)?;
         module.write_bitcode(output).map_err(at("write", output))
     }
 

@@ -80,14 +80,14 @@ pub(super) fn read(module: &mut Module, with_loads: bool) -> FrontEnd {
 }
 
 /// As debug info has it, and so the line tables of the linked program.
-fn linkage_name(subprogram: Node<'_>) -> &str {
+pub(crate) fn linkage_name(subprogram: Node<'_>) -> &str {
     match subprogram.string(3) {
         "" => subprogram.string(2),
         name => name,
     }
 }
 
-fn source_file(scope: Node) -> String {
+pub(crate) fn source_file(scope: Node) -> String {
     let Some(file) = scope.operand(0) else {
         return String::new();
     };

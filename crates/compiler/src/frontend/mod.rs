@@ -22,6 +22,8 @@ use crashproof_llvm::Module;
 use crashproof_sites::{Call, Level, Location, Place, Target, TypeIndex, TypeInfo};
 
 use accesses::{Access, Object};
+pub(crate) use accesses::{linkage_name, source_file};
+pub(crate) use walker::returns_its_argument;
 
 /// Where in the source something is, within a function.
 type Position = (u32, u32);

@@ -289,17 +289,8 @@ impl<'a, 'm> Walker<'a, 'm> {
         let Some(callee) = call.called_value().filter(|callee| callee.is_function()) else {
             return Pointer::default();
         };
-        const RETURN_THEIR_ARGUMENT: [&str; 6] = [
-            "llvm.launder.invariant.group",
-            "llvm.strip.invariant.group",
-            "llvm.ptr.annotation",
-            "llvm.threadlocal.address",
-            "llvm.ptrmask",
-            "llvm.preserve.",
-        ];
         let name = callee.name();
-        let is_marker = RETURN_THEIR_ARGUMENT.iter().any(|known| name.starts_with(known));
-        let returned = if is_marker {
+        let returned = if returns_its_argument(name) {
             Some(0)
         } else {
             crashproof_library::returned_argument(name)
@@ -374,4 +365,17 @@ pub(super) struct Context<'m> {
     /// The types of global variables.
     globals: HashMap<Value<'m>, Option<TypeId>>,
     returned: HashMap<Value<'m>, Pointer>,
+}
+
+/// Whether an intrinsic returns the pointer that it is given, or one to the same object.
+pub(crate) fn returns_its_argument(name: &str) -> bool {
+    const MARKERS: [&str; 6] = [
+        "llvm.launder.invariant.group",
+        "llvm.strip.invariant.group",
+        "llvm.ptr.annotation",
+        "llvm.threadlocal.address",
+        "llvm.ptrmask",
+        "llvm.preserve.",
+    ];
+    MARKERS.iter().any(|known| name.starts_with(known))
 }

@@ -31,7 +31,7 @@ pub mod assembly;
 pub(crate) mod gates;
 pub(crate) mod ir;
 mod memory;
-mod persistence;
+pub(crate) mod persistence;
 pub(crate) mod position;
 mod stores;
 

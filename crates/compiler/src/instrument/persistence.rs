@@ -14,19 +14,25 @@ use crashproof_wire::record::{FENCE_LOCKED, FENCE_MFENCE, FENCE_SFENCE, FLUSH_CL
 use super::Pass;
 use super::assembly::{self, Operation};
 
+/// What an intrinsic flushes or fences. `name` is without `llvm.`.
+pub(crate) fn operation(name: &str) -> Option<Operation> {
+    let flush = |kind| Operation::Flush { kind, argument: 0 };
+    Some(match name {
+        "x86.clwb" => flush(FLUSH_CLWB),
+        "x86.clflushopt" => flush(FLUSH_CLFLUSHOPT),
+        "x86.sse2.clflush" => flush(FLUSH_CLFLUSH),
+        "x86.sse.sfence" => Operation::Fence { kind: FENCE_SFENCE },
+        "x86.sse2.mfence" => Operation::Fence { kind: FENCE_MFENCE },
+        _ => return None,
+    })
+}
+
 impl<'m> Pass<'m> {
     /// `name` is without `llvm.`.
     pub(super) fn persistence_intrinsic(&mut self, call: Value<'m>, name: &str) {
-        let flush = |kind| Operation::Flush { kind, argument: 0 };
-        let operation = match name {
-            "x86.clwb" => flush(FLUSH_CLWB),
-            "x86.clflushopt" => flush(FLUSH_CLFLUSHOPT),
-            "x86.sse2.clflush" => flush(FLUSH_CLFLUSH),
-            "x86.sse.sfence" => Operation::Fence { kind: FENCE_SFENCE },
-            "x86.sse2.mfence" => Operation::Fence { kind: FENCE_MFENCE },
-            _ => return,
-        };
-        self.persistence(call, &[operation]);
+        if let Some(operation) = operation(name) {
+            self.persistence(call, &[operation]);
+        }
     }
 
     pub(super) fn inline_assembly(&mut self, call: Value<'m>, template: &str, constraints: &str) {

@@ -6,5 +6,6 @@ mod support;
 mod driver;
 mod embedding;
 mod frontend;
+mod helpers;
 mod like_clang;
 mod program;

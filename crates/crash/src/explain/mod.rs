@@ -324,7 +324,7 @@ impl Investigator {
 
     fn violated(&mut self, cause: &Cause) -> Option<ViolatedCondition> {
         if self.relied.is_none() {
-            let relied = Relied::new(&self.lab, self.lab.conditions()?);
+            let relied = Relied::new(&self.lab, self.lab.conditions()?, self.places.helpers().clone());
             let relied = relied.map_err(|error| self.undone.push(format!("a finding names no condition: {error}")));
             self.relied = Some(relied.ok());
         }

@@ -38,6 +38,11 @@ impl Places {
         }
     }
 
+    /// Those that the user declares.
+    pub(super) fn helpers(&self) -> &DeclaredHelpers {
+        self.stacks.declared()
+    }
+
     pub(super) fn symbolize(&mut self, stack: StackId, tables: &Tables) -> Symbolized {
         self.stacks.symbolize(stack, tables)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crashproof_finding::{Kind, ViolatedCondition};
 use crashproof_infer::{Conditions, Names};
+use crashproof_stacks::DeclaredHelpers;
 
 use super::cause::Cause;
 use super::history::{Index, Laboratory};
@@ -21,10 +22,14 @@ pub(super) struct Relied {
 }
 
 impl Relied {
-    pub(super) fn new(lab: &Laboratory, conditions: &Arc<Conditions>) -> Result<Relied, CrashError> {
+    pub(super) fn new(
+        lab: &Laboratory,
+        conditions: &Arc<Conditions>,
+        helpers: DeclaredHelpers,
+    ) -> Result<Relied, CrashError> {
         Ok(Relied {
             violations: Violations::new(lab.trace(), conditions)?,
-            names: Names::new(Arc::clone(conditions)),
+            names: Names::new(Arc::clone(conditions), helpers),
             conditions: Arc::clone(conditions),
         })
     }

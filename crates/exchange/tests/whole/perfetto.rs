@@ -1,6 +1,7 @@
 //! The rows of cache lines in Perfetto's timeline.
 
 use crashproof_exchange::perfetto::export;
+use crashproof_stacks::DeclaredHelpers;
 use crashproof_trace::*;
 use serde_json::Value;
 
@@ -54,7 +55,7 @@ fn slices(json: &[u8], line: u64) -> Vec<String> {
 fn slices_of_line_0(events: &[EventKind<'_>]) -> Vec<String> {
     let events: Vec<_> = events.iter().map(|event| (0, event.clone())).collect();
     let mut json = Vec::new();
-    export(&mut trace_of(&events), &mut json).unwrap();
+    export(&mut trace_of(&events), DeclaredHelpers::default(), &mut json).unwrap();
     slices(&json, 0)
 }
 
@@ -140,6 +141,6 @@ fn two_threads_flush_a_line() {
         (0, FENCE),
     ];
     let mut json = Vec::new();
-    export(&mut trace_of(&events), &mut json).unwrap();
+    export(&mut trace_of(&events), DeclaredHelpers::default(), &mut json).unwrap();
     assert_eq!(slices(&json, 0), ["dirty 0..1", "pending 1..3"]);
 }

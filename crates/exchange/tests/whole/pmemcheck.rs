@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crashproof_check::{CheckOptions, check};
 use crashproof_exchange::pmemcheck::{ImportError, ImportOptions, export, import};
 use crashproof_finding::{Kind, Report};
+use crashproof_stacks::DeclaredHelpers;
 use crashproof_trace::*;
 use tempfile::TempDir;
 
@@ -248,7 +249,12 @@ fn a_timeline_has_threads_and_cache_lines() {
     let folder = tempfile::tempdir().unwrap();
     let mut json = Vec::new();
     let trace = trace_of(&folder, QUEUE).unwrap();
-    let lost = crashproof_exchange::perfetto::export(&mut TraceReader::open(&trace).unwrap(), &mut json).unwrap();
+    let lost = crashproof_exchange::perfetto::export(
+        &mut TraceReader::open(&trace).unwrap(),
+        DeclaredHelpers::default(),
+        &mut json,
+    )
+    .unwrap();
     assert!(lost.is_empty());
     let timeline: serde_json::Value = serde_json::from_slice(&json).unwrap();
     let events = timeline["traceEvents"].as_array().unwrap();
@@ -272,7 +278,7 @@ fn a_timeline_has_threads_and_cache_lines() {
     let mut whole = Vec::new();
     everything(&folder.path().join("trace")).unwrap();
     let mut reader = TraceReader::open(folder.path().join("trace")).unwrap();
-    crashproof_exchange::perfetto::export(&mut reader, &mut whole).unwrap();
+    crashproof_exchange::perfetto::export(&mut reader, DeclaredHelpers::default(), &mut whole).unwrap();
     let whole: serde_json::Value = serde_json::from_slice(&whole).unwrap();
     let phases: String = whole["traceEvents"]
         .as_array()

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crashproof_stacks::DeclaredHelpers;
 use crashproof_trace::*;
 
 use crate::{Conditions, InferError, Listing, Rule};
@@ -154,7 +155,7 @@ fn figure_3() {
     let blocks: Vec<Option<u64>> = (0..3).map(|n| conditions.operations[&Some(n)].blocks).collect();
     assert_eq!(blocks, [Some(7); 3]);
 
-    let listing = Listing::new(&conditions);
+    let listing = Listing::new(&conditions, DeclaredHelpers::default());
     let sentences: Vec<&str> = listing.conditions.iter().map(|listed| listed.text.as_str()).collect();
     assert!(
         sentences.contains(

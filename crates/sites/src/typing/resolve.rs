@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 
 use crate::dwarf::{Callee, DebugInfo, FunctionName};
 use crate::layout;
-use crate::reader::ModuleSites;
+use crate::table::ModuleSites;
 use crate::table::{Argument, Call, Level, Place, Site, SiteKind, Target, TypeInfo};
 
 /// Further up than helpers go; bounds what a recursion costs.

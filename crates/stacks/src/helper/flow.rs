@@ -1,22 +1,29 @@
 //! What a function stores to, flushes and fences, in terms of what it was called with: its machine code is followed forward until
 //! nothing changes. Nothing is assumed of what is not understood: it becomes [`Act::Unknown`].
+//!
+//! `sites/src/dwarf/flow.rs` follows values through machine code, too, and has the same shape: states at blocks, joined
+//! until nothing changes. It is a follower of its own because little more than that loop is the same. It asks what a
+//! pointer points to: a value is a type and an offset, debug info changes the state before every instruction, jump
+//! tables are edges, and what is not known may be forgotten. Here a value is what it was computed from, vector
+//! registers count, calls are summaries of other functions, gates of `crashproof cc` cut edges, and what is not known
+//! must stay visible as an effect. A shared loop would take these differences as parameters, and they are longer than
+//! the loop.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use crashproof_library::{Effect as Library, Extent};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 use rustc_hash::FxHashMap;
 
 use super::ModuleCode;
 use super::library::{self, Routine};
+use super::summary::{Act, Effect, MOST_EFFECTS, Summary, fill, of_library};
 use super::value::{Source, Value};
 use crate::registers::{ARGUMENTS, CLOBBERED};
 
 /// Functions with more instructions are not followed.
 const MOST_INSTRUCTIONS: usize = 20_000;
-/// Effects of one function, with those of the functions that it calls.
-const MOST_EFFECTS: usize = 64;
 /// How often the states of a function may change, for each of its instructions.
 const MOST_CHANGES: usize = 40;
 
@@ -25,68 +32,21 @@ const GATE_TEST: usize = 6;
 
 const VECTORS: usize = 32;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Act {
-    Store {
-        value: Value,
-        nontemporal: bool,
-    },
-    Flush,
-    Fence,
-    /// Anything: code that cannot be followed.
-    Unknown,
-}
-
-/// Something that a function does to memory other than its own frame and the module's own data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Effect {
-    /// The instruction: by number, and its address.
-    pub index: usize,
-    pub at: u64,
-    pub act: Act,
-    pub address: Value,
-    /// Bytes, if it is known how many.
-    pub size: Option<u64>,
-    /// In a loop, of the function or of one that it calls.
-    pub in_loop: bool,
-}
-
 /// A function that was followed.
 pub(super) struct Followed {
-    pub instructions: Vec<Instruction>,
-    pub successors: Vec<Vec<usize>>,
-    pub effects: Vec<Effect>,
-    /// What it returns; `None`: it never does.
-    pub returned: Option<Value>,
-    /// Where it returns.
-    pub exits: Vec<usize>,
+    pub(super) instructions: Arc<[Instruction]>,
+    pub(super) summary: Summary,
     /// At the beginning of each block.
     states: FxHashMap<usize, State>,
 }
 
 impl Followed {
     fn unknown() -> Followed {
-        let effect = Effect {
-            index: 0,
-            at: 0,
-            act: Act::Unknown,
-            address: Value::Unknown,
-            size: None,
-            in_loop: false,
-        };
         Followed {
-            instructions: Vec::new(),
-            successors: Vec::new(),
-            effects: vec![effect],
-            returned: Some(Value::Unknown),
-            exits: Vec::new(),
+            instructions: Arc::default(),
+            summary: Summary::unknown(),
             states: FxHashMap::default(),
         }
-    }
-
-    /// Whether a path leads from behind one instruction to another, not by way of those that `stops` has.
-    pub(super) fn reaches(&self, from: usize, to: usize, stops: &dyn Fn(usize) -> bool) -> bool {
-        reaches(&self.successors, from, to, stops)
     }
 
     pub(super) fn index(&self, address: u64) -> Option<usize> {
@@ -100,7 +60,8 @@ impl Followed {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct State {
     registers: [Value; 16],
-    vectors: Vec<Value>,
+    /// Seldom changed.
+    vectors: Arc<Vec<Value>>,
     /// Words of the frame, and their size.
     slots: BTreeMap<i64, (Value, u64)>,
     /// From here up, others may know the address of the frame's words.
@@ -111,9 +72,11 @@ impl State {
     fn entry() -> State {
         let mut state = State {
             registers: std::array::from_fn(|number| Value::source(Source::Register(number))),
-            vectors: (0..VECTORS)
-                .map(|number| Value::source(Source::Vector(number)))
-                .collect(),
+            vectors: Arc::new(
+                (0..VECTORS)
+                    .map(|number| Value::source(Source::Vector(number)))
+                    .collect(),
+            ),
             slots: BTreeMap::new(),
             escaped: 0,
         };
@@ -135,7 +98,7 @@ impl State {
         if register.is_gpr() {
             self.registers[register.full_register().number()] = value;
         } else if register.is_vector_register() {
-            self.vectors[register.number()] = value;
+            Arc::make_mut(&mut self.vectors)[register.number()] = value;
         }
     }
 
@@ -183,8 +146,10 @@ impl State {
         for (number, value) in joined.registers.iter_mut().enumerate() {
             *value = value.join(&other.registers[number], at, number as i64);
         }
-        for (number, value) in joined.vectors.iter_mut().enumerate() {
-            *value = value.join(&other.vectors[number], at, 16 + number as i64);
+        if !Arc::ptr_eq(&self.vectors, &other.vectors) {
+            for (number, value) in Arc::make_mut(&mut joined.vectors).iter_mut().enumerate() {
+                *value = value.join(&other.vectors[number], at, 16 + number as i64);
+            }
         }
         joined.slots.retain(|from, (value, size)| match other.slots.get(from) {
             Some((others, known)) if known == size => {
@@ -198,20 +163,6 @@ impl State {
     }
 }
 
-fn reaches(successors: &[Vec<usize>], from: usize, to: usize, stops: &dyn Fn(usize) -> bool) -> bool {
-    let mut seen = vec![false; successors.len()];
-    let mut pending: Vec<usize> = successors[from].clone();
-    while let Some(at) = pending.pop() {
-        if at == to {
-            return true;
-        }
-        if !std::mem::replace(&mut seen[at], true) && !stops(at) {
-            pending.extend(&successors[at]);
-        }
-    }
-    false
-}
-
 /// Who is called.
 enum Callee {
     Routine(Routine),
@@ -222,7 +173,7 @@ enum Callee {
 struct Flow<'m> {
     module: &'m ModuleCode,
     start: u64,
-    instructions: Vec<Instruction>,
+    instructions: Arc<[Instruction]>,
     successors: Vec<Vec<usize>>,
     leaders: Vec<bool>,
     info: InstructionInfoFactory,
@@ -242,7 +193,7 @@ pub(super) fn follow(module: &ModuleCode, code: &Range<u64>) -> Followed {
         start: code.start,
         successors: Vec::new(),
         leaders: vec![false; instructions.len()],
-        instructions,
+        instructions: instructions.into(),
         info: InstructionInfoFactory::new(),
         effects: None,
         recursive: Vec::new(),
@@ -327,7 +278,7 @@ impl Flow<'_> {
             Callee::Function(start) if start != self.start => self
                 .module
                 .followed(start)
-                .is_some_and(|followed| followed.returned.is_none()),
+                .is_some_and(|followed| followed.summary.returned.is_none()),
             _ => false,
         }
     }
@@ -387,79 +338,20 @@ impl Flow<'_> {
                 }
             }
         }
-        let mut effects = self.effects.take().unwrap_or_default();
-        for effect in &mut effects {
-            effect.in_loop |= reaches(&self.successors, effect.index, effect.index, &|_| false);
-        }
-        if self.recurses_elsewhere(&effects) || effects.len() > MOST_EFFECTS {
-            effects.truncate(MOST_EFFECTS);
-            effects.push(Effect {
-                index: 0,
-                at: self.start,
-                act: Act::Unknown,
-                address: Value::Unknown,
-                size: None,
-                in_loop: false,
-            });
-        }
+        let effects = self.effects.take().unwrap_or_default();
         Followed {
             instructions: self.instructions,
-            successors: self.successors,
-            effects,
-            returned,
-            exits,
+            summary: Summary::new(self.successors, effects, returned, exits, &self.recursive),
             states,
         }
     }
 
-    /// Whether a call of itself may store or flush what a call from outside would not: an argument that matters is not arithmetic
-    /// on that same argument and others.
-    fn recurses_elsewhere(&self, effects: &[Effect]) -> bool {
-        let matters = |register: Register| {
-            let source = Source::Register(register.number());
-            effects.iter().any(|effect| {
-                let value = match &effect.act {
-                    Act::Store { value, .. } => value.roots(),
-                    _ => &[],
-                };
-                let mut roots = effect.address.roots().iter().chain(value);
-                roots.any(|root| root.source == source)
-            })
-        };
-        let same = |register: Register, value: &Value| {
-            let own = Source::Register(register.number());
-            let is_argument = |source: Source| {
-                ARGUMENTS
-                    .iter()
-                    .any(|register| source == Source::Register(register.number()))
-            };
-            let roots = value.roots();
-            roots.iter().any(|root| root.source == own)
-                && roots
-                    .iter()
-                    .all(|root| root.path.is_empty() && is_argument(root.source))
-        };
-        let calls = self.recursive.iter();
-        let mut arguments = calls.flat_map(|arguments| ARGUMENTS.into_iter().zip(arguments));
-        arguments.any(|(register, value)| matters(register) && !same(register, value))
-    }
-
-    fn effect(&mut self, index: usize, act: Act, address: Value, size: Option<u64>) {
-        if matches!(address, Value::Frame(_) | Value::Static) && !matches!(act, Act::Unknown | Act::Fence) {
-            return;
-        }
-        let at = self.instructions[index].ip();
+    fn effect(&mut self, effect: Effect) {
         if let Some(effects) = &mut self.effects
             && effects.len() <= MOST_EFFECTS
+            && !effect.is_own()
         {
-            effects.push(Effect {
-                index,
-                at,
-                act,
-                address,
-                size,
-                in_loop: false,
-            });
+            effects.push(effect);
         }
     }
 
@@ -472,9 +364,11 @@ impl Flow<'_> {
         match instruction.mnemonic() {
             Mnemonic::Clwb | Mnemonic::Clflush | Mnemonic::Clflushopt => {
                 let address = self.address(&instruction, state);
-                self.effect(index, Act::Flush, address, Some(1));
+                self.effect(Effect::new(index, Act::Flush, address, Some(1)));
             }
-            Mnemonic::Sfence | Mnemonic::Mfence => self.effect(index, Act::Fence, Value::constant(0), None),
+            Mnemonic::Sfence | Mnemonic::Mfence => {
+                self.effect(Effect::new(index, Act::Fence, Value::constant(0), None))
+            }
             Mnemonic::Nop | Mnemonic::Endbr64 | Mnemonic::Lfence | Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Pause => {
             }
             mnemonic if is_move(mnemonic) && instruction.op_count() == 2 && !instruction.is_string_instruction() => {
@@ -576,7 +470,7 @@ impl Flow<'_> {
                 }
                 FlowControl::Exception => {}
                 FlowControl::Next => self.other(index, state),
-                _ => self.effect(index, Act::Unknown, Value::Unknown, None),
+                _ => self.effect(Effect::unknown(index)),
             },
         }
         None
@@ -711,7 +605,7 @@ impl Flow<'_> {
                 size => state.forget(Some(*at), size),
             },
             Value::Frame(None) => state.forget(None, None),
-            _ => self.effect(index, Act::Store { value, nontemporal }, address, size),
+            _ => self.effect(Effect::new(index, Act::Store { value, nontemporal }, address, size)),
         }
     }
 
@@ -843,9 +737,7 @@ impl Flow<'_> {
             for (number, register) in CLOBBERED.into_iter().enumerate() {
                 state.set(register, Value::source(Source::Made(ip, number as i64)));
             }
-            for vector in &mut state.vectors {
-                *vector = Value::source(Source::Made(ip, 64));
-            }
+            state.vectors = Arc::new(vec![Value::source(Source::Made(ip, 64)); VECTORS]);
         }
         let made = || Value::source(Source::Made(ip, 0));
         let returned = match callee {
@@ -856,34 +748,20 @@ impl Flow<'_> {
             }
             Callee::Function(start) => match self.module.followed(start) {
                 Some(followed) => {
-                    let returned = followed.returned.as_ref()?;
                     let mut of = |source: Source| of_caller(source, &before, is_call, ip);
-                    for effect in &followed.effects {
-                        let act = match &effect.act {
-                            Act::Store { value, nontemporal } => Act::Store {
-                                value: value.substitute(&mut of, made),
-                                nontemporal: *nontemporal,
-                            },
-                            other => other.clone(),
-                        };
-                        let address = effect.address.substitute(&mut of, made);
-                        self.effect(index, act, address, effect.size);
-                        if effect.in_loop
-                            && let Some(last) = self.effects.as_mut().and_then(|effects| effects.last_mut())
-                            && last.index == index
-                        {
-                            last.in_loop = true;
-                        }
+                    let returned = followed.summary.returned.as_ref()?;
+                    for effect in followed.summary.called(index, &mut of, made) {
+                        self.effect(effect);
                     }
                     Some(returned.substitute(&mut of, made))
                 }
                 None => {
-                    self.effect(index, Act::Unknown, Value::Unknown, None);
+                    self.effect(Effect::unknown(index));
                     Some(made())
                 }
             },
             Callee::Unknown => {
-                self.effect(index, Act::Unknown, Value::Unknown, None);
+                self.effect(Effect::unknown(index));
                 Some(made())
             }
         };
@@ -901,45 +779,15 @@ impl Flow<'_> {
         state: &State,
     ) -> Option<Value> {
         let ip = self.instructions[index].ip();
-        let range = |from: &Value| from.add(&Value::mixed([]));
-        let effects: &[Library] = match routine {
+        let effects = match routine {
             Routine::NeverReturns => return None,
             Routine::Gate => &[],
             Routine::Does(effects) => effects,
         };
         let argument = |number: u32| arguments.get(number as usize).cloned().unwrap_or(Value::Unknown);
-        let fence = || (Act::Fence, Value::constant(0));
-        let mut returned = Value::mixed([]);
-        for effect in effects {
-            let stored = |value| Act::Store {
-                value,
-                nontemporal: false,
-            };
-            let acts = match *effect {
-                Library::Copies { to, from, .. } | Library::CopiesText { to, from, .. } => {
-                    let value = self.read(&range(&argument(from)), 1, ip, state);
-                    vec![(stored(value), range(&argument(to)))]
-                }
-                Library::Fills { to, value, extent } => {
-                    let count = match extent {
-                        Extent::Argument(count) | Extent::Wide(count) => argument(count),
-                        _ => Value::Unknown,
-                    };
-                    vec![(stored(fill(&argument(value), &count)), range(&argument(to)))]
-                }
-                Library::Flushes { at, .. } => vec![(Act::Flush, range(&argument(at)))],
-                Library::Persists { at, .. } => vec![(Act::Flush, range(&argument(at))), fence()],
-                // By their flags they may leave it to the caller: what counts is that they need not.
-                Library::Fences | Library::TakesFlags(_) => vec![fence()],
-                Library::Returns(number) => {
-                    returned = argument(number);
-                    Vec::new()
-                }
-                _ => Vec::new(),
-            };
-            for (act, address) in acts {
-                self.effect(index, act, address, None);
-            }
+        let (acts, returned) = of_library(effects, argument, |address| self.read(address, 1, ip, state));
+        for (act, address) in acts {
+            self.effect(Effect::new(index, act, address, None));
         }
         Some(returned)
     }
@@ -967,15 +815,15 @@ impl Followed {
         let mut flow = Flow {
             module,
             start,
-            instructions: self.instructions.clone(),
-            successors: self.successors.clone(),
+            instructions: Arc::clone(&self.instructions),
+            successors: Vec::new(),
             leaders: Vec::new(),
             info: InstructionInfoFactory::new(),
             effects: None,
             recursive: Vec::new(),
         };
         for at in block..index {
-            if self.successors[at] != [at + 1] {
+            if self.summary.successors[at] != [at + 1] {
                 return None;
             }
             flow.execute(at, &mut state);
@@ -1008,14 +856,6 @@ fn of_caller(source: Source, state: &State, is_call: bool, ip: u64) -> Value {
             }
         }
         Source::Made(..) => made(),
-    }
-}
-
-/// What a region is filled with: whoever says how long it is says that it is filled.
-fn fill(value: &Value, count: &Value) -> Value {
-    match value.roots().is_empty() && value.is_from() {
-        true => Value::mixed([count]),
-        false => value.clone(),
     }
 }
 

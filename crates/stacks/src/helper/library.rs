@@ -6,7 +6,7 @@ use crashproof_library::{Effect, effects};
 use crate::registers::ARGUMENTS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Routine {
+pub enum Routine {
     NeverReturns,
     /// Asks the runtime whether it did what the instructions behind it do otherwise.
     Gate,
@@ -29,7 +29,7 @@ const NEVER_RETURN: [&str; 9] = [
 ];
 
 /// What the function by that name does; `None`: nobody knows, or more than is followed.
-pub(super) fn routine(name: &str) -> Option<Routine> {
+pub fn routine(name: &str) -> Option<Routine> {
     let name = name.split('@').next().unwrap_or(name);
     if NEVER_RETURN.contains(&name) {
         return Some(Routine::NeverReturns);

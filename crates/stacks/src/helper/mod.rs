@@ -1,14 +1,18 @@
 //! Which functions are helpers: they only do to their parameters what their callers asked for, so that the place to show is their caller.
 //!
-//! The evidence is the function's machine code, in [`flow`]: every address that it stores to or flushes is computed from its
-//! parameters, and so on ([`rules`]; docs/helpers.md teaches them). A function that was inlined is judged by its own code, if the module has
-//! it, else by the code that was made of it in its caller: what debug info says that it was given counts as its parameters ([`inlined`]).
-//! In doubt a function is not a helper. The rest is up to `[[helper]]` in crashproof.toml.
+//! The evidence is what a function does to memory ([`Summary`]) and the rules on that (`rules`; docs/helpers.md
+//! teaches them): every address that it stores to or flushes is computed from its parameters, and so on. `crashproof
+//! cc` makes summaries of the front end's code and writes down what follows ([`JudgedFunctions`]). What that leaves
+//! open is judged here by machine code, in `flow`. There a function that was inlined is judged by its own code, if
+//! the module has it, else by the code that was made of it in its caller: what debug info says that it was given counts
+//! as its parameters (`inlined`). In doubt a function is not a helper. The rest is up to `[[helper]]` in
+//! crashproof.toml.
 
 mod flow;
 mod inlined;
 mod library;
 mod rules;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -18,15 +22,64 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crashproof_tables::JudgedFunctions;
+use crashproof_trace::symbols::SourceFrame;
 use iced_x86::Register;
 use rustc_hash::FxHashMap;
 
 use crate::code::{Code, Symbols};
 use crate::registers::BY_NUMBER;
-use flow::{Effect, Followed};
+use flow::Followed;
 use inlined::{Inlines, Instance, Parameter};
+pub use library::{Routine, routine};
 use rules::Subject;
-use value::{Root, Source, Value};
+pub use summary::{Act, Effect, MOST_EFFECTS, Summary, fill, of_library};
+pub use value::{Root, Source, Value};
+
+/// What is known of a module's functions.
+pub(crate) struct Evidence {
+    module: PathBuf,
+    debug: PathBuf,
+    judged: JudgedFunctions,
+    /// Read when the judged functions leave something open.
+    code: OnceCell<Option<ModuleCode>>,
+}
+
+impl Evidence {
+    pub(crate) fn read(module: PathBuf, debug: PathBuf) -> Evidence {
+        Evidence {
+            judged: JudgedFunctions::read(&module),
+            module,
+            debug,
+            code: OnceCell::new(),
+        }
+    }
+
+    /// Which of the source frames at an address, innermost first, are of helpers.
+    pub(crate) fn helpers(&self, address: u64, frames: &[SourceFrame]) -> Vec<bool> {
+        let judged = |frame: &SourceFrame| {
+            let (function, file) = frame.linkage_name.as_deref().zip(frame.file.as_deref())?;
+            self.judged.is_helper(function, file)
+        };
+        let judged: Vec<Option<bool>> = frames.iter().map(judged).collect();
+        if judged.last() == Some(&Some(true)) {
+            // With all that is inlined there.
+            return vec![true; frames.len()];
+        }
+        if let Some(judged) = judged.iter().copied().collect() {
+            return judged;
+        }
+        let code = self
+            .code
+            .get_or_init(|| ModuleCode::read(&self.module, Some(&self.debug)));
+        let by_code = match code {
+            Some(code) => code.helpers(address, frames.len()),
+            None => vec![false; frames.len()],
+        };
+        let both = judged.into_iter().zip(by_code);
+        both.map(|(judged, by_code)| judged.unwrap_or(by_code)).collect()
+    }
+}
 
 /// Calls within calls that are followed.
 const MAX_CALLS: usize = 12;
@@ -35,7 +88,7 @@ const MAX_CALLS: usize = 12;
 const FIRST_VECTOR: u16 = 17;
 
 /// A module whose functions are judged, each once.
-pub(crate) struct ModuleCode {
+pub struct ModuleCode {
     code: Code,
     symbols: Symbols,
     /// Read when an inlined function is first asked for.
@@ -49,7 +102,7 @@ pub(crate) struct ModuleCode {
 
 impl ModuleCode {
     /// `module` has the code, `debug` the debug info; they may be the same.
-    pub(crate) fn read(module: &Path, debug: Option<&Path>) -> Option<ModuleCode> {
+    pub fn read(module: &Path, debug: Option<&Path>) -> Option<ModuleCode> {
         Some(ModuleCode {
             code: Code::read(module)?,
             symbols: Symbols::read([Some(module), debug].into_iter().flatten()),
@@ -88,19 +141,17 @@ impl ModuleCode {
         if let Some(known) = self.verdicts.borrow().get(&start) {
             return *known;
         }
-        let is_helper = self.followed(start).is_some_and(|followed| {
-            Subject {
-                effects: followed.effects.iter().collect(),
-                followed: &followed,
-                given: &rules::argument,
-                is_given_constant: &|_, _| false,
-                values: &[],
-                returned: followed.returned.as_ref(),
-            }
-            .is_helper()
-        });
+        let is_helper = self
+            .followed(start)
+            .is_some_and(|followed| followed.summary.is_helper());
         self.verdicts.borrow_mut().insert(start, is_helper);
         is_helper
+    }
+
+    /// Functions that have code of their own and whether they are helpers.
+    pub fn functions(&self) -> impl Iterator<Item = (&str, bool)> {
+        let all = self.symbols.all();
+        all.map(|(range, name)| (name, self.is_helper(range.start)))
     }
 
     /// Which of the `count` source frames at an address, innermost first, are of helpers.
@@ -141,13 +192,20 @@ impl ModuleCode {
             return false;
         };
         let is_within = |address: u64| instance.ranges.iter().any(|range| range.contains(&address));
-        let effects: Vec<&Effect> = followed.effects.iter().filter(|effect| is_within(effect.at)).collect();
+        let at = |effect: &Effect| {
+            followed
+                .instructions
+                .get(effect.index)
+                .map_or(0, |instruction| instruction.ip())
+        };
+        let effects = followed.summary.effects.iter();
+        let effects: Vec<&Effect> = effects.filter(|effect| is_within(at(effect))).collect();
         let (mut given, mut constants): (Vec<Root>, Vec<i64>) = (Vec::new(), Vec::new());
         let mut all = Vec::new();
         for parameter in &instance.parameters {
             constants.extend(parameter.constant);
             let start = instance.ranges.iter().map(|range| range.start).min().unwrap_or(0);
-            let first = effects.first().map_or(start, |effect| effect.at);
+            let first = effects.first().map_or(start, |effect| at(effect));
             let values = match &parameter.range {
                 Some(range) => self.given(parameter, range.start.max(start), function, &followed),
                 // Code that is not optimised puts it into its word of the frame first.
@@ -165,7 +223,7 @@ impl ModuleCode {
         }
         given.retain(|root| !matches!(root.source, Source::Made(at, _) if is_within(at)));
         Subject {
-            followed: &followed,
+            summary: &followed.summary,
             effects,
             given: &|root| {
                 let prefixes = given.iter().filter(|given| given.source == root.source);

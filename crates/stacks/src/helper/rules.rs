@@ -1,11 +1,11 @@
-//! When a function is a helper: the rules that docs/helpers.md teaches, on the effects that [`flow`](super::flow) finds.
+//! When a function is a helper: the rules that docs/helpers.md teaches, on the effects of a [`Summary`].
 
-use super::flow::{Act, Effect, Followed};
+use super::summary::{Act, Effect, Summary};
 use super::value::{Root, Source, Value};
 
 /// Code of which it is asked whether it is a helper: a function, or where one was inlined.
 pub(super) struct Subject<'f> {
-    pub followed: &'f Followed,
+    pub summary: &'f Summary,
     /// Those of its code.
     pub effects: Vec<&'f Effect>,
     /// How much of the path of a root its caller has followed, if the caller gave it this at all.
@@ -195,19 +195,19 @@ impl Subject<'_> {
         }
         if by
             .iter()
-            .any(|other| self.followed.reaches(other.index, other.index, &|_| false))
+            .any(|other| self.summary.reaches(other.index, other.index, &|_| false))
         {
             return true;
         }
         let stops = |index: usize| by.iter().any(|other| other.index == index);
-        if self.followed.exits.contains(&effect.index) {
+        if self.summary.exits.contains(&effect.index) {
             return false;
         }
         !self
-            .followed
+            .summary
             .exits
             .iter()
-            .any(|&exit| !stops(exit) && self.followed.reaches(effect.index, exit, &stops))
+            .any(|&exit| !stops(exit) && self.summary.reaches(effect.index, exit, &stops))
     }
 
     fn position(&self, effect: &Effect) -> Option<usize> {
@@ -224,7 +224,7 @@ impl Subject<'_> {
             };
             match one.index == other.index {
                 true => self.position(one) < self.position(other),
-                false => self.followed.reaches(one.index, other.index, &stops),
+                false => self.summary.reaches(one.index, other.index, &stops),
             }
         };
         let again = |effects: &[&Effect], between: &[&Effect], same: &dyn Fn(&Effect, &Effect) -> bool| {

@@ -1,8 +1,10 @@
 //! Where a value comes from: what the function was called with, what it read through that, or what it found itself.
 
+use std::sync::Arc;
+
 /// What a function starts from, or what it made of something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
+pub enum Source {
     /// An argument in a general register, by the register's number.
     Register(usize),
     /// An argument in a vector register.
@@ -15,14 +17,14 @@ pub(super) enum Source {
 
 /// A source, or what was read through it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Root {
+pub struct Root {
     pub source: Source,
     /// The offset of each read, the first one first; `None`: computed.
     pub path: Vec<Option<i64>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub enum Value {
     /// Too much was mixed to be followed.
     Unknown,
     /// An address in the function's own frame, from the stack pointer when the function is entered.
@@ -30,7 +32,7 @@ pub(super) enum Value {
     /// An address in the module's own code or data.
     Static,
     /// Arithmetic on these roots, sorted. The offset is known if the value is its only root plus that; a constant has no roots.
-    From { roots: Vec<Root>, offset: Option<i64> },
+    From { roots: Arc<[Root]>, offset: Option<i64> },
 }
 
 /// Values of more roots than this are not followed.
@@ -39,39 +41,39 @@ const MOST_ROOTS: usize = 6;
 const LONGEST_PATH: usize = 3;
 
 impl Value {
-    pub(super) fn constant(value: i64) -> Value {
+    pub fn constant(value: i64) -> Value {
         Value::From {
-            roots: Vec::new(),
+            roots: Arc::default(),
             offset: Some(value),
         }
     }
 
-    pub(super) fn source(source: Source) -> Value {
+    pub fn source(source: Source) -> Value {
         let root = Root {
             source,
             path: Vec::new(),
         };
         Value::From {
-            roots: vec![root],
+            roots: Arc::from([root]),
             offset: Some(0),
         }
     }
 
-    pub(super) fn as_constant(&self) -> Option<i64> {
+    pub fn as_constant(&self) -> Option<i64> {
         match self {
             Value::From { roots, offset } if roots.is_empty() => *offset,
             _ => None,
         }
     }
 
-    pub(super) fn roots(&self) -> &[Root] {
+    pub fn roots(&self) -> &[Root] {
         match self {
             Value::From { roots, .. } => roots,
             _ => &[],
         }
     }
 
-    pub(super) fn offset(&self) -> Option<i64> {
+    pub fn offset(&self) -> Option<i64> {
         match self {
             Value::From { offset, .. } => *offset,
             _ => None,
@@ -79,16 +81,16 @@ impl Value {
     }
 
     /// Whether it is a constant, or comes from something.
-    pub(super) fn is_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         self.as_constant().is_some() || !self.roots().is_empty()
     }
 
     /// Whether it is arithmetic on what is known, and not an address of the frame or of the module.
-    pub(super) fn is_from(&self) -> bool {
+    pub fn is_from(&self) -> bool {
         matches!(self, Value::From { .. })
     }
 
-    pub(super) fn add(&self, other: &Value) -> Value {
+    pub fn add(&self, other: &Value) -> Value {
         match (self, other) {
             (Value::Frame(at), other) | (other, Value::Frame(at)) => match other {
                 Value::Frame(_) | Value::Unknown | Value::Static => Value::Unknown,
@@ -119,22 +121,28 @@ impl Value {
     }
 
     fn with_roots(self, others: &[Root]) -> Value {
-        let Value::From { mut roots, offset } = self else {
+        let Value::From { roots, offset } = &self else {
             return self;
         };
-        roots.extend_from_slice(others);
-        roots.sort_unstable();
-        roots.dedup();
-        match roots.len() <= MOST_ROOTS {
-            true => Value::From { roots, offset },
+        if others.iter().all(|other| roots.contains(other)) {
+            return self;
+        }
+        let mut all = [roots, others].concat();
+        all.sort_unstable();
+        all.dedup();
+        match all.len() <= MOST_ROOTS {
+            true => Value::From {
+                roots: all.into(),
+                offset: *offset,
+            },
             false => Value::Unknown,
         }
     }
 
     /// Some result of all of these that is not their sum.
-    pub(super) fn mixed<'v>(values: impl IntoIterator<Item = &'v Value>) -> Value {
+    pub fn mixed<'v>(values: impl IntoIterator<Item = &'v Value>) -> Value {
         let mut mixed = Value::From {
-            roots: Vec::new(),
+            roots: Arc::default(),
             offset: None,
         };
         for value in values {
@@ -149,7 +157,7 @@ impl Value {
     }
 
     /// What is read at this address, which is not in the frame; `None`: found there by the function itself.
-    pub(super) fn read(&self) -> Option<Value> {
+    pub fn read(&self) -> Option<Value> {
         let Value::From { roots, offset } = self else {
             return None;
         };
@@ -157,18 +165,18 @@ impl Value {
             return None;
         }
         let step = offset.filter(|_| roots.len() == 1);
-        let mut read: Vec<Root> = roots.clone();
+        let mut read = roots.to_vec();
         for root in &mut read {
             root.path.push(step);
         }
         Some(Value::From {
-            roots: read,
+            roots: read.into(),
             offset: Some(0),
         })
     }
 
     /// What holds for both, where paths meet at `at`; `place` says in which register or word.
-    pub(super) fn join(&self, other: &Value, at: u64, place: i64) -> Value {
+    pub fn join(&self, other: &Value, at: u64, place: i64) -> Value {
         if self == other {
             return self.clone();
         }
@@ -188,7 +196,10 @@ impl Value {
                     generalised(others, roots)
                 };
                 match both {
-                    Some(roots) => Value::From { roots, offset },
+                    Some(roots) => Value::From {
+                        roots: roots.into(),
+                        offset,
+                    },
                     None => Value::source(Source::Made(at, place)),
                 }
             }
@@ -197,16 +208,16 @@ impl Value {
     }
 
     /// In terms of the caller: `of` says what a source is there.
-    pub(super) fn substitute(&self, of: &mut impl FnMut(Source) -> Value, unknown: impl Fn() -> Value) -> Value {
+    pub fn substitute(&self, of: &mut impl FnMut(Source) -> Value, unknown: impl Fn() -> Value) -> Value {
         let Value::From { roots, offset } = self else {
             return self.clone();
         };
         let mut sum = Value::constant(0);
-        for root in roots {
+        for root in &roots[..] {
             let mut value = of(root.source);
             for step in &root.path {
                 let by = Value::From {
-                    roots: Vec::new(),
+                    roots: Arc::default(),
                     offset: *step,
                 };
                 value = value.add(&by).read().unwrap_or_else(&unknown);
@@ -214,7 +225,7 @@ impl Value {
             sum = sum.add(&value);
         }
         let by = Value::From {
-            roots: Vec::new(),
+            roots: Arc::default(),
             offset: *offset,
         };
         sum.add(&by)

@@ -9,7 +9,7 @@ use object::{Object, ObjectSection, ReadCache, ReadRef};
 use rustc_hash::FxHashMap;
 
 use crate::section::{self, Content, Defect, Malformed, PcEntry};
-use crate::table::{ObjectTable, Site, Target};
+use crate::table::{JudgedFunction, ObjectTable, Site, Target};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SitesError {
@@ -141,6 +141,46 @@ pub fn read_bitcode(path: &Path) -> Result<Vec<Bitcode>, SitesError> {
             })
             .collect()
     })
+}
+
+/// The functions of a module of which `crashproof cc` found out whether they are helpers.
+#[derive(Clone, Debug, Default)]
+pub struct JudgedFunctions {
+    /// By linkage name: the file that has it, and whether it is a helper. Functions that only their own object sees may
+    /// share a name.
+    by_name: FxHashMap<String, Vec<(String, bool)>>,
+}
+
+impl JudgedFunctions {
+    /// Of a module; none if it was not built by `crashproof cc`, or by an earlier version. It is evidence beside other,
+    /// so that what cannot be read is no error.
+    pub fn read(path: &Path) -> JudgedFunctions {
+        let section = with_file(path, |file| file.section(section::HELPERS));
+        JudgedFunctions::decode(&section.ok().flatten().unwrap_or_default())
+    }
+
+    /// From the bytes of the section, as far as they can be read.
+    pub fn decode(section: &[u8]) -> JudgedFunctions {
+        let mut found = JudgedFunctions::default();
+        for frame in section::frames(Content::Helpers, section).map_while(Result::ok) {
+            let judged: Vec<JudgedFunction> = postcard::from_bytes(frame.1.payload).unwrap_or_default();
+            for one in judged {
+                let files = found.by_name.entry(one.function).or_default();
+                files.push((one.file, one.is_helper));
+            }
+        }
+        found
+    }
+
+    /// Whether the function of that linkage name in that file is a helper; `None`: not known, or there are several that
+    /// differ.
+    pub fn is_helper(&self, function: &str, file: &str) -> Option<bool> {
+        let name = |path: &str| path.rsplit('/').next() == file.rsplit('/').next();
+        let files = self.by_name.get(function)?;
+        let mut verdicts = files.iter().filter(|(path, _)| name(path)).map(|(_, verdict)| *verdict);
+        let first = verdicts.next()?;
+        verdicts.all(|verdict| verdict == first).then_some(first)
+    }
 }
 
 /// Whether every index of the table leads somewhere.

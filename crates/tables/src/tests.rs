@@ -150,6 +150,35 @@ fn another_layout_of_the_table_has_another_version() {
     );
 }
 
+#[test]
+fn judged_functions_by_name_and_file() {
+    let judged = |function: &str, file: &str, is_helper| JudgedFunction {
+        function: function.into(),
+        file: file.into(),
+        is_helper,
+    };
+    let mut section = section::judged_frame(1, &[judged("set", "/a/pm.h", true), judged("put", "/a/a.c", false)]);
+    section.extend([0; 16]);
+    section.extend(section::judged_frame(
+        2,
+        &[
+            judged("set", "/a/pm.h", true),
+            judged("set", "/a/b.c", false),
+            judged("put", "/b/a.c", true),
+        ],
+    ));
+    let functions = JudgedFunctions::decode(&section);
+    assert_eq!(functions.is_helper("set", "lib/pm.h"), Some(true));
+    assert_eq!(functions.is_helper("set", "/a/b.c"), Some(false));
+    assert_eq!(functions.is_helper("set", "/a/c.c"), None);
+    assert_eq!(functions.is_helper("put", "/a/a.c"), None, "two that differ");
+    assert_eq!(functions.is_helper("get", "/a/a.c"), None);
+    // What follows damage is lost, and no error.
+    let cut = JudgedFunctions::decode(&section[..section.len() - 8]);
+    assert_eq!(cut.is_helper("set", "/a/pm.h"), Some(true));
+    assert_eq!(cut.is_helper("set", "/a/b.c"), None);
+}
+
 fn pc(address: u64, object: u64, site: u32) -> Vec<u8> {
     [
         &address.to_le_bytes()[..],
@@ -262,7 +291,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        for content in [Content::Bitcode, Content::Sites] {
+        for content in [Content::Bitcode, Content::Sites, Content::Helpers] {
             let framed = section::frame(content, 5, &bytes);
             let found: Vec<_> = frames(content, &framed).collect();
             prop_assert_eq!(found.len(), 1);
@@ -270,6 +299,7 @@ proptest! {
             let _ = frames(content, &bytes).count();
         }
         let _ = pc_entries(&bytes);
+        let _ = JudgedFunctions::decode(&section::frame(Content::Helpers, 5, &bytes));
         let _ = ModuleSites::decode(&section::frame(Content::Sites, 5, &bytes), &bytes);
     }
 }

@@ -128,3 +128,14 @@ pub struct Call {
     /// (index, what it points to); arguments of which nothing is known are left out.
     pub arguments: Vec<(u32, Target)>,
 }
+
+/// A function of which the front end's code says whether it is a helper (docs/helpers.md). Of the others, that is not
+/// known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JudgedFunction {
+    /// Linkage name.
+    pub function: String,
+    /// Where it is defined.
+    pub file: String,
+    pub is_helper: bool,
+}

@@ -1,17 +1,20 @@
 //! The bytes of the sections that `crashproof cc` puts into an object file.
 //!
-//! `.crashproof.bc` and `.crashproof.sites` are sequences of frames: a header of [`HEADER`] bytes (8 bytes of magic, then
-//! little-endian: u32 version, u32 zero, u64 object, u64 length of the payload), the payload, zeroes up to a multiple of 8. Linkers
-//! concatenate such sections and may put zeroes in between. The payload of a frame in `.crashproof.sites` is an
-//! [`ObjectTable`], the one in `.crashproof.bc` the front end's bitcode.
+//! `.crashproof.bc`, `.crashproof.sites` and `.crashproof.helpers` are sequences of frames: a header of [`HEADER`]
+//! bytes (8 bytes of magic, then little-endian: u32 version, u32 zero, u64 object, u64 length of the payload), the
+//! payload, zeroes up to a multiple of 8. Linkers concatenate such sections and may put zeroes in between. The payload
+//! of a frame in `.crashproof.sites` is an [`ObjectTable`], the one in `.crashproof.helpers` a sequence of
+//! [`JudgedFunction`]s, the one in `.crashproof.bc` the front end's bitcode.
 //!
 //! `.crashproof.pc` is a sequence of entries of [`PC_ENTRY`] bytes: u64 address, u64 object, u32 site, u32 zero. The address is
 //! the linker's; that of code that was discarded is a tombstone, and the entry is of no use.
 
-use crate::table::ObjectTable;
+use crate::table::{JudgedFunction, ObjectTable};
 
 pub const BITCODE: &str = ".crashproof.bc";
 pub const SITES: &str = ".crashproof.sites";
+/// Objects of earlier versions have none.
+pub const HELPERS: &str = ".crashproof.helpers";
 pub const PC: &str = ".crashproof.pc";
 /// The allocated note by which the runtime finds the hooks: stripping never drops it.
 pub const NOTE: &str = ".note.crashproof";
@@ -26,6 +29,7 @@ pub const PC_ENTRY: usize = 24;
 pub enum Content {
     Bitcode,
     Sites,
+    Helpers,
 }
 
 impl Content {
@@ -33,6 +37,7 @@ impl Content {
         match self {
             Content::Bitcode => BITCODE,
             Content::Sites => SITES,
+            Content::Helpers => HELPERS,
         }
     }
 
@@ -40,6 +45,7 @@ impl Content {
         match self {
             Content::Bitcode => *b"cpfbc\r\n\x1a",
             Content::Sites => *b"cpsite\n\x1a",
+            Content::Helpers => *b"cphelp\n\x1a",
         }
     }
 }
@@ -68,6 +74,12 @@ pub fn table_frame(table: &ObjectTable) -> Vec<u8> {
     // Serialising into memory fails only for sequences of unknown length, of which a table has none.
     let payload = postcard::to_stdvec(table).expect("a table has no sequence of unknown length");
     frame(Content::Sites, table.object, &payload)
+}
+
+/// The frame of an object's judged functions.
+pub fn judged_frame(object: u64, judged: &[JudgedFunction]) -> Vec<u8> {
+    let payload = postcard::to_stdvec(judged).expect("a slice has a known length");
+    frame(Content::Helpers, object, &payload)
 }
 
 /// The text of the inline assembly, without operands, that puts the address where it stands into `.crashproof.pc` and emits
