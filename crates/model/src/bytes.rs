@@ -1,6 +1,45 @@
-//! Bytes of a cache line as a bit set, and how a store falls into lines and words.
+//! Sets of bytes of a unit, and how a store falls into units and words.
+//!
+//! What persists independently of everything else is a unit, and how large it is is the model's matter. [`Bytes`] is for cache
+//! lines, and [`Ranges`] for units of any size.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::ops::Range;
 
 use crashproof_base::LINE;
+use smallvec::SmallVec;
+
+/// A set of bytes of one unit.
+pub trait ByteSet: Clone + Debug + Default + Eq + Hash {
+    /// `len` bytes from `start`.
+    fn range(start: u64, len: u64) -> Self;
+
+    /// Those of a unit of `size` bytes, by its number in the file, that lie in `[start, end)` of the file.
+    fn of_unit(unit: u64, size: u64, start: u64, end: u64) -> Self {
+        let base = unit * size;
+        let from = start.saturating_sub(base).min(size);
+        let to = end.saturating_sub(base).min(size);
+        Self::range(from, to.saturating_sub(from))
+    }
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool;
+
+    /// Those of both.
+    fn union(&self, other: &Self) -> Self;
+
+    /// Those that are in both.
+    fn intersection(&self, other: &Self) -> Self;
+
+    /// Those that are not in the other.
+    fn without(&self, other: &Self) -> Self;
+
+    /// Whether they have a byte in common.
+    fn intersects(&self, other: &Self) -> bool {
+        !self.intersection(other).is_empty()
+    }
+}
 
 /// A set of bytes of one line: bit n is byte n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,10 +61,7 @@ impl Bytes {
 
     /// Those of a line, by its number in the file, that lie in `[start, end)` of the file.
     pub fn of_line(line: u64, start: u64, end: u64) -> Bytes {
-        let base = line * LINE;
-        let from = start.saturating_sub(base).min(LINE);
-        let to = end.saturating_sub(base).min(LINE);
-        Bytes::range(from, to.saturating_sub(from))
+        Self::of_unit(line, LINE, start, end)
     }
 
     /// Whether there are none.
@@ -73,6 +109,138 @@ impl Bytes {
     }
 }
 
+impl ByteSet for Bytes {
+    #[inline]
+    fn range(start: u64, len: u64) -> Bytes {
+        Bytes::range(start, len)
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        Bytes::is_empty(*self)
+    }
+
+    #[inline]
+    fn union(&self, other: &Bytes) -> Bytes {
+        Bytes::union(*self, *other)
+    }
+
+    #[inline]
+    fn intersection(&self, other: &Bytes) -> Bytes {
+        Bytes::intersection(*self, *other)
+    }
+
+    #[inline]
+    fn without(&self, other: &Bytes) -> Bytes {
+        Bytes::without(*self, *other)
+    }
+}
+
+/// A set of bytes of a unit of any size, as ranges: ascending, not empty, with gaps between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ranges(SmallVec<[(u32, u32); 2]>);
+
+impl Ranges {
+    /// The ranges, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.0.iter().map(|&(from, to)| from as usize..to as usize)
+    }
+
+    /// The bytes of which `keep` says so, when told whether each set has them. It keeps none that neither has.
+    fn combine(&self, other: &Ranges, keep: impl Fn(bool, bool) -> bool) -> Ranges {
+        let mut combined = SmallVec::new();
+        let (mut own, mut others) = (Ends::of(self), Ends::of(other));
+        let mut from = None;
+        loop {
+            let at = own.next().min(others.next());
+            if at == u32::MAX {
+                return Ranges(combined);
+            }
+            let kept = keep(own.pass(at), others.pass(at));
+            match (from, kept) {
+                (None, true) => from = Some(at),
+                (Some(start), false) => {
+                    combined.push((start, at));
+                    from = None;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Goes through where the ranges of a set begin and end.
+struct Ends<'r> {
+    ranges: &'r [(u32, u32)],
+    inside: bool,
+}
+
+impl Ends<'_> {
+    fn of(set: &Ranges) -> Ends<'_> {
+        Ends {
+            ranges: &set.0,
+            inside: false,
+        }
+    }
+
+    fn next(&self) -> u32 {
+        match self.ranges.first() {
+            Some(&(_, to)) if self.inside => to,
+            Some(&(from, _)) => from,
+            None => u32::MAX,
+        }
+    }
+
+    /// Goes on to a place that is not beyond the next. Whether the set has the byte there.
+    fn pass(&mut self, at: u32) -> bool {
+        if self.next() == at && at != u32::MAX {
+            if self.inside {
+                self.ranges = &self.ranges[1..];
+            }
+            self.inside = !self.inside;
+        }
+        self.inside
+    }
+}
+
+impl ByteSet for Ranges {
+    fn range(start: u64, len: u64) -> Ranges {
+        let range = (start as u32, (start + len) as u32);
+        Ranges(SmallVec::from_buf_and_len([range, (0, 0)], usize::from(len > 0)))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn union(&self, other: &Ranges) -> Ranges {
+        match (&self.0[..], &other.0[..]) {
+            ([], _) => other.clone(),
+            (_, []) => self.clone(),
+            (&[(from, to)], &[(start, end)]) if from <= end && start <= to => {
+                Ranges(SmallVec::from_buf_and_len([(from.min(start), to.max(end)), (0, 0)], 1))
+            }
+            _ => self.combine(other, |own, others| own || others),
+        }
+    }
+
+    fn intersection(&self, other: &Ranges) -> Ranges {
+        self.combine(other, |own, others| own && others)
+    }
+
+    fn without(&self, other: &Ranges) -> Ranges {
+        if !self.intersects(other) {
+            return self.clone();
+        }
+        self.combine(other, |own, others| own && !others)
+    }
+
+    fn intersects(&self, other: &Ranges) -> bool {
+        let meet = |&(from, to): &(u32, u32)| other.0.iter().any(|&(start, end)| from < end && start < to);
+        self.0.iter().any(meet)
+    }
+}
+
 /// The part of an access that lies in one line (or one word of it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -89,46 +257,83 @@ pub struct Piece {
 /// assert_eq!(pieces(60, 8, LINE).count(), 2);
 /// assert_eq!(pieces(0, 32, WORD).count(), 4);
 /// ```
-pub fn pieces(offset: u64, len: u64, unit: u64) -> Pieces {
+#[inline]
+pub fn pieces(offset: u64, len: u64, unit: u64) -> impl Iterator<Item = Piece> {
     debug_assert!(unit <= LINE && LINE.is_multiple_of(unit));
-    Pieces {
+    cut(offset, len, unit).map(|part| Piece {
+        line: part.start / LINE,
+        bytes: Bytes::range(part.start % LINE, part.end - part.start),
+    })
+}
+
+/// Cuts `[offset, offset + len)` at every multiple of `unit`.
+#[inline]
+pub fn cut(offset: u64, len: u64, unit: u64) -> Parts {
+    Parts {
         at: offset,
         end: offset.saturating_add(len),
         unit,
     }
 }
 
-/// The pieces that are left of an access.
+/// The parts that are left of an access.
 #[derive(Clone, Debug)]
-pub struct Pieces {
+pub struct Parts {
     at: u64,
     end: u64,
     unit: u64,
 }
 
-impl Iterator for Pieces {
-    type Item = Piece;
+impl Iterator for Parts {
+    type Item = Range<u64>;
 
     #[inline]
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<Range<u64>> {
         let at = self.at;
         if at >= self.end {
             return None;
         }
         let next = (at / self.unit + 1).saturating_mul(self.unit).min(self.end);
         self.at = next;
-        Some(Piece {
-            line: at / LINE,
-            bytes: Bytes::range(at % LINE, next - at),
-        })
+        Some(at..next)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crashproof_base::WORD;
+    use proptest::prelude::*;
 
     use super::*;
+
+    fn marked(set: &Ranges) -> Vec<bool> {
+        let mut bytes = vec![false; 100];
+        set.iter().for_each(|range| bytes[range].fill(true));
+        bytes
+    }
+
+    fn some() -> impl Strategy<Value = Ranges> {
+        let range = (0..80u64, 0..20u64).prop_map(|(start, len)| Ranges::range(start, len));
+        prop::collection::vec(range, 0..5).prop_map(|all| all.iter().fold(Ranges::default(), |a, b| a.union(b)))
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_sets_of_bytes(a in some(), b in some()) {
+            let by_byte = |both: fn(bool, bool) -> bool| -> Vec<bool> {
+                marked(&a).into_iter().zip(marked(&b)).map(|(a, b)| both(a, b)).collect()
+            };
+            prop_assert_eq!(marked(&a.union(&b)), by_byte(|a, b| a || b));
+            prop_assert_eq!(marked(&a.intersection(&b)), by_byte(|a, b| a && b));
+            prop_assert_eq!(marked(&a.without(&b)), by_byte(|a, b| a && !b));
+            prop_assert_eq!(a.intersects(&b), !a.intersection(&b).is_empty());
+            prop_assert_eq!(a == b, marked(&a) == marked(&b));
+            for set in [a.union(&b), a.intersection(&b), a.without(&b)] {
+                prop_assert_eq!(set.is_empty(), !marked(&set).contains(&true));
+                prop_assert!(set.0.is_sorted_by(|one, next| one.1 < next.0) && set.0.iter().all(|range| range.0 < range.1));
+            }
+        }
+    }
 
     #[test]
     fn ranges() {

@@ -1,8 +1,9 @@
 //! Persistency semantics of x86: which stores are guaranteed persistent, and which contents a crash may leave.
 //!
 //! Two models: [`Model::Px86`] (Raad et al.; the table is Table 1 of the PMBugAssist paper) and [`Model::Eadr`], where the
-//! caches are inside the persistence domain. [`Line`] is the state machine of one cache line, [`Memory`] holds the lines
-//! of all PM files and makes fences cheap. [`Order`] is the definition of a crash state, for these models and others.
+//! caches are inside the persistence domain. [`Line`] is the state machine of one cache line, or of a unit of another size.
+//! [`Memory`] holds the lines of all PM files and makes fences cheap. [`Order`] is the definition of a crash state, for these
+//! models and others.
 //!
 //! Deviation from Px86: non-temporal stores, which Px86 leaves out, follow the design's text: one is unordered with all
 //! other stores, in its own line too, until its thread's next fence, which persists it and not the plain stores before
@@ -20,7 +21,7 @@ mod packed;
 #[cfg(test)]
 mod reference;
 
-pub use bytes::{Bytes, Piece, Pieces, pieces};
+pub use bytes::{ByteSet, Bytes, Parts, Piece, Ranges, cut, pieces};
 pub use crashproof_base::{LINE, LineAddress, WORD};
 pub use line::{Awaits, Flush, Keep, Line, Store, Tag, Thread};
 pub use memory::{Limits, Memory, Unpersisted};

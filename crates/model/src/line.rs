@@ -1,4 +1,4 @@
-//! The state machine of one cache line (Agamotto §4.1 gives a line dirty, pending and clean; this is the exact form).
+//! The state machine of one cache line, or of a unit of another size (Agamotto §4.1 gives a line dirty, pending and clean; this is the exact form).
 //!
 //! The line knows the stores that are not guaranteed persistent, in execution order, and for each thread how many of the
 //! cached ones it has flushed and not yet fenced. What is guaranteed persistent is dropped: the floor is always the
@@ -9,13 +9,13 @@
 
 use std::hash::Hash;
 
-use crate::{Bytes, Model};
+use crate::{ByteSet, Bytes, Model};
 
 /// A thread, as the caller numbers them (densely: [`crate::Memory`] indexes by it).
 pub type Thread = u32;
 
 /// What a caller keeps with each store. All methods have a do-nothing default.
-pub trait Tag: Clone + Eq + Hash {
+pub trait Tag<B = Bytes>: Clone + Eq + Hash {
     /// What it keeps with each flush and fence.
     type Site: Copy + Eq + Hash;
 
@@ -24,7 +24,7 @@ pub trait Tag: Clone + Eq + Hash {
     fn left_behind(&mut self, _fence: Self::Site) {}
 
     /// This store overwrote `bytes` of an older one that is not persistent yet; `flushed` if some thread has that pending.
-    fn overwrote(&mut self, _older: &Self, _bytes: Bytes, _flushed: bool) {}
+    fn overwrote(&mut self, _older: &Self, _bytes: &B, _flushed: bool) {}
 
     /// Whether `next`, by the same thread and of the same kind with nothing in between, can be kept as one store with this
     /// one; then it has been taken in.
@@ -36,11 +36,11 @@ pub trait Tag: Clone + Eq + Hash {
     fn settle(&mut self) {}
 }
 
-impl Tag for () {
+impl<B> Tag<B> for () {
     type Site = ();
 }
 
-impl Tag for u32 {
+impl<B> Tag<B> for u32 {
     type Site = u32;
 }
 
@@ -55,9 +55,9 @@ pub enum Keep {
 
 /// A store to a line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Store<T> {
+pub struct Store<T, B = Bytes> {
     /// What of it counts still: bytes that a later store overwrote for good are taken out.
-    pub bytes: Bytes,
+    pub bytes: B,
     /// The thread that stores.
     pub thread: Thread,
     /// It passes the cache by.
@@ -101,14 +101,14 @@ struct Flushed<S> {
 
 /// The stores to a cache line that are not guaranteed persistent, and where they were flushed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Line<T: Tag> {
-    stores: Vec<Store<T>>,
+pub struct Line<T: Tag<B>, B: ByteSet = Bytes> {
+    stores: Vec<Store<T, B>>,
     flushed: Vec<Flushed<T::Site>>,
     /// A store was overwritten or flushed by another thread than its own.
     shared: bool,
 }
 
-impl<T: Tag> Default for Line<T> {
+impl<T: Tag<B>, B: ByteSet> Default for Line<T, B> {
     fn default() -> Self {
         Line {
             stores: Vec::new(),
@@ -118,9 +118,9 @@ impl<T: Tag> Default for Line<T> {
     }
 }
 
-impl<T: Tag> Line<T> {
+impl<T: Tag<B>, B: ByteSet> Line<T, B> {
     /// The stores that are not guaranteed persistent, in execution order.
-    pub fn stores(&self) -> &[Store<T>] {
+    pub fn stores(&self) -> &[Store<T, B>] {
         &self.stores
     }
 
@@ -154,19 +154,19 @@ impl<T: Tag> Line<T> {
     }
 
     /// A store to the line.
-    pub fn store(&mut self, model: Model, keep: Keep, mut store: Store<T>) {
+    pub fn store(&mut self, model: Model, keep: Keep, mut store: Store<T, B>) {
         let persistent = model == Model::Eadr && !store.nontemporal;
         if keep == Keep::Last || persistent {
             let mut emptied = false;
             let flushed = self.flushed_upto();
             for (index, older) in self.stores.iter_mut().enumerate() {
-                if older.bytes.intersects(store.bytes) {
+                if older.bytes.intersects(&store.bytes) {
                     self.shared |= older.thread != store.thread;
-                    let overwritten = older.bytes.intersection(store.bytes);
+                    let overwritten = older.bytes.intersection(&store.bytes);
                     store
                         .tag
-                        .overwrote(&older.tag, overwritten, index < flushed && !older.nontemporal);
-                    older.bytes = older.bytes.without(store.bytes);
+                        .overwrote(&older.tag, &overwritten, index < flushed && !older.nontemporal);
+                    older.bytes = older.bytes.without(&store.bytes);
                     emptied |= older.bytes.is_empty();
                 }
             }
@@ -185,7 +185,7 @@ impl<T: Tag> Line<T> {
             && self.flushed.iter().all(|f| f.upto < len)
             && last.tag.merge(&store.tag)
         {
-            last.bytes = last.bytes.union(store.bytes);
+            last.bytes = last.bytes.union(&store.bytes);
             return;
         }
         self.stores.push(store);
@@ -222,7 +222,7 @@ impl<T: Tag> Line<T> {
         &mut self,
         thread: Thread,
         site: T::Site,
-        persisted: impl FnMut(&Store<T>),
+        persisted: impl FnMut(&Store<T, B>),
     ) -> Flush<T::Site> {
         let outcome = self.flush(thread, site);
         if !matches!(outcome, Flush::Clean) {
@@ -250,12 +250,12 @@ impl<T: Tag> Line<T> {
 
     /// As [`Line::fence`], and shows the stores that became persistent, newest first, each with those of its bytes that no
     /// newer persistent store overwrote.
-    pub fn fence_with(&mut self, thread: Thread, persisted: impl FnMut(&Store<T>)) -> bool {
+    pub fn fence_with(&mut self, thread: Thread, persisted: impl FnMut(&Store<T, B>)) -> bool {
         let upto = match self.flushed.iter().position(|f| f.thread == thread) {
             Some(position) => self.flushed.swap_remove(position).upto,
             None => 0,
         };
-        let persistent = |index, store: &Store<T>| {
+        let persistent = |index, store: &Store<T, B>| {
             if store.nontemporal {
                 store.thread == thread
             } else {
@@ -290,7 +290,7 @@ impl<T: Tag> Line<T> {
     }
 
     /// These bytes need no persistence: as if they had never been stored to.
-    pub fn set_clean(&mut self, bytes: Bytes) {
+    pub fn set_clean(&mut self, bytes: &B) {
         for store in &mut self.stores {
             store.bytes = store.bytes.without(bytes);
         }
@@ -299,19 +299,19 @@ impl<T: Tag> Line<T> {
 
     /// Drops what is persistent now. An older store that stays loses the bytes that a newer persistent one overwrote:
     /// whether it persists or not, they hold the newer value.
-    fn persist(&mut self, persistent: impl Fn(usize, &Store<T>) -> bool, mut persisted: impl FnMut(&Store<T>)) -> bool {
-        let mut overwritten = Bytes(0);
+    fn persist(&mut self, persistent: impl Fn(usize, &Store<T, B>) -> bool, mut persisted: impl FnMut(&Store<T, B>)) -> bool {
+        let mut overwritten = B::default();
         let mut any = false;
         for (index, store) in self.stores.iter_mut().enumerate().rev() {
-            let newer = overwritten;
+            let bytes = store.bytes.without(&overwritten);
             if persistent(index, store) {
-                overwritten = overwritten.union(store.bytes);
-                store.bytes = store.bytes.without(newer);
+                overwritten = overwritten.union(&store.bytes);
+                store.bytes = bytes;
                 persisted(store);
-                store.bytes = Bytes(0);
+                store.bytes = B::default();
                 any = true;
             } else {
-                store.bytes = store.bytes.without(newer);
+                store.bytes = bytes;
             }
         }
         if any {
@@ -457,9 +457,9 @@ mod tests {
     fn clean_bytes_are_forgotten() {
         let mut l = line(&[store(0, 16, 0, 1), store(32, 8, 0, 2)]);
         l.flush(0, 1);
-        l.set_clean(Bytes::range(0, 8));
+        l.set_clean(&Bytes::range(0, 8));
         assert_eq!(l.stores()[0].bytes, Bytes::range(8, 8));
-        l.set_clean(Bytes::range(8, 8));
+        l.set_clean(&Bytes::range(8, 8));
         assert_eq!(tags(&l), [2]);
         assert_eq!(l.flush(0, 2), Flush::AlreadyPending(1));
         l.sync();

@@ -294,7 +294,7 @@ impl<T: Tag> Memory<T> {
         }
         self.for_each_line(file, offset, len, |memory, page, index, bytes| {
             let Page { lines, past, .. } = &mut memory.pages[page];
-            memory.lines[lines[index] as usize].line.set_clean(bytes);
+            memory.lines[lines[index] as usize].line.set_clean(&bytes);
             past.persisted |= 1 << index;
         });
     }
@@ -315,7 +315,7 @@ impl<T: Tag> Memory<T> {
         self.for_each_line(file, offset, len, |memory, page, index, bytes| {
             memory.lines[memory.pages[page].lines[index] as usize]
                 .line
-                .set_clean(bytes);
+                .set_clean(&bytes);
         });
     }
 
@@ -381,7 +381,7 @@ impl<T: Tag> Memory<T> {
                 bytes,
                 &mut each,
             );
-            state.line.set_clean(bytes);
+            state.line.set_clean(&bytes);
         });
         self.forget_past(file, offset, len);
     }

@@ -22,6 +22,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use crate::ByteSet;
 use crate::line::{Line, Tag};
 
 /// Updates that are not guaranteed to have persisted, numbered in program order, and which must persist before which.
@@ -115,8 +116,11 @@ impl<C: Eq + Hash> Chains<C> {
     }
 }
 
-/// The order in which the stores of some cache lines persist, numbered line after line.
-pub fn order_of<'l, T: Tag + 'l>(lines: impl IntoIterator<Item = &'l Line<T>>, reorder_in_line: bool) -> Order {
+/// The order in which the stores of some cache lines (or other units) persist, numbered line after line.
+pub fn order_of<'l, T: Tag<B> + 'l, B: ByteSet + 'l>(
+    lines: impl IntoIterator<Item = &'l Line<T, B>>,
+    reorder_in_line: bool,
+) -> Order {
     let mut chains = Chains::default();
     for (number, line) in lines.into_iter().enumerate() {
         for store in line.stores() {

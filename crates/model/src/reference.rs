@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use crate::memory::Limits;
-use crate::{Bytes, Keep, LineAddress, Memory, Model, order_of};
+use crate::{ByteSet, Bytes, Keep, Line, LineAddress, Memory, Model, Ranges, order_of};
 
 const LINES: usize = 3;
 /// Bytes of a line that programs use; few, so that stores overlap often.
@@ -213,8 +213,40 @@ fn allowed_by(mut memory: Memory<u32>, steps: &[Step]) -> BTreeSet<Contents> {
     let lines: Vec<_> = (0..LINES)
         .map(|line| memory.line(address(line)).cloned().unwrap_or_default())
         .collect();
+    allowed_of(&lines, steps)
+}
+
+/// The same by units of another size, which the bytes that programs use fill.
+fn allowed_by_units(model: Model, size: u64, steps: &[Step]) -> BTreeSet<Contents> {
+    let mut units: [Line<u32, Ranges>; LINES] = Default::default();
+    let scale = size / USED as u64;
+    for (tag, &Step { thread, instruction }) in (0..).zip(steps) {
+        if is_fence(instruction) {
+            units.iter_mut().for_each(|unit| {
+                unit.fence(thread);
+            });
+        }
+        match instruction {
+            Store { line, start, len } | NtStore { line, start, len } | Rmw { line, start, len } => {
+                let store = crate::Store {
+                    bytes: Ranges::range(start as u64 * scale, len as u64 * scale),
+                    thread,
+                    nontemporal: matches!(instruction, NtStore { .. }),
+                    tag,
+                };
+                units[line].store(model, Keep::All, store);
+            }
+            Clflushopt { line } => drop(units[line].flush(thread, tag)),
+            Clflush { line } => drop(units[line].flush_now(thread, tag)),
+            Mfence | Sfence | VolatileRmw => {}
+        }
+    }
+    allowed_of(&units, steps)
+}
+
+fn allowed_of<B: ByteSet>(lines: &[Line<u32, B>], steps: &[Step]) -> BTreeSet<Contents> {
     let uncertain: Vec<u32> = lines.iter().flat_map(|line| line.stores()).map(|s| s.tag).collect();
-    order_of(&lines, false)
+    order_of(lines, false)
         .states()
         .map(|persisted| {
             let lost = |step: u32| {
@@ -305,6 +337,9 @@ proptest! {
             let limits = Limits { lines: 2, pages: 1, fences: 2 };
             let sweeping = Memory::with_limits(model, Keep::All, limits);
             prop_assert_eq!(&allowed_by(sweeping, &steps), &allowed, "{:?}, sweeping often", model);
+            for size in [16, 4096] {
+                prop_assert_eq!(&allowed_by_units(model, size, &steps), &allowed, "{:?}, units of {}", model, size);
+            }
         }
     }
 
