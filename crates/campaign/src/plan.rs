@@ -142,7 +142,6 @@ impl Plan {
             model: arguments.model.into(),
             tear: !arguments.no_tear,
             reorder_in_line: arguments.reorder_in_line,
-            edges: None,
             strategy: arguments.strategy.into(),
             joint: !arguments.no_joint,
             conditions: self.conditions.clone(),
@@ -158,6 +157,8 @@ impl Plan {
             journal: Some(journal.to_owned()),
             save: Some(self.save.clone()),
             helpers: self.config.declared_helpers(),
+            // The models that can be asked for have cache lines, and no edges between them.
+            ..CampaignOptions::default()
         }
     }
 

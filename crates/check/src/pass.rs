@@ -143,7 +143,7 @@ impl Pass {
         match event.kind {
             EventKind::Store { at, data, flags } => self.store(step, at, data, flags, tables),
             EventKind::Flush { at, kind } => {
-                let Some(outcome) = self.replay(step, &replay::Step::flush(at, kind)) else {
+                let Some(outcome) = self.replay(step, &replay::Step::flush(at, kind, replay::Cut::LINES)) else {
                     return;
                 };
                 for oracle in &mut self.oracles {
@@ -181,7 +181,7 @@ impl Pass {
                 }
             }
             EventKind::Resize { .. } | EventKind::FileWrite { .. } | EventKind::Sync { .. } => {
-                if let Some(part) = replay::Step::of(&event.kind) {
+                if let Some(part) = replay::Step::of(&event.kind, replay::Cut::LINES) {
                     self.replay(step, &part);
                 }
             }
@@ -330,7 +330,7 @@ impl Pass {
             count: 1,
             earlier: Earlier::default(),
         };
-        for part in replay::Steps::of_store(at, len, flags, LINE) {
+        for part in replay::Steps::of_store(at, len, flags, replay::Cut::LINES) {
             self.run(step, &part, |fences| {
                 let kept = StoreTag { fences, ..tag.clone() };
                 tag.count = 0;

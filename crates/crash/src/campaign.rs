@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crashproof_finding::{Finding, Stats};
 use crashproof_infer::Conditions;
-use crashproof_model::Model;
+use crashproof_model::{LINE, Model};
+use crashproof_replay::Cut;
 use crashproof_sandbox::Run;
 use crashproof_stacks::DeclaredHelpers;
 use crashproof_trace::{FileId, TraceFile};
@@ -67,6 +68,9 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct CampaignOptions {
     pub model: Model,
+    /// Bytes of what persists independently of the rest: of a cache line, or in another model of a page or sector of a file. A power of
+    /// two, at least a word and at most a page.
+    pub unit: u64,
     /// Stores wider than 8 bytes persist in pieces.
     pub tear: bool,
     /// Stores within a line persist in any order (the pessimistic model of pmreorder).
@@ -106,6 +110,7 @@ impl Default for CampaignOptions {
     fn default() -> CampaignOptions {
         CampaignOptions {
             model: Model::Px86,
+            unit: LINE,
             tear: true,
             reorder_in_line: false,
             edges: None,
@@ -128,6 +133,11 @@ impl Default for CampaignOptions {
 }
 
 impl CampaignOptions {
+    /// Where stores are cut.
+    pub(crate) fn cut(&self) -> Cut {
+        Cut::units(self.unit, self.tear)
+    }
+
     /// How long after the beginning a failure may still be explained.
     pub fn time_to_explain(&self) -> Option<Duration> {
         self.time.map(|time| time + GRACE.max(time / 4))

@@ -12,8 +12,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crashproof_model::{Keep, LINE, Line, LineAddress, Model, Store, WORD, pieces};
-use crashproof_replay::{Change, Observer, Replay, Step, Steps, StorePiece};
+use crashproof_model::{Keep, LineAddress, Model, Ranges, cut};
+use crashproof_replay::{Change, Cut, Observer, Replay, Step, Steps, StorePiece};
 use crashproof_trace::{EventKind, Item, PmAddress, StackId, TraceFile, TraceReader};
 use crashproof_wire::recovery::PAGE;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -25,7 +25,9 @@ use crate::executor::StoreId;
 use crate::hash::{self, Content};
 use crate::image::Image;
 use crate::representative::Show;
-use crate::state::{After, CrashPoint, Pending, PointHead, PointKind, UncertainLine, write_store};
+use crate::state::{
+    After, CrashPoint, Pending, PendingLine, PendingStore, PointHead, PointKind, UncertainLine, write_store,
+};
 use crate::window::{Place, Window};
 
 /// At which places a replay stops.
@@ -81,17 +83,17 @@ struct Base {
 }
 
 impl Base {
-    fn add(&mut self, at: LineAddress, change: u128) {
+    fn add(&mut self, at: LineAddress, unit: u64, change: u128) {
         if change != 0 {
             self.hash = self.hash.wrapping_add(change);
-            let page = self.pages.entry(page_of(at)).or_default();
+            let page = self.pages.entry(page_of(at, unit)).or_default();
             *page = page.wrapping_add(change);
         }
     }
 
     /// Writes the bytes in which a line differs.
-    fn write(&mut self, at: LineAddress, old: &Content, new: &Content, image: &mut (impl Image + ?Sized)) {
-        self.add(at, hash::change(at, old, new));
+    fn write(&mut self, at: LineAddress, old: &[u8], new: &[u8], image: &mut (impl Image + ?Sized)) {
+        self.add(at, old.len() as u64, hash::change(at, old, new));
         image.write_difference(at, old, new);
     }
 }
@@ -100,6 +102,8 @@ impl Base {
 #[derive(Default)]
 struct Floor {
     base: Base,
+    /// Bytes of a line, or of a unit of another size.
+    unit: u64,
     reorder: bool,
     /// Each set of a line's stores is an option, because there are edges.
     exact: bool,
@@ -142,10 +146,10 @@ impl<I: Image + ?Sized> Raise<'_, I> {
         at: LineAddress,
         line: &mut Arc<UncertainLine>,
         cut: bool,
-        change: impl FnOnce(&mut Line<Pending>, &mut Content),
+        change: impl FnOnce(&mut PendingLine, &mut Content),
     ) {
         let line = Arc::make_mut(line);
-        let old = *line.base();
+        let old = line.base().clone();
         line.persist(change);
         self.floor.base.write(at, &old, line.base(), self.image);
         if !line.line().is_clean() {
@@ -169,63 +173,68 @@ impl<I: Image + ?Sized> Observer for Raise<'_, I> {
                 piece: piece.number,
             },
             stack: self.stack,
-            start: piece.bytes.first() as u8,
+            start: piece.start,
             data: piece.data(self.data).into(),
         }
     }
 
     fn open(&mut self, at: LineAddress) -> Option<Arc<UncertainLine>> {
-        *self.floor.crowded.entry(page_of(at)).or_default() += 1;
-        let base = self.image.read_line(at);
-        let Floor { reorder, exact, .. } = *self.floor;
+        let Floor {
+            unit, reorder, exact, ..
+        } = *self.floor;
+        *self.floor.crowded.entry(page_of(at, unit)).or_default() += 1;
+        let base = self.image.read_unit(at, unit);
         Some(Arc::new(UncertainLine::new(at, base, reorder, exact)))
     }
 
-    fn stored(&mut self, at: LineAddress, line: &mut Arc<UncertainLine>, store: Store<Pending>) {
+    fn stored(&mut self, at: LineAddress, line: &mut Arc<UncertainLine>, store: PendingStore) {
         Arc::make_mut(line).store(store);
         if self.floor.changed.last() != Some(&at) {
             self.floor.changed.push(at);
         }
     }
 
-    fn stored_durably(&mut self, at: LineAddress, line: Option<&mut Arc<UncertainLine>>, store: Store<Pending>) {
+    fn stored_durably(&mut self, at: LineAddress, line: Option<&mut Arc<UncertainLine>>, store: PendingStore) {
         if let Some(line) = line {
             self.persist(at, line, false, |line, base| {
                 write_store(base, &store);
                 line.store(Model::Eadr, Keep::All, store);
             });
         } else {
-            let old = self.image.read_line(at);
-            let mut new = old;
+            let old = self.image.read_unit(at, self.floor.unit);
+            let mut new = old.clone();
             write_store(&mut new, &store);
             self.floor.base.write(at, &old, &new, self.image);
         }
     }
 
-    fn change(&mut self, at: LineAddress, line: &mut Arc<UncertainLine>, change: Change) {
+    fn change(&mut self, at: LineAddress, line: &mut Arc<UncertainLine>, change: Change<Ranges>) {
         let (data, written_at) = (self.data, self.written_at);
+        let start = line.start();
         let cut = matches!(change, Change::Truncate(_));
         self.persist(at, line, cut, |line, base| {
-            change.apply(line, |store| write_store(base, store));
-            let (Change::Overwrite(bytes) | Change::Truncate(bytes)) = change else {
-                return;
-            };
-            let part = &mut base[bytes.first() as usize..][..bytes.span() as usize];
-            if cut {
-                part.fill(0);
-            } else {
-                let from = at.line * LINE + bytes.first() - written_at;
-                part.copy_from_slice(&data[from as usize..][..part.len()]);
+            if let Change::Overwrite(bytes) | Change::Truncate(bytes) = &change {
+                for range in bytes.iter() {
+                    let from = start + range.start as u64;
+                    let part = &mut base[range];
+                    if cut {
+                        part.fill(0);
+                    } else {
+                        part.copy_from_slice(&data[(from - written_at) as usize..][..part.len()]);
+                    }
+                }
             }
+            change.apply(line, |store| write_store(base, store));
         });
     }
 
     fn closed(&mut self, at: LineAddress, line: Arc<UncertainLine>) {
         self.floor.count_out(line.counted);
-        if let Some(lines) = self.floor.crowded.get_mut(&page_of(at)) {
+        let page = page_of(at, self.floor.unit);
+        if let Some(lines) = self.floor.crowded.get_mut(&page) {
             *lines -= 1;
             if *lines == 0 {
-                self.floor.crowded.remove(&page_of(at));
+                self.floor.crowded.remove(&page);
             }
         }
     }
@@ -233,7 +242,7 @@ impl<I: Image + ?Sized> Observer for Raise<'_, I> {
 
 pub(crate) struct Cursor {
     reader: TraceReader,
-    tear: bool,
+    cut: Cut,
     stops: Stops,
     window: Window,
     replay: Replay<Arc<UncertainLine>>,
@@ -270,11 +279,12 @@ impl Cursor {
     ) -> Result<Cursor, CrashError> {
         let mut cursor = Cursor {
             reader: trace.files()?,
-            tear: options.tear,
+            cut: options.cut(),
             stops,
             window: Window::new(options.from.as_deref(), options.until.as_deref()),
-            replay: Replay::new(options.model),
+            replay: Replay::of_units(options.model, options.unit),
             floor: Floor {
+                unit: options.unit,
                 reorder: options.reorder_in_line,
                 exact: options.edges.is_some(),
                 ..Floor::default()
@@ -455,7 +465,7 @@ impl Cursor {
             return Ok(Read::Event);
         }
         // A flush of a line with nothing uncertain does nothing, and a program that flushes a whole file for a few stores has millions of them.
-        let mut steps = Steps::of(&event.kind, if self.tear { WORD } else { LINE });
+        let mut steps = Steps::of(&event.kind, self.cut);
         match steps.next() {
             None => return Ok(Read::Event),
             Some(Step::Flush { line, .. }) if self.replay.line(line).is_none() => return Ok(Read::Event),
@@ -576,17 +586,17 @@ impl Cursor {
             image.resize(at.file.index(), end);
         }
         self.all_fresh = true;
-        for piece in pieces(at.offset, data.len() as u64, LINE) {
+        let unit = self.cut.unit;
+        for part in cut(at.offset, data.len() as u64, unit) {
             let line_at = LineAddress {
                 file: at.file.0,
-                line: piece.line,
+                line: part.start / unit,
             };
             if self.replay.line(line_at).is_none() {
-                let start = piece.bytes.first() as usize;
-                let from = (piece.line * LINE + start as u64 - at.offset) as usize;
-                let part = &data[from..from + piece.bytes.span() as usize];
-                let old = image.read_line(line_at);
-                let mut new = old;
+                let start = (part.start % unit) as usize;
+                let part = &data[(part.start - at.offset) as usize..(part.end - at.offset) as usize];
+                let old = image.read_unit(line_at, unit);
+                let mut new = old.clone();
                 new[start..start + part.len()].copy_from_slice(part);
                 self.floor.base.write(line_at, &old, &new, image);
             }
@@ -599,6 +609,7 @@ impl Cursor {
         };
         self.all_fresh = true;
         self.file_operation = true;
+        let unit = self.cut.unit;
         let shrinks = size < state.size;
         state.size = size;
         if shrinks {
@@ -614,14 +625,14 @@ impl Cursor {
                     base.hash = base.hash.wrapping_sub(sum);
                     continue;
                 }
-                for line in size / LINE..(page + 1) * PAGE / LINE {
+                for line in size / unit..(page + 1) * PAGE / unit {
                     let at = LineAddress {
                         file: file as u32,
                         line,
                     };
-                    let old = image.read_line(at);
-                    let mut new = old;
-                    new[size.saturating_sub(line * LINE) as usize..].fill(0);
+                    let old = image.read_unit(at, unit);
+                    let mut new = old.clone();
+                    new[size.saturating_sub(line * unit) as usize..].fill(0);
                     base.write(at, &old, &new, image);
                 }
             }
@@ -663,7 +674,7 @@ impl Cursor {
     /// At a point: pages (index of the file, offset) with a line that changed since the point before, and another that is
     /// uncertain. A recovery may read one of them and not the other.
     pub(crate) fn shared_pages(&self) -> impl Iterator<Item = (usize, u64)> {
-        let pages = self.floor.changed.iter().map(|&at| page_of(at));
+        let pages = self.floor.changed.iter().map(|&at| page_of(at, self.floor.unit));
         pages
             .filter(|page| self.floor.crowded.get(page).is_some_and(|&lines| lines > 1))
             .map(|(file, page)| (file as usize, page * PAGE))
@@ -799,8 +810,9 @@ impl Cursor {
     }
 }
 
-fn page_of(at: LineAddress) -> (u32, u64) {
-    (at.file, at.line * LINE / PAGE)
+/// The page of a unit, which is not larger than a page.
+fn page_of(at: LineAddress, unit: u64) -> (u32, u64) {
+    (at.file, at.line * unit / PAGE)
 }
 
 enum Read {

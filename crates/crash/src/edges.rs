@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crashproof_model::{Chains, LINE, Order};
+use crashproof_model::{Chains, Order};
 
 use crate::executor::StoreId;
 use crate::state::{CrashPoint, State, UncertainLine};
@@ -17,6 +17,8 @@ use crate::state::{CrashPoint, State, UncertainLine};
 pub struct Update {
     pub id: StoreId,
     pub file: u32,
+    /// What it persists with, counted from the file's start: the cache line, or a unit of another size.
+    pub unit: u64,
     /// Of its first byte.
     pub offset: u64,
     pub nontemporal: bool,
@@ -26,15 +28,39 @@ pub struct Update {
 ///
 /// It must fit what the model guarantees: when an update is guaranteed to have persisted, so is what persists before it.
 pub trait Edges: fmt::Debug + Send + Sync {
-    /// Whether the earlier of two updates of different lines persists before the later.
-    fn is_edge(&self, earlier: &Update, later: &Update) -> bool;
+    /// An index that has no updates yet.
+    fn index(&self) -> Box<dyn EdgeIndex>;
 }
 
-impl dyn Edges + '_ {
-    /// Whether the updates are of different lines, and there is an edge.
-    pub(crate) fn tie(&self, earlier: &Update, later: &Update) -> bool {
-        let line = |update: &Update| (update.file, update.offset / LINE);
-        line(earlier) != line(later) && self.is_edge(earlier, later)
+/// Updates by what later ones may depend on, so that an update costs what leads to it and not what came before it.
+pub trait EdgeIndex: Send {
+    /// Takes the next update in program order. Gives the earlier ones from which an edge leads to it, numbered in the order in which they were
+    /// taken. Those of its own unit do not count: the unit has an order.
+    fn take(&mut self, update: &Update) -> Vec<usize>;
+}
+
+/// The edges between updates that come one by one, in program order.
+pub(crate) struct EdgesSoFar<N> {
+    index: Box<dyn EdgeIndex>,
+    /// What each update is called, and its unit.
+    taken: Vec<(N, (u32, u64))>,
+}
+
+impl<N: Copy> EdgesSoFar<N> {
+    pub(crate) fn new(edges: &dyn Edges) -> EdgesSoFar<N> {
+        EdgesSoFar {
+            index: edges.index(),
+            taken: Vec::new(),
+        }
+    }
+
+    /// Takes the next update. Gives those of other units that persist directly before it.
+    pub(crate) fn take(&mut self, name: N, update: &Update) -> Vec<N> {
+        let unit = (update.file, update.unit);
+        let before = self.index.take(update).into_iter().map(|number| self.taken[number]);
+        let before = before.filter(|(_, of)| *of != unit).map(|(name, _)| name).collect();
+        self.taken.push((name, unit));
+        before
     }
 }
 
@@ -47,8 +73,8 @@ pub(crate) struct Ties {
     order: Order,
     /// By line and update: its number in the order.
     numbers: Vec<Vec<usize>>,
-    /// From the earlier to the later.
-    edges: Vec<(At, At)>,
+    /// By line: the edges that lead to it or from it, each from the earlier to the later.
+    edges: Vec<Vec<(At, At)>>,
 }
 
 impl Ties {
@@ -62,19 +88,20 @@ impl Ties {
         let mut ties = Ties {
             order: Order::default(),
             numbers: lines.iter().map(|line| vec![0; line.line().stores().len()]).collect(),
-            edges: Vec::new(),
+            edges: vec![Vec::new(); lines.len()],
         };
+        let mut so_far = EdgesSoFar::new(edges);
         let mut chains = Chains::default();
         for (number, &(at, update)) in updates.iter().enumerate() {
-            let tied = updates[..number]
-                .iter()
-                .filter(|(_, earlier)| edges.tie(earlier, &update));
-            let before: Vec<At> = tied.map(|&(of, _)| of).collect();
+            let before: Vec<At> = so_far.take(at, &update);
             let line = &lines[at.0];
             let chain = line.is_ordered(&line.line().stores()[at.1]).then_some(at.0);
             chains.update(chain, before.iter().map(|of| ties.numbers[of.0][of.1]));
             ties.numbers[at.0][at.1] = number;
-            ties.edges.extend(before.into_iter().map(|earlier| (earlier, at)));
+            for earlier in before {
+                ties.edges[earlier.0].push((earlier, at));
+                ties.edges[at.0].push((earlier, at));
+            }
         }
         ties.order = chains.order();
         ties
@@ -112,7 +139,7 @@ impl Ties {
     /// Whether two lines may have these options at once, as far as edges go from one to the other.
     fn go_together(&self, lines: &[Arc<UncertainLine>], a: (usize, u64), b: (usize, u64)) -> bool {
         let holds = |(line, option): (usize, u64), store: usize| lines[line].persisted(option).nth(store) == Some(true);
-        self.edges.iter().all(|&(earlier, later)| {
+        self.edges[a.0].iter().all(|&(earlier, later)| {
             let (first, second) = match (earlier.0, later.0) {
                 (from, to) if from == a.0 && to == b.0 => (a, b),
                 (from, to) if from == b.0 && to == a.0 => (b, a),
@@ -123,13 +150,8 @@ impl Ties {
     }
 
     fn partners(&self, line: usize) -> impl Iterator<Item = usize> {
-        self.edges
-            .iter()
-            .filter_map(move |(earlier, later)| match (earlier.0, later.0) {
-                (from, to) if from == line => Some(to),
-                (from, to) if to == line => Some(from),
-                _ => None,
-            })
+        let edges = self.edges[line].iter();
+        edges.map(move |(earlier, later)| if earlier.0 == line { later.0 } else { earlier.0 })
     }
 }
 

@@ -4,11 +4,12 @@
 //! Words that are zero count nothing: a file grows for free.
 
 use crashproof_model::LineAddress;
+use smallvec::SmallVec;
 
-pub(crate) const LINE_BYTES: usize = crashproof_model::LINE as usize;
+const LINE_BYTES: usize = crashproof_model::LINE as usize;
 
-/// What one line holds.
-pub(crate) type Content = [u8; LINE_BYTES];
+/// What one line holds, or a unit of another size.
+pub(crate) type Content = SmallVec<[u8; LINE_BYTES]>;
 
 /// The finaliser of SplitMix64.
 pub(crate) fn mix(mut x: u64) -> u64 {
@@ -24,14 +25,15 @@ pub(crate) fn pair(key: u64, value: u64) -> u128 {
     (high as u128) << 64 | low as u128
 }
 
-fn word(at: LineAddress, index: usize, value: u64) -> u128 {
+/// Of a word of a file, by its number.
+fn word(file: u32, number: u64, value: u64) -> u128 {
     if value == 0 {
         return 0;
     }
-    pair((at.file as u64) << 48 ^ (at.line << 3 | index as u64), value)
+    pair((file as u64) << 48 ^ number, value)
 }
 
-fn words(content: &Content) -> impl Iterator<Item = u64> {
+fn words(content: &[u8]) -> impl Iterator<Item = u64> {
     content
         .as_chunks()
         .0
@@ -39,22 +41,30 @@ fn words(content: &Content) -> impl Iterator<Item = u64> {
         .map(|word: &[u8; 8]| u64::from_le_bytes(*word))
 }
 
-/// Of a line with this content.
-pub(crate) fn line(at: LineAddress, content: &Content) -> u128 {
-    words(content)
-        .enumerate()
-        .fold(0, |sum, (index, value)| sum.wrapping_add(word(at, index, value)))
+/// Of these bytes of a file, which begin at a word.
+pub(crate) fn bytes(file: u32, offset: u64, content: &[u8]) -> u128 {
+    let numbered = (offset / 8..).zip(words(content));
+    numbered.fold(0, |sum, (number, value)| sum.wrapping_add(word(file, number, value)))
 }
 
 /// What is to be added when a line changes.
-pub(crate) fn change(at: LineAddress, old: &Content, new: &Content) -> u128 {
-    words(old)
-        .zip(words(new))
-        .enumerate()
+pub(crate) fn change(at: LineAddress, old: &[u8], new: &[u8]) -> u128 {
+    match (<&[u8; LINE_BYTES]>::try_from(old), <&[u8; LINE_BYTES]>::try_from(new)) {
+        // Most units are cache lines: compiled for their length.
+        (Ok(old), Ok(new)) => change_of_words(at, old, new),
+        _ => change_of_words(at, old, new),
+    }
+}
+
+#[inline(always)]
+fn change_of_words(at: LineAddress, old: &[u8], new: &[u8]) -> u128 {
+    let first = at.line * (old.len() as u64 / 8);
+    let numbered = (first..).zip(words(old).zip(words(new)));
+    numbered
         .filter(|(_, (old, new))| old != new)
-        .fold(0, |sum, (index, (old, new))| {
-            sum.wrapping_sub(word(at, index, old))
-                .wrapping_add(word(at, index, new))
+        .fold(0, |sum, (number, (old, new))| {
+            sum.wrapping_sub(word(at.file, number, old))
+                .wrapping_add(word(at.file, number, new))
         })
 }
 
@@ -83,15 +93,17 @@ mod tests {
 
     #[test]
     fn changes_add_up() {
-        let at = LineAddress { file: 1, line: 7 };
-        let other = LineAddress { file: 1, line: 8 };
-        let (zero, mut one) = ([0; 64], [0; 64]);
-        one[9] = 3;
-        let mut two = one;
-        two[63] = 1;
-        assert_eq!(line(at, &zero), 0);
-        assert_eq!(line(at, &one).wrapping_add(change(at, &one, &two)), line(at, &two));
-        assert_ne!(line(at, &one), line(other, &one));
-        assert_ne!(line(at, &one), line(at, &two));
+        for unit in [16, LINE_BYTES, 4096] {
+            let at = LineAddress { file: 1, line: 7 };
+            let line = |line, content: &[u8]| bytes(1, line * unit as u64, content);
+            let (zero, mut one) = (vec![0; unit], vec![0; unit]);
+            one[9] = 3;
+            let mut two = one.clone();
+            two[unit - 1] = 1;
+            assert_eq!(line(7, &zero), 0);
+            assert_eq!(line(7, &one).wrapping_add(change(at, &one, &two)), line(7, &two));
+            assert_ne!(line(7, &one), line(8, &one));
+            assert_ne!(line(7, &one), line(7, &two));
+        }
     }
 }

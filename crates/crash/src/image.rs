@@ -1,11 +1,11 @@
 //! The image as the cursor writes it: an executor's, or, to survey a trace, one in memory that is as large as what is
 //! not zero in it.
 
-use crashproof_model::{LINE, LineAddress};
+use crashproof_model::LineAddress;
 use rustc_hash::FxHashMap;
 
 use crate::executor::Executor;
-use crate::hash::{Content, LINE_BYTES};
+use crate::hash::Content;
 
 const PAGE: u64 = 4096;
 
@@ -15,19 +15,21 @@ pub(crate) trait Image {
     fn resize(&mut self, file: usize, size: u64);
     fn place(&mut self, file: usize, path: Option<&str>);
 
-    fn read_line(&self, at: LineAddress) -> Content {
-        let mut content = [0; LINE_BYTES];
-        self.read(at.file as usize, at.line * LINE, &mut content);
+    /// What a unit of so many bytes holds.
+    fn read_unit(&self, at: LineAddress, unit: u64) -> Content {
+        let mut content = Content::from_elem(0, unit as usize);
+        self.read(at.file as usize, at.line * unit, &mut content);
         content
     }
 
     /// Writes the bytes in which a line differs.
-    fn write_difference(&mut self, at: LineAddress, old: &Content, new: &Content) {
+    fn write_difference(&mut self, at: LineAddress, old: &[u8], new: &[u8]) {
         let differs = |(old, new): (&u8, &u8)| old != new;
         let first = old.iter().zip(new).position(differs);
         let last = old.iter().zip(new).rposition(differs);
         if let (Some(first), Some(last)) = (first, last) {
-            self.write(at.file as usize, at.line * LINE + first as u64, &new[first..=last]);
+            let start = at.line * old.len() as u64;
+            self.write(at.file as usize, start + first as u64, &new[first..=last]);
         }
     }
 }

@@ -28,7 +28,7 @@ pub use campaign::{
     Baseline, CampaignOptions, Outcome, Progress, Recovered, StrategyKind, Survey, SurveyedFile, baseline, judge,
     make_image, recover, run, survey,
 };
-pub use edges::{Edges, Update};
+pub use edges::{EdgeIndex, Edges, Update};
 pub use error::CrashError;
 pub use executor::{Executor, ExecutorError, Explainer, Failure, StoreId, Verdict};
 pub use representative::{Behaviour, BehaviourList, BehaviourUpdate, behaviour_list};

@@ -1,6 +1,5 @@
 //! A crash point's states on an executor's image: going from one to the next writes the bytes that differ.
 
-use crashproof_model::{LINE, LineAddress};
 use crashproof_wire::recovery::{PAGE, parse_unit};
 
 use crate::cursor::Cursor;
@@ -8,7 +7,7 @@ use crate::executor::Executor;
 use crate::hash;
 use crate::image::Image;
 use crate::reads::{UnitHash, unit_hash};
-use crate::state::{CrashPoint, State};
+use crate::state::{CrashPoint, State, UncertainLine};
 
 pub(crate) struct Stage<'a> {
     pub executor: &'a mut dyn Executor,
@@ -46,12 +45,10 @@ impl<'a> Stage<'a> {
     /// The lines of the point that lie in a unit.
     pub(crate) fn lines_of(&self, unit: u64) -> std::ops::Range<usize> {
         let (file, offset, len) = parse_unit(unit);
-        let before = |end: u64| {
-            self.point
-                .lines
-                .partition_point(|line| (line.at.file, line.at.line) < (file, end))
-        };
-        before(offset / LINE)..before((offset + len) / LINE)
+        let lines = &self.point.lines;
+        let first = lines.partition_point(|line| (line.at.file, line.end()) <= (file, offset));
+        let end = lines.partition_point(|line| (line.at.file, line.start()) < (file, offset + len));
+        first..end
     }
 
     /// What a unit holds if its lines hold these options. The other lines are at what is guaranteed persistent, always.
@@ -60,17 +57,30 @@ impl<'a> Stage<'a> {
         let lines = self.lines_of(unit);
         let base = if len == PAGE {
             cursor.page_hash(file, offset / PAGE)
-        } else if let Some(line) = self.point.lines[lines.clone()].first() {
-            hash::line(line.at, line.base())
+        } else if let [line] = &self.point.lines[lines.clone()]
+            && (line.start(), line.end()) == (offset, offset + len)
+        {
+            hash::bytes(file, offset, line.base())
         } else {
-            let at = LineAddress {
-                file,
-                line: offset / LINE,
-            };
-            hash::line(at, &self.executor.read_line(at))
+            let mut base = vec![0; len as usize];
+            self.executor.read(file as usize, offset, &mut base);
+            for line in &self.point.lines[lines.clone()] {
+                line.copy_to(line.base(), offset, &mut base);
+            }
+            hash::bytes(file, offset, &base)
         };
+        let whole = |line: &UncertainLine| line.start() >= offset && line.end() <= offset + len;
         let content = lines.fold(base, |sum, index| {
-            sum.wrapping_add(self.point.lines[index].change(option(index)))
+            let (line, option) = (&self.point.lines[index], option(index));
+            if whole(line) {
+                return sum.wrapping_add(line.change(option));
+            }
+            let part = [line.base().clone(), line.content(option)].map(|content| {
+                let mut part = vec![0; len as usize];
+                line.copy_to(&content, offset, &mut part);
+                hash::bytes(file, offset, &part)
+            });
+            sum.wrapping_sub(part[0]).wrapping_add(part[1])
         });
         unit_hash(content)
     }

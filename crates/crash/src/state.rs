@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crashproof_model::{Bytes, Keep, LINE, Line, LineAddress, Model, Order, Store, Tag, order_of};
+use crashproof_model::{ByteSet, Keep, Line, LineAddress, Model, Order, Ranges, Store, Tag, order_of};
 use crashproof_replay::LineState;
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
@@ -33,29 +33,33 @@ pub(crate) struct Pending {
     pub id: StoreId,
     pub stack: StackId,
     /// Where in the line `data` begins.
-    pub start: u8,
+    pub start: u32,
     pub data: Box<[u8]>,
 }
 
-impl Tag for Pending {
+impl Tag<Ranges> for Pending {
     type Site = ();
 }
 
+/// A store that is not guaranteed persistent.
+pub(crate) type PendingStore = Store<Pending, Ranges>;
+/// The state of a unit of any size.
+pub(crate) type PendingLine = Line<Pending, Ranges>;
+
 impl Pending {
     /// Writes some of its bytes.
-    fn write(&self, content: &mut Content, bytes: Bytes) {
-        let start = self.start as usize;
-        for (index, &byte) in self.data.iter().enumerate() {
-            if bytes.0 >> (start + index) & 1 != 0 {
-                content[start + index] = byte;
-            }
+    fn write(&self, content: &mut [u8], bytes: &Ranges) {
+        for range in bytes.iter() {
+            let from = range.start - self.start as usize;
+            let data = &self.data[from..from + range.len()];
+            content[range].copy_from_slice(data);
         }
     }
 }
 
 /// Writes those bytes of a store that still count.
-pub(crate) fn write_store(content: &mut Content, store: &Store<Pending>) {
-    store.tag.write(content, store.bytes);
+pub(crate) fn write_store(content: &mut [u8], store: &PendingStore) {
+    store.tag.write(content, &store.bytes);
 }
 
 /// Which of a line's stores persisted.
@@ -104,12 +108,12 @@ enum Options {
     },
 }
 
-/// A line that is not all guaranteed persistent.
+/// A line, or a unit of another size, that is not all guaranteed persistent.
 #[derive(Clone, Debug)]
 pub(crate) struct UncertainLine {
     pub at: LineAddress,
     base: Content,
-    line: Line<Pending>,
+    line: PendingLine,
     reorder: bool,
     /// Each set of stores is an option, whatever content it makes.
     exact: bool,
@@ -120,7 +124,7 @@ pub(crate) struct UncertainLine {
     everything: u64,
     /// Content with everything persisted, and the bytes that stores write.
     newest: Content,
-    written: Bytes,
+    written: Ranges,
     /// Options from here on were not there at the point before.
     fresh_from: u64,
     /// `options` are not those of `line`.
@@ -134,13 +138,14 @@ pub(crate) struct UncertainLine {
 }
 
 impl LineState for UncertainLine {
+    type Bytes = Ranges;
     type Tag = Pending;
 
-    fn line(&self) -> &Line<Pending> {
+    fn line(&self) -> &PendingLine {
         &self.line
     }
 
-    fn line_mut(&mut self) -> &mut Line<Pending> {
+    fn line_mut(&mut self) -> &mut PendingLine {
         &mut self.line
     }
 }
@@ -149,6 +154,7 @@ impl UncertainLine {
     pub(crate) fn new(at: LineAddress, base: Content, reorder: bool, exact: bool) -> UncertainLine {
         let mut line = UncertainLine {
             at,
+            newest: base.clone(),
             base,
             line: Line::default(),
             reorder,
@@ -156,8 +162,7 @@ impl UncertainLine {
             options: Options::Listed(Vec::new()),
             index: FxHashMap::default(),
             everything: 0,
-            newest: base,
-            written: Bytes::default(),
+            written: Ranges::default(),
             fresh_from: 1,
             stale: false,
             mixed: false,
@@ -186,8 +191,26 @@ impl UncertainLine {
         }
     }
 
-    pub(crate) fn line(&self) -> &Line<Pending> {
+    pub(crate) fn line(&self) -> &PendingLine {
         &self.line
+    }
+
+    /// Where it begins in the file.
+    pub(crate) fn start(&self) -> u64 {
+        self.at.line * self.base.len() as u64
+    }
+
+    /// Where it ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.start() + self.base.len() as u64
+    }
+
+    /// Copies the part of its content that lies in a buffer for the file from `offset` on.
+    pub(crate) fn copy_to(&self, content: &[u8], offset: u64, buffer: &mut [u8]) {
+        let from = self.start().max(offset);
+        let to = self.end().min(offset + buffer.len() as u64);
+        let part = &content[(from - self.start()) as usize..(to - self.start()) as usize];
+        buffer[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
     }
 
     pub(crate) fn base(&self) -> &Content {
@@ -199,9 +222,9 @@ impl UncertainLine {
     }
 
     /// A store that stays uncertain.
-    pub(crate) fn store(&mut self, store: Store<Pending>) {
+    pub(crate) fn store(&mut self, store: PendingStore) {
         write_store(&mut self.newest, &store);
-        self.written = self.written.union(store.bytes);
+        self.written = self.written.union(&store.bytes);
         self.mixed |= store.nontemporal || self.reorder;
         self.line.store(Model::Px86, Keep::All, store);
         if !self.stale && !self.mixed {
@@ -209,23 +232,24 @@ impl UncertainLine {
                 ordered: self.line.stores().len() as u32,
                 unordered: 0,
             };
-            let newest = self.newest;
+            let newest = std::mem::take(&mut self.newest);
             self.everything = self.add(&newest, choice);
+            self.newest = newest;
         } else {
             self.stale = true;
         }
     }
 
     /// Changes what is guaranteed persistent: `change` sees the line and its base.
-    pub(crate) fn persist(&mut self, change: impl FnOnce(&mut Line<Pending>, &mut Content)) {
+    pub(crate) fn persist(&mut self, change: impl FnOnce(&mut PendingLine, &mut Content)) {
         change(&mut self.line, &mut self.base);
         self.mixed = self.line.stores().iter().any(|s| s.nontemporal || self.reorder);
         self.stale = true;
-        self.newest = self.base;
-        self.written = Bytes::default();
+        self.newest.copy_from_slice(&self.base);
+        self.written = Ranges::default();
         for store in self.line.stores() {
             write_store(&mut self.newest, store);
-            self.written = self.written.union(store.bytes);
+            self.written = self.written.union(&store.bytes);
         }
     }
 
@@ -239,7 +263,7 @@ impl UncertainLine {
         self.fresh_from = 1;
         self.restart();
         if !self.mixed {
-            let mut content = self.base;
+            let mut content = self.base.clone();
             for index in 0..self.line.stores().len() {
                 write_store(&mut content, &self.line.stores()[index]);
                 let choice = Choice {
@@ -264,15 +288,15 @@ impl UncertainLine {
         if self.exact || stores.len() >= TOLD_APART || stores.iter().any(|s| !s.nontemporal && !self.reorder) {
             return false;
         }
-        let mut taken = 0;
+        let mut taken = Ranges::default();
         let mut changing = Vec::new();
         let mut silent = 0;
         for (index, store) in stores.iter().enumerate() {
-            if taken & store.bytes.0 != 0 {
+            if taken.intersects(&store.bytes) {
                 return false;
             }
-            taken |= store.bytes.0;
-            let mut content = self.base;
+            taken = taken.union(&store.bytes);
+            let mut content = self.base.clone();
             write_store(&mut content, store);
             if content == self.base {
                 silent |= 1 << index;
@@ -421,15 +445,15 @@ impl UncertainLine {
     }
 
     /// Whether it persists in the order of the line's stores.
-    pub(crate) fn is_ordered(&self, store: &Store<Pending>) -> bool {
+    pub(crate) fn is_ordered(&self, store: &PendingStore) -> bool {
         !store.nontemporal && !self.reorder
     }
 
     /// The option in which so many of the ordered stores have persisted, and these of the unordered ones. None if it was left
     /// out.
-    pub(crate) fn option_of(&self, ordered: usize, unordered: impl Fn(usize, &Store<Pending>) -> bool) -> Option<u64> {
+    pub(crate) fn option_of(&self, ordered: usize, unordered: impl Fn(usize, &PendingStore) -> bool) -> Option<u64> {
         let (mut choice, mut free) = (NOTHING, 0);
-        let mut content = self.base;
+        let mut content = self.base.clone();
         let mut chosen = 0u64;
         for (index, store) in self.line.stores().iter().enumerate() {
             let persisted = if self.is_ordered(store) {
@@ -477,7 +501,8 @@ impl UncertainLine {
         Update {
             id: tag.id,
             file: self.at.file,
-            offset: self.at.line * LINE + u64::from(tag.start),
+            unit: self.at.line,
+            offset: self.start() + u64::from(tag.start),
             nontemporal: *nontemporal,
         }
     }
@@ -496,7 +521,7 @@ impl UncertainLine {
     }
 
     fn content_of(&self, choice: Choice) -> Content {
-        let mut content = self.base;
+        let mut content = self.base.clone();
         if self.mixed {
             for (store, _) in self.chosen(choice).filter(|(_, persisted)| *persisted) {
                 write_store(&mut content, store);
@@ -504,10 +529,10 @@ impl UncertainLine {
             return content;
         }
         // The newest first: some lines are stored to in every operation of a long run.
-        let mut left = self.written;
+        let mut left = self.written.clone();
         for store in self.line.stores()[..choice.ordered as usize].iter().rev() {
-            store.tag.write(&mut content, store.bytes.intersection(left));
-            left = left.without(store.bytes);
+            store.tag.write(&mut content, &store.bytes.intersection(&left));
+            left = left.without(&store.bytes);
             if left.is_empty() {
                 break;
             }
@@ -516,7 +541,7 @@ impl UncertainLine {
     }
 
     /// All stores, and whether they persisted.
-    fn chosen(&self, choice: Choice) -> impl Iterator<Item = (&Store<Pending>, bool)> {
+    fn chosen(&self, choice: Choice) -> impl Iterator<Item = (&PendingStore, bool)> {
         let (mut ordered, mut unordered) = (0, 0);
         self.line.stores().iter().map(move |store| {
             let persisted = if !self.is_ordered(store) {
@@ -535,23 +560,23 @@ impl UncertainLine {
     fn split(&self, option: u64) -> (Vec<StoreId>, Vec<StoreId>) {
         let chosen: Vec<_> = self.chosen(self.choice(option)).collect();
         let (mut persisted, mut missing) = (Vec::new(), Vec::new());
-        let mut covered = Bytes(0);
+        let mut covered = Ranges::default();
         for (store, is_persisted) in chosen.into_iter().rev() {
             if !is_persisted {
                 missing.push(store.tag.id);
                 continue;
             }
-            if !store.bytes.without(covered).is_empty() {
+            if !store.bytes.without(&covered).is_empty() {
                 persisted.push(store.tag.id);
             }
-            covered = covered.union(store.bytes);
+            covered = covered.union(&store.bytes);
         }
         (persisted, missing)
     }
 
     /// Content with just these stores persisted, allowed or not.
     pub(crate) fn content_with(&self, persisted: impl Fn(StoreId) -> bool) -> Content {
-        let mut content = self.base;
+        let mut content = self.base.clone();
         for store in self.line.stores().iter().filter(|s| persisted(s.tag.id)) {
             write_store(&mut content, store);
         }
@@ -783,9 +808,9 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn store(seq: u64, start: u8, data: &[u8], nontemporal: bool) -> Store<Pending> {
+    fn store(seq: u64, start: u32, data: &[u8], nontemporal: bool) -> PendingStore {
         Store {
-            bytes: Bytes::range(start as u64, data.len() as u64),
+            bytes: Ranges::range(start.into(), data.len() as u64),
             thread: 0,
             nontemporal,
             tag: Pending {
@@ -797,8 +822,13 @@ mod tests {
         }
     }
 
-    fn line(reorder: bool, stores: &[Store<Pending>]) -> UncertainLine {
-        let mut line = UncertainLine::new(LineAddress { file: 0, line: 3 }, [0; 64], reorder, false);
+    fn line(reorder: bool, stores: &[PendingStore]) -> UncertainLine {
+        let mut line = UncertainLine::new(
+            LineAddress { file: 0, line: 3 },
+            Content::from_elem(0, 64),
+            reorder,
+            false,
+        );
         for s in stores {
             line.store(s.clone());
         }
@@ -871,11 +901,11 @@ mod tests {
     #[test]
     fn many_unordered_stores_are_looked_at_in_part() {
         let stores: Vec<_> = (1..=70)
-            .map(|n| store(n, (n % 60) as u8, &[n as u8; 3], true))
+            .map(|n| store(n, (n % 60) as u32, &[n as u8; 3], true))
             .collect();
         let l = line(false, &stores);
         assert!(l.is_capped());
-        let mut all = [0; 64];
+        let mut all = Content::from_elem(0, 64);
         stores.iter().for_each(|s| write_store(&mut all, s));
         assert_eq!(l.content(l.everything()), all);
         assert!(l.chosen(l.choice(l.everything())).all(|(_, persisted)| persisted));

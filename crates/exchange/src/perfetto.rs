@@ -9,7 +9,7 @@ use std::io::Write;
 
 use crashproof_finding::blamed;
 use crashproof_model::{Awaits, Keep, LINE, Line, LineAddress, Model, Store};
-use crashproof_replay::{Change, Observer, Replay, Steps, StorePiece};
+use crashproof_replay::{Change, Cut, Observer, Replay, Steps, StorePiece};
 use crashproof_stacks::{DeclaredHelpers, Stacks};
 use crashproof_trace::{
     Annotation, CallReturn, Event, EventKind, FenceKind, FlushKind, Item, PmAddress, StackId, Tables, TraceReader,
@@ -183,7 +183,7 @@ impl Exporter<'_> {
 
     /// What the event does to the lines.
     fn replay(&mut self, event: &Event<'_>) -> Result<(), ExportError> {
-        for step in Steps::of(&event.kind, LINE) {
+        for step in Steps::of(&event.kind, Cut::LINES) {
             self.replay.step(event.thread.0, &step, &mut self.rows);
         }
         for _ in 0..std::mem::take(&mut self.rows.left_out) {

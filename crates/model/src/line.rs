@@ -299,7 +299,11 @@ impl<T: Tag<B>, B: ByteSet> Line<T, B> {
 
     /// Drops what is persistent now. An older store that stays loses the bytes that a newer persistent one overwrote:
     /// whether it persists or not, they hold the newer value.
-    fn persist(&mut self, persistent: impl Fn(usize, &Store<T, B>) -> bool, mut persisted: impl FnMut(&Store<T, B>)) -> bool {
+    fn persist(
+        &mut self,
+        persistent: impl Fn(usize, &Store<T, B>) -> bool,
+        mut persisted: impl FnMut(&Store<T, B>),
+    ) -> bool {
         let mut overwritten = B::default();
         let mut any = false;
         for (index, store) in self.stores.iter_mut().enumerate().rev() {

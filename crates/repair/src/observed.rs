@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crashproof_base::{FileId, LINE, LineAddress};
 use crashproof_finding::Frame;
 use crashproof_model::Bytes;
-use crashproof_replay::{Step, Steps, StorePiece};
+use crashproof_replay::{Cut, Step, Steps, StorePiece};
 use crashproof_stacks::Stacks;
 use crashproof_trace::{EventKind, Item, ReadError, StackId, ThreadId, TraceReader};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -71,7 +71,7 @@ impl Observed {
                 EventKind::Unmap { .. } | EventKind::ProcessEnd { .. } => counted.end(),
                 _ => {}
             }
-            for step in Steps::of(&event.kind, LINE) {
+            for step in Steps::of(&event.kind, Cut::LINES) {
                 counted.step(thread, stack, &step);
             }
         }
@@ -141,8 +141,8 @@ impl Counted {
         let lines = self.unflushed.entry(thread).or_default();
         let stores = lines.entry(piece.line).or_default();
         match stores.iter_mut().find(|(known, _)| *known == stack) {
-            Some((_, bytes)) => *bytes = bytes.union(piece.bytes),
-            None => stores.push((stack, piece.bytes)),
+            Some((_, bytes)) => *bytes = bytes.union(piece.bytes()),
+            None => stores.push((stack, piece.bytes())),
         }
     }
 

@@ -7,66 +7,76 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use crashproof_base::{FileId, LINE, LineAddress};
-use crashproof_model::{Bytes, Flush, Keep, Line, Model, Store, Tag, Thread};
+use crashproof_model::{ByteSet, Bytes, Flush, Keep, Line, Model, Store, Tag, Thread};
 use rustc_hash::FxHashMap;
 
 use crate::step::{Step, StorePiece};
 
-/// What is kept of a line: the model's state, and what an observer adds to it.
+/// What is kept of a line, or a unit of another size: the model's state, and what an observer adds to it.
 pub trait LineState {
+    /// Which of its bytes.
+    type Bytes: ByteSet;
     /// What is kept with each store.
-    type Tag: Tag<Site = ()>;
+    type Tag: Tag<Self::Bytes, Site = ()>;
 
     /// The model's state.
-    fn line(&self) -> &Line<Self::Tag>;
+    fn line(&self) -> &Line<Self::Tag, Self::Bytes>;
 
     /// The same, to be changed.
-    fn line_mut(&mut self) -> &mut Line<Self::Tag>;
+    fn line_mut(&mut self) -> &mut Line<Self::Tag, Self::Bytes>;
 }
 
-impl<T: Tag<Site = ()>> LineState for Line<T> {
+/// A change to a line.
+pub type ChangeOf<L> = Change<<L as LineState>::Bytes>;
+
+/// A store to a line.
+pub type StoreOf<L> = Store<<L as LineState>::Tag, <L as LineState>::Bytes>;
+
+impl<T: Tag<B, Site = ()>, B: ByteSet> LineState for Line<T, B> {
+    type Bytes = B;
     type Tag = T;
 
-    fn line(&self) -> &Line<T> {
+    fn line(&self) -> &Line<T, B> {
         self
     }
 
-    fn line_mut(&mut self) -> &mut Line<T> {
+    fn line_mut(&mut self) -> &mut Line<T, B> {
         self
     }
 }
 
 /// A line that others hold on to: it is copied when it changes.
 impl<L: LineState + Clone> LineState for Arc<L> {
+    type Bytes = L::Bytes;
     type Tag = L::Tag;
 
-    fn line(&self) -> &Line<L::Tag> {
+    fn line(&self) -> &Line<L::Tag, L::Bytes> {
         L::line(self)
     }
 
-    fn line_mut(&mut self) -> &mut Line<L::Tag> {
+    fn line_mut(&mut self) -> &mut Line<L::Tag, L::Bytes> {
         Arc::make_mut(self).line_mut()
     }
 }
 
 /// What raises a line's floor, or takes stores out of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<B = Bytes> {
     /// What the thread has pending persists.
     Fence(Thread),
     /// `clflush` by the thread: all cached stores persist.
     FlushAtOnce(Thread),
     /// These bytes persist.
-    Sync(Bytes),
+    Sync(B),
     /// These bytes are overwritten by what is durable.
-    Overwrite(Bytes),
+    Overwrite(B),
     /// These bytes are beyond the file's end.
-    Truncate(Bytes),
+    Truncate(B),
 }
 
-impl Change {
+impl<B: ByteSet> Change<B> {
     /// Makes the change. `persisted` is shown what of each store persists; written in the order shown, that is what is guaranteed.
-    pub fn apply<T: Tag<Site = ()>>(self, line: &mut Line<T>, mut persisted: impl FnMut(&Store<T>)) {
+    pub fn apply<T: Tag<B, Site = ()>>(self, line: &mut Line<T, B>, mut persisted: impl FnMut(&Store<T, B>)) {
         match self {
             Change::Fence(thread) => {
                 line.fence_with(thread, persisted);
@@ -75,15 +85,15 @@ impl Change {
                 line.flush_now_with(thread, (), persisted);
             }
             Change::Sync(bytes) => {
-                for store in line.stores().iter().filter(|store| store.bytes.intersects(bytes)) {
+                for store in line.stores().iter().filter(|store| store.bytes.intersects(&bytes)) {
                     persisted(&Store {
-                        bytes: store.bytes.intersection(bytes),
+                        bytes: store.bytes.intersection(&bytes),
                         ..store.clone()
                     });
                 }
-                line.set_clean(bytes);
+                line.set_clean(&bytes);
             }
-            Change::Overwrite(bytes) | Change::Truncate(bytes) => line.set_clean(bytes),
+            Change::Overwrite(bytes) | Change::Truncate(bytes) => line.set_clean(&bytes),
         }
     }
 }
@@ -103,17 +113,12 @@ pub trait Observer {
     fn open(&mut self, at: LineAddress) -> Option<Self::Line>;
 
     /// A store that is not persistent at once.
-    fn stored(&mut self, _at: LineAddress, line: &mut Self::Line, store: Store<<Self::Line as LineState>::Tag>) {
+    fn stored(&mut self, _at: LineAddress, line: &mut Self::Line, store: StoreOf<Self::Line>) {
         line.line_mut().store(Model::Px86, Self::KEEP, store);
     }
 
     /// A store that is (eADR); with the line, if it holds stores that are not.
-    fn stored_durably(
-        &mut self,
-        _at: LineAddress,
-        line: Option<&mut Self::Line>,
-        store: Store<<Self::Line as LineState>::Tag>,
-    ) {
+    fn stored_durably(&mut self, _at: LineAddress, line: Option<&mut Self::Line>, store: StoreOf<Self::Line>) {
         if let Some(line) = line {
             line.line_mut().store(Model::Eadr, Self::KEEP, store);
         }
@@ -123,7 +128,7 @@ pub trait Observer {
     fn flushed(&mut self, _at: LineAddress, _line: &mut Self::Line) {}
 
     /// Makes a change to a line.
-    fn change(&mut self, _at: LineAddress, line: &mut Self::Line, change: Change) {
+    fn change(&mut self, _at: LineAddress, line: &mut Self::Line, change: ChangeOf<Self::Line>) {
         change.apply(line.line_mut(), |_| {});
     }
 
@@ -134,6 +139,8 @@ pub trait Observer {
 /// Runs steps.
 pub struct Replay<L> {
     model: Model,
+    /// Bytes of a unit.
+    unit: u64,
     lines: FxHashMap<LineAddress, L>,
     /// By thread: lines that it flushed or stored to non-temporally since its last fence.
     pending: Vec<Vec<LineAddress>>,
@@ -142,8 +149,14 @@ pub struct Replay<L> {
 impl<L: LineState> Replay<L> {
     /// At the start of a trace: everything is persistent.
     pub fn new(model: Model) -> Replay<L> {
+        Replay::of_units(model, LINE)
+    }
+
+    /// The same where units have so many bytes: its steps are cut into these.
+    pub fn of_units(model: Model, unit: u64) -> Replay<L> {
         Replay {
             model,
+            unit,
             lines: FxHashMap::default(),
             pending: Vec::new(),
         }
@@ -222,7 +235,7 @@ impl<L: LineState> Replay<L> {
     fn store<O: Observer<Line = L>>(&mut self, thread: Thread, piece: &StorePiece, observer: &mut O) {
         let at = piece.line;
         let store = |observer: &mut O| Store {
-            bytes: piece.bytes,
+            bytes: piece.bytes(),
             thread,
             nontemporal: piece.nontemporal,
             tag: observer.tag(piece),
@@ -274,7 +287,7 @@ impl<L: LineState> Replay<L> {
         self.pending[thread as usize] = lines;
     }
 
-    fn change<O: Observer<Line = L>>(&mut self, at: LineAddress, change: Change, observer: &mut O) {
+    fn change<O: Observer<Line = L>>(&mut self, at: LineAddress, change: ChangeOf<L>, observer: &mut O) {
         if let Some(line) = self.lines.get_mut(&at) {
             observer.change(at, line, change);
             if line.line().is_clean() {
@@ -294,12 +307,12 @@ impl<L: LineState> Replay<L> {
         file: FileId,
         offset: u64,
         len: u64,
-        change: fn(Bytes) -> Change,
+        change: fn(L::Bytes) -> ChangeOf<L>,
         observer: &mut O,
     ) {
         let end = offset.saturating_add(len);
         for at in self.lines_in(file, offset, len) {
-            self.change(at, change(Bytes::of_line(at.line, offset, end)), observer);
+            self.change(at, change(L::Bytes::of_unit(at.line, self.unit, offset, end)), observer);
         }
     }
 
@@ -309,7 +322,7 @@ impl<L: LineState> Replay<L> {
             return Vec::new();
         }
         let file = file.0;
-        let (first, end) = (offset / LINE, offset.saturating_add(len).div_ceil(LINE));
+        let (first, end) = (offset / self.unit, offset.saturating_add(len).div_ceil(self.unit));
         if end.saturating_sub(first) <= self.lines.len() as u64 {
             let lines = (first..end).map(|line| LineAddress { file, line });
             return lines.filter(|at| self.lines.contains_key(at)).collect();

@@ -25,11 +25,11 @@ mod transactions;
 #[cfg(test)]
 mod tests;
 
-pub use exact::{Change, LineState, Observer, Replay};
+pub use exact::{Change, ChangeOf, LineState, Observer, Replay, StoreOf};
 pub use mappings::Mappings;
 pub use memory::step_memory;
 pub use ranges::RangeSet;
-pub use step::{Step, Steps, StorePiece};
+pub use step::{Cut, Step, Steps, StorePiece};
 pub use transactions::{Transaction, TransactionChange, TransactionId, Transactions};
 
 #[cfg(doc)]

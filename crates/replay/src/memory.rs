@@ -16,7 +16,7 @@ pub fn step_memory<T: Tag>(
     match *step {
         Step::Store(piece) => {
             let store = Store {
-                bytes: piece.bytes,
+                bytes: piece.bytes(),
                 thread,
                 nontemporal: piece.nontemporal,
                 tag: tag(&piece),

@@ -1,8 +1,30 @@
 //! Events, taken apart.
 
 use crashproof_base::{FileId, LineAddress, PmAddress};
-use crashproof_model::{Bytes, LINE, Piece, Pieces, pieces};
+use crashproof_model::{ByteSet, LINE, Parts, WORD, cut};
 use crashproof_trace::{EventKind, FlushKind, StoreFlags};
+
+/// Where stores are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Bytes of a unit: what persists independently of the rest. [`LineAddress`] counts units.
+    pub unit: u64,
+    /// Bytes of it that persist at once.
+    pub piece: u64,
+}
+
+impl Cut {
+    /// Cache lines, in which stores do not tear.
+    pub const LINES: Cut = Cut::units(LINE, false);
+
+    /// Units of so many bytes. Stores that tear are cut at each word.
+    pub const fn units(unit: u64, tear: bool) -> Cut {
+        Cut {
+            unit,
+            piece: if tear { WORD } else { unit },
+        }
+    }
+}
 
 /// What a crash cannot come in the middle of. Steps hold no data: those of a store and of a write are the event's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +78,9 @@ pub enum Step {
 impl Step {
     /// That of an event which is one step; a store may be several ([`Steps`]).
     #[inline]
-    pub fn of(event: &EventKind<'_>) -> Option<Step> {
+    pub fn of(event: &EventKind<'_>, cut: Cut) -> Option<Step> {
         Some(match *event {
-            EventKind::Flush { at, kind } => Step::flush(at, kind),
+            EventKind::Flush { at, kind } => Step::flush(at, kind, cut),
             EventKind::Fence { .. } => Step::Fence,
             EventKind::Sync { file, offset, len } => Step::Sync { file, offset, len },
             EventKind::FileWrite { at, data } => Step::Write {
@@ -87,11 +109,11 @@ impl Step {
 
     /// A flush of the line that holds the byte.
     #[inline]
-    pub fn flush(at: PmAddress, kind: FlushKind) -> Step {
+    pub fn flush(at: PmAddress, kind: FlushKind, cut: Cut) -> Step {
         Step::Flush {
             line: LineAddress {
                 file: at.file.0,
-                line: at.offset / LINE,
+                line: at.offset / cut.unit,
             },
             at_once: kind == FlushKind::Clflush,
         }
@@ -103,12 +125,16 @@ impl Step {
 pub struct StorePiece {
     /// Counts the pieces of the store.
     pub number: u16,
-    /// Where it goes.
+    /// The line, or unit of another size, where it goes.
     pub line: LineAddress,
-    /// Which bytes of the line.
-    pub bytes: Bytes,
+    /// Where it goes in the line.
+    pub start: u32,
+    /// How many bytes.
+    pub len: u32,
     /// Where its bytes begin in the store's data.
-    pub from: usize,
+    pub from: u32,
+    /// Where it goes in the file.
+    pub offset: u64,
     /// The store bypasses the cache.
     pub nontemporal: bool,
 }
@@ -118,13 +144,19 @@ impl StorePiece {
     pub fn at(&self) -> PmAddress {
         PmAddress {
             file: FileId(self.line.file),
-            offset: self.line.line * LINE + self.bytes.first(),
+            offset: self.offset,
         }
+    }
+
+    /// Which bytes of the line.
+    #[inline]
+    pub fn bytes<B: ByteSet>(&self) -> B {
+        B::range(self.start.into(), self.len.into())
     }
 
     /// What it writes, of the store's data.
     pub fn data<'d>(&self, data: &'d [u8]) -> &'d [u8] {
-        &data[self.from..self.from + self.bytes.span() as usize]
+        &data[self.from as usize..][..self.len as usize]
     }
 }
 
@@ -136,7 +168,9 @@ pub struct Steps {
     /// The event, if it is one step.
     step: Option<Step>,
     /// What is left of the store.
-    pieces: Pieces,
+    parts: Parts,
+    /// Bytes of a unit.
+    unit: u64,
     /// Where the whole store begins.
     at: PmAddress,
     nontemporal: bool,
@@ -144,13 +178,13 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Stores are cut where they cross into another `unit`: a word if they may tear, else a line.
+    /// Those of an event.
     #[inline]
-    pub fn of(event: &EventKind<'_>, unit: u64) -> Steps {
+    pub fn of(event: &EventKind<'_>, cut: Cut) -> Steps {
         match *event {
-            EventKind::Store { at, data, flags } => Steps::of_store(at, data.len() as u64, flags, unit),
+            EventKind::Store { at, data, flags } => Steps::of_store(at, data.len() as u64, flags, cut),
             _ => Steps {
-                step: Step::of(event),
+                step: Step::of(event, cut),
                 ..Steps::default()
             },
         }
@@ -158,11 +192,12 @@ impl Steps {
 
     /// Those of a store of so many bytes.
     #[inline]
-    pub fn of_store(at: PmAddress, len: u64, flags: StoreFlags, unit: u64) -> Steps {
+    pub fn of_store(at: PmAddress, len: u64, flags: StoreFlags, Cut { unit, piece }: Cut) -> Steps {
         Steps {
             fence: flags.locked,
             step: None,
-            pieces: pieces(at.offset, len, unit),
+            parts: cut(at.offset, len, piece),
+            unit,
             at,
             nontemporal: flags.nontemporal,
             number: 0,
@@ -176,7 +211,8 @@ impl Default for Steps {
         Steps {
             fence: false,
             step: None,
-            pieces: pieces(0, 0, LINE),
+            parts: cut(0, 0, LINE),
+            unit: LINE,
             at: PmAddress {
                 file: FileId(0),
                 offset: 0,
@@ -198,17 +234,19 @@ impl Iterator for Steps {
         if let Some(step) = self.step.take() {
             return Some(step);
         }
-        let Piece { line, bytes } = self.pieces.next()?;
+        let part = self.parts.next()?;
         let number = self.number;
         self.number += 1;
         Some(Step::Store(StorePiece {
             number,
             line: LineAddress {
                 file: self.at.file.0,
-                line,
+                line: part.start / self.unit,
             },
-            bytes,
-            from: (line * LINE + bytes.first() - self.at.offset) as usize,
+            start: (part.start % self.unit) as u32,
+            len: (part.end - part.start) as u32,
+            from: (part.start - self.at.offset) as u32,
+            offset: part.start,
             nontemporal: self.nontemporal,
         }))
     }

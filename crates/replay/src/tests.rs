@@ -1,7 +1,9 @@
 //! Both executors on random events, against each other; and rules that a reader may ask for, one by one.
 
+use std::marker::PhantomData;
+
 use crashproof_base::{FileId, LINE, LineAddress, PAGE, PmAddress, WORD};
-use crashproof_model::{Bytes, Keep, Limits, Line, Memory, Model, Store, Tag, Thread};
+use crashproof_model::{ByteSet, Bytes, Keep, Limits, Line, Memory, Model, Ranges, Store, Tag, Thread};
 use crashproof_trace::{EventKind, FenceKind, FlushKind, StoreFlags};
 use proptest::prelude::*;
 
@@ -11,27 +13,37 @@ use crate::*;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Number(u64);
 
-impl Tag for Number {
+impl<B> Tag<B> for Number {
     type Site = ();
 }
 
 /// Follows all lines.
-struct All {
+struct All<B = Bytes> {
     number: u64,
+    bytes: PhantomData<B>,
 }
 
-impl Observer for All {
-    type Line = Line<Number>;
+impl<B> All<B> {
+    fn new(number: u64) -> All<B> {
+        All {
+            number,
+            bytes: PhantomData,
+        }
+    }
+}
+
+impl<B: ByteSet> Observer for All<B> {
+    type Line = Line<Number, B>;
 
     fn tag(&mut self, _piece: &StorePiece) -> Number {
         Number(self.number)
     }
 
-    fn open(&mut self, _at: LineAddress) -> Option<Line<Number>> {
+    fn open(&mut self, _at: LineAddress) -> Option<Line<Number, B>> {
         Some(Line::default())
     }
 
-    fn closed(&mut self, _at: LineAddress, line: Line<Number>) {
+    fn closed(&mut self, _at: LineAddress, line: Line<Number, B>) {
         assert!(line.is_clean());
     }
 }
@@ -83,6 +95,38 @@ fn event() -> impl Strategy<Value = EventKind<'static>> {
     ]
 }
 
+/// The event with other offsets and lengths.
+fn scaled(event: &EventKind<'static>, scale: impl Fn(u64) -> u64) -> EventKind<'static> {
+    static DATA: [u8; 4096] = [0; 4096];
+    let place = |at: PmAddress| PmAddress {
+        offset: scale(at.offset),
+        ..at
+    };
+    let data = |data: &[u8]| &DATA[..scale(data.len() as u64) as usize];
+    match *event {
+        EventKind::Store { at, data: of, flags } => EventKind::Store {
+            at: place(at),
+            data: data(of),
+            flags,
+        },
+        EventKind::Flush { at, kind } => EventKind::Flush { at: place(at), kind },
+        EventKind::Sync { file, offset, len } => EventKind::Sync {
+            file,
+            offset: scale(offset),
+            len: scale(len),
+        },
+        EventKind::FileWrite { at, data: of } => EventKind::FileWrite {
+            at: place(at),
+            data: data(of),
+        },
+        EventKind::Resize { file, size } => EventKind::Resize {
+            file,
+            size: scale(size),
+        },
+        ref event => event.clone(),
+    }
+}
+
 fn lines() -> impl Iterator<Item = LineAddress> {
     let near = |file| {
         LINES
@@ -104,19 +148,19 @@ proptest! {
         sweeping: bool,
     ) {
         let model = if eadr { Model::Eadr } else { Model::Px86 };
-        let unit = if tear { WORD } else { LINE };
+        let cut = Cut::units(LINE, tear);
         let limits = if sweeping { (1, 1, 1) } else { (100, 100, 100) };
         let limits = Limits { lines: limits.0, pages: limits.1 + 1, fences: limits.2 };
         let keep = if last { Keep::Last } else { Keep::All };
         let mut memory = Memory::with_limits(model, keep, limits);
         let mut replay = Replay::new(model);
         for (number, (thread, event)) in (0..).zip(&events) {
-            for step in Steps::of(event, unit) {
+            for step in Steps::of(event, cut) {
                 step_memory(&mut memory, *thread, (), &step, |_| Number(number));
                 if last {
-                    replay.step(*thread, &step, &mut LastOnly(All { number }));
+                    replay.step(*thread, &step, &mut LastOnly(All::new(number)));
                 } else {
-                    replay.step(*thread, &step, &mut All { number });
+                    replay.step(*thread, &step, &mut All::new(number));
                 }
             }
             for at in lines() {
@@ -132,14 +176,54 @@ proptest! {
         }
     }
 
+    /// Where everything is larger or smaller, units are too.
+    #[test]
+    fn units_may_have_another_size(
+        events in prop::collection::vec((0..3 as Thread, event()), 0..40),
+        eadr: bool,
+        tear: bool,
+    ) {
+        let model = if eadr { Model::Eadr } else { Model::Px86 };
+        // In quarters of a line, so that a unit of 16 bytes is a line in small.
+        let events: Vec<(Thread, EventKind<'_>)> =
+            events.iter().map(|(thread, event)| (*thread, scaled(event, |at| at / 4 * 4))).collect();
+        let mut replay = Replay::new(model);
+        let mut units = [16, 4096].map(|unit| (unit, Replay::of_units(model, unit)));
+        for (number, (thread, event)) in (0..).zip(&events) {
+            for step in Steps::of(event, Cut::units(LINE, tear)) {
+                replay.step(*thread, &step, &mut All::<Bytes>::new(number));
+            }
+            for (unit, replay) in &mut units {
+                let event = scaled(event, |at| (u128::from(at) * u128::from(*unit) / u128::from(LINE)) as u64);
+                let cut = Cut { unit: *unit, piece: if tear { WORD * *unit / LINE } else { *unit } };
+                for step in Steps::of(&event, cut) {
+                    replay.step(*thread, &step, &mut All::<Ranges>::new(number));
+                }
+            }
+            for at in lines() {
+                let stores = replay.line(at).map_or(&[][..], |line| line.stores());
+                for (unit, replay) in &units {
+                    let scaled = replay.line(at).map_or(&[][..], |line| line.stores());
+                    let in_bytes = |store: &Store<Number, Ranges>| -> Bytes {
+                        let ranges = store.bytes.iter().map(|range| [range.start, range.end].map(|at| at as u64 * LINE / unit));
+                        ranges.fold(Bytes::default(), |all, [from, to]| all.union(Bytes::range(from, to - from)))
+                    };
+                    let numbers = |store: &Store<Number, Ranges>| (store.tag.0, store.thread, in_bytes(store));
+                    let expected: Vec<_> = stores.iter().map(|store| (store.tag.0, store.thread, store.bytes)).collect();
+                    prop_assert_eq!(scaled.iter().map(numbers).collect::<Vec<_>>(), expected, "{} after {:?}", unit, event);
+                }
+            }
+        }
+    }
+
     /// What raises no floor makes no store persistent.
     #[test]
     fn floors_rise_only_where_it_is_said(events in prop::collection::vec((0..3 as Thread, event()), 0..40), eadr: bool) {
         let mut replay = Replay::new(if eadr { Model::Eadr } else { Model::Px86 });
         for (number, (thread, event)) in (0..).zip(&events) {
-            for step in Steps::of(event, WORD) {
+            for step in Steps::of(event, Cut::units(LINE, true)) {
                 let raises = replay.raises_floor(*thread, &step);
-                let mut counting = Persisted { all: All { number }, any: false };
+                let mut counting = Persisted { all: All::new(number), any: false };
                 replay.step(*thread, &step, &mut counting);
                 prop_assert!(raises || !counting.any, "{:?}", step);
             }
@@ -208,21 +292,23 @@ fn locked() -> StoreFlags {
 #[test]
 fn a_store_is_cut_into_lines_or_words() {
     let event = store(60, 8, locked());
-    let steps: Vec<Step> = Steps::of(&event, LINE).collect();
+    let steps: Vec<Step> = Steps::of(&event, Cut::LINES).collect();
     let line = |line| LineAddress { file: 0, line };
-    let piece = |number, at, bytes, from| {
+    let piece = |number, at, start: u32, len, from| {
         Step::Store(StorePiece {
             number,
             line: line(at),
-            bytes,
+            start,
+            len,
             from,
+            offset: at * LINE + u64::from(start),
             nontemporal: false,
         })
     };
-    let first = piece(0, 0, Bytes::range(60, 4), 0);
-    let second = piece(1, 1, Bytes::range(0, 4), 4);
+    let first = piece(0, 0, 60, 4, 0);
+    let second = piece(1, 1, 0, 4, 4);
     assert_eq!(steps, [Step::Fence, first, second]);
-    let words = Steps::of(&store(4, 16, StoreFlags::default()), WORD);
+    let words = Steps::of(&store(4, 16, StoreFlags::default()), Cut::units(LINE, true));
     assert_eq!(words.count(), 3);
     let Step::Store(second) = second else { unreachable!() };
     assert_eq!(second.at().offset, 64);
@@ -231,8 +317,8 @@ fn a_store_is_cut_into_lines_or_words() {
 
 fn run(replay: &mut Replay<Line<Number>>, events: &[EventKind<'_>]) {
     for event in events {
-        for step in Steps::of(event, LINE) {
-            replay.step(0, &step, &mut All { number: 0 });
+        for step in Steps::of(event, Cut::LINES) {
+            replay.step(0, &step, &mut All::new(0));
         }
     }
 }

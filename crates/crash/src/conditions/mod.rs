@@ -23,7 +23,7 @@ mod violated;
 use std::collections::BTreeSet;
 
 use crashproof_infer::{Conditions, FieldIndex, Fields, Level, Operation, operations};
-use crashproof_model::LINE;
+use crashproof_model::Ranges;
 use crashproof_trace::{OperationIndex, TraceFile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -154,15 +154,11 @@ impl Violations {
     fn pieces<'a>(&'a self, point: &CrashPoint) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
         for (number, line) in point.lines.iter().enumerate() {
-            let start = line.at.line * LINE;
+            let start = line.start();
             for (store_number, store) in line.line().stores().iter().enumerate() {
                 let event = store.tag.id.seq;
                 let by_address = !self.elsewhere.contains(&self.begins.of(event));
-                for word in 0..LINE / 8 {
-                    let mask = (store.bytes.0 >> (8 * word)) as u8;
-                    if mask == 0 {
-                        continue;
-                    }
+                for (word, mask) in words(&store.bytes) {
                     let first = start + 8 * word;
                     let mut levels = self.fields.of(event, first, first + 8);
                     let (offset, levels) = levels.next().unwrap_or((first, &[]));
@@ -356,6 +352,19 @@ pub(crate) fn maximal(point: &CrashPoint, (line, u): At) -> Option<Variant> {
     };
     // What others store over is not missing.
     variant.differs(option != of.everything(), point).then_some(variant)
+}
+
+/// The words that bytes lie in, and of each which of its bytes.
+fn words(bytes: &Ranges) -> Vec<(u64, u8)> {
+    let mut words: Vec<(u64, u8)> = Vec::new();
+    for byte in bytes.iter().flatten() {
+        let (word, bit) = (byte as u64 / 8, 1 << (byte % 8));
+        match words.last_mut() {
+            Some((last, mask)) if *last == word => *mask |= bit,
+            _ => words.push((word, bit)),
+        }
+    }
+    words
 }
 
 fn ordered_before(line: &crate::state::UncertainLine, store: usize) -> usize {

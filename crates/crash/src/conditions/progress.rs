@@ -5,7 +5,6 @@
 //! of one operation here: of what an earlier one stored nearly all is persistent, and everything would violate something with it.
 
 use crashproof_infer::{FieldIndex, Level};
-use crashproof_model::LINE;
 use crashproof_trace::{EventKind, Item, ReadError, StackId, TraceFile};
 use rustc_hash::FxHashMap;
 
@@ -186,7 +185,7 @@ impl Violations {
         let mut pending: FxHashMap<(u64, u32, u64), At> = FxHashMap::default();
         for (number, line) in point.lines.iter().enumerate() {
             for (store_number, store) in line.line().stores().iter().enumerate() {
-                let start = line.at.line * LINE + u64::from(store.tag.start);
+                let start = line.start() + u64::from(store.tag.start);
                 let end = start + store.tag.data.len() as u64;
                 for word in start / 8..end.div_ceil(8) {
                     pending.insert((store.tag.id.seq, line.at.file, word), (number, store_number));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crashproof_infer::{Conditions, Field, Fields, Lifted, Rule, Support};
-use crashproof_model::{Bytes, LINE, LineAddress, Store};
+use crashproof_model::{ByteSet, LINE, LineAddress, Ranges, Store};
 use crashproof_trace::{FileId, OperationIndex, PmAddress, StackId};
 use proptest::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -13,6 +13,7 @@ use super::index::Index;
 use super::progress::Stores;
 use super::{At, Violated, Violations, is_possible};
 use crate::executor::StoreId;
+use crate::hash::Content;
 use crate::state::{CrashPoint, Pending, PointHead, PointKind, UncertainLine};
 
 /// A node has a line's half: `head`, `pair` of `a` and `b`, `tail`.
@@ -49,12 +50,12 @@ fn levels(offset: u64) -> Vec<(Field, u64)> {
 
 fn point(stores: &[(u64, bool)]) -> CrashPoint {
     let mut lines: Vec<UncertainLine> = (0..LINES)
-        .map(|line| UncertainLine::new(LineAddress { file: 0, line }, [0; 64], false, false))
+        .map(|line| UncertainLine::new(LineAddress { file: 0, line }, Content::from_elem(0, 64), false, false))
         .collect();
     for (seq, &(word, nontemporal)) in stores.iter().enumerate() {
         let start = word * 8 % LINE;
         lines[(word * 8 / LINE) as usize].store(Store {
-            bytes: Bytes::range(start, 8),
+            bytes: Ranges::range(start, 8),
             thread: 0,
             nontemporal,
             tag: Pending {
@@ -63,7 +64,7 @@ fn point(stores: &[(u64, bool)]) -> CrashPoint {
                     piece: 0,
                 },
                 stack: StackId(0),
-                start: start as u8,
+                start: start as u32,
                 data: [seq as u8 + 1; 8].into(),
             },
         });
@@ -133,7 +134,7 @@ proptest! {
             .enumerate()
             .flat_map(|(number, line)| {
                 let stores = line.line().stores().iter().enumerate();
-                let start = line.at.line * LINE;
+                let start = line.start();
                 stores.map(move |(store, of)| ((number, store), levels(start + u64::from(of.tag.start))))
             })
             .collect();

@@ -21,7 +21,7 @@
 use std::collections::BTreeSet;
 
 use crashproof_finding::Kind;
-use crashproof_model::{Chains, Order};
+use crashproof_model::Order;
 
 use super::ExplainError;
 use super::history::{Index, Laboratory, State, What};
@@ -73,7 +73,6 @@ pub(super) struct Subject {
 pub(super) struct Investigation<'a> {
     pub lab: &'a mut Laboratory,
     pub places: &'a mut Places,
-    pub reorder_in_line: bool,
     /// Missing from every image, because they have to do with another cause.
     kept: BTreeSet<Index>,
     hangs: u32,
@@ -81,11 +80,10 @@ pub(super) struct Investigation<'a> {
 }
 
 impl<'a> Investigation<'a> {
-    pub(super) fn new(lab: &'a mut Laboratory, places: &'a mut Places, reorder_in_line: bool) -> Self {
+    pub(super) fn new(lab: &'a mut Laboratory, places: &'a mut Places) -> Self {
         Investigation {
             lab,
             places,
-            reorder_in_line,
             kept: BTreeSet::new(),
             hangs: 0,
             runs: 0,
@@ -231,7 +229,7 @@ impl<'a> Investigation<'a> {
     /// A store, and what of the missing ones cannot persist without it.
     fn required_by(&self, store: Index, missing: &[Index]) -> Vec<Index> {
         let mut persisted: Vec<bool> = missing.iter().map(|&index| index != store).collect();
-        self.order(missing).lower(&mut persisted);
+        self.lab.order(missing).lower(&mut persisted);
         let lost = missing.iter().zip(persisted).filter(|(_, persisted)| !persisted);
         lost.map(|(&index, _)| index).collect()
     }
@@ -560,7 +558,7 @@ impl<'a> Investigation<'a> {
     ) -> Result<Vec<Index>, ExplainError> {
         let items = Items {
             order: match closed {
-                Closed::Missing => self.order(candidates),
+                Closed::Missing => self.lab.order(candidates),
                 Closed::Any => Order::unordered(candidates.len()),
             },
             groups: candidates.iter().map(|&index| self.spot(index)).collect(),
@@ -570,16 +568,6 @@ impl<'a> Investigation<'a> {
             test(self, &set)
         })?;
         Ok(chosen.into_iter().map(|item| candidates[item]).collect())
-    }
-
-    /// In which order the changes (ascending) persist.
-    fn order(&self, changes: &[Index]) -> Order {
-        let mut chains = Chains::default();
-        for (number, &index) in changes.iter().enumerate() {
-            let line = self.lab.change(index).ordered_line(self.reorder_in_line);
-            chains.update(line, self.lab.tied(&changes[..number], index));
-        }
-        chains.order()
     }
 
     pub(super) fn spot(&mut self, index: Index) -> SpotId {
@@ -596,7 +584,7 @@ impl<'a> Investigation<'a> {
         for &index in &subject.missing {
             persisted.push(spots.contains(&self.spot(index)));
         }
-        self.order(&subject.missing).raise(&mut persisted);
+        self.lab.order(&subject.missing).raise(&mut persisted);
         let left = subject
             .missing
             .iter()

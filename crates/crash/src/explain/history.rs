@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crashproof_finding::OutputDifference;
 use crashproof_infer::Conditions;
-use crashproof_model::{LINE, WORD, pieces};
+use crashproof_model::{Chains, LINE, Order, cut};
 use crashproof_sandbox::Run;
 use crashproof_trace::{EventKind, Item, ReadError, StackId, Tables, ThreadId, TraceFile, TraceReader};
 use crashproof_wire::recovery::Mapping;
@@ -23,7 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::ExplainError;
 use crate::campaign::{CampaignOptions, SurveyedFile, judge, surveyed_files};
-use crate::edges::Update;
+use crate::edges::{EdgesSoFar, Update};
 use crate::error::CrashError;
 use crate::executor::{Executor, StoreId, Verdict};
 use crate::oracle::Expected;
@@ -103,28 +103,17 @@ impl Change {
     }
 
     /// A store, as the model's edges know it.
-    pub(crate) fn update(&self) -> Option<Update> {
+    fn update(&self, unit: u64) -> Option<Update> {
         match self.what {
             What::Store {
                 offset, nontemporal, ..
             } => Some(Update {
                 id: self.id,
                 file: self.file as u32,
+                unit: offset / unit,
                 offset,
                 nontemporal,
             }),
-            _ => None,
-        }
-    }
-
-    /// The cache line, of a store that keeps its place among the line's others.
-    pub(crate) fn ordered_line(&self, reorder_in_line: bool) -> Option<(usize, u64)> {
-        match self.what {
-            What::Store {
-                offset,
-                nontemporal: false,
-                ..
-            } if !reorder_in_line => Some((self.file, offset / LINE)),
             _ => None,
         }
     }
@@ -290,19 +279,28 @@ impl Laboratory {
         Ok(difference.transpose()?)
     }
 
-    /// The changes (ascending) to other lines that the model has persist directly before this one.
-    pub(crate) fn tied(&self, earlier: &[Index], index: Index) -> Vec<usize> {
-        let (Some(edges), Some(later)) = (&self.options.edges, self.change(index).update()) else {
-            return Vec::new();
-        };
-        let is_before = |earlier: &Index| {
-            self.change(*earlier)
-                .update()
-                .is_some_and(|earlier| edges.tie(&earlier, &later))
-        };
-        (0..earlier.len())
-            .filter(|&number| is_before(&earlier[number]))
-            .collect()
+    /// Which of these changes (ascending) must persist before which.
+    pub(crate) fn order(&self, changes: &[Index]) -> Order {
+        let CampaignOptions {
+            unit, reorder_in_line, ..
+        } = self.options;
+        let mut edges = self.options.edges.as_deref().map(EdgesSoFar::new);
+        let mut chains = Chains::default();
+        for (number, &index) in changes.iter().enumerate() {
+            let update = self.change(index).update(unit);
+            let ordered = update.filter(|update| !update.nontemporal && !reorder_in_line);
+            let before = match (&mut edges, &update) {
+                (Some(edges), Some(update)) => edges.take(number, update),
+                _ => Vec::new(),
+            };
+            chains.update(ordered.map(|update| (update.file, update.unit)), before);
+        }
+        chains.order()
+    }
+
+    /// Bytes of a line, or of a unit of another size.
+    pub(crate) fn unit(&self) -> u64 {
+        self.options.unit
     }
 
     /// Whether a wide store persists in pieces within a line.
@@ -486,11 +484,9 @@ impl Laboratory {
         let mut changes: Vec<(usize, What)> = Vec::new();
         match event.kind {
             EventKind::Store { at, data, flags } => {
-                let unit = if self.options.tear { WORD } else { LINE };
-                changes.extend(pieces(at.offset, data.len() as u64, unit).map(|piece| {
-                    let offset = piece.line * LINE + piece.bytes.first();
-                    let from = (offset - at.offset) as usize;
-                    let data = data[from..from + piece.bytes.span() as usize].into();
+                changes.extend(cut(at.offset, data.len() as u64, self.options.cut().piece).map(|part| {
+                    let offset = part.start;
+                    let data = data[(offset - at.offset) as usize..(part.end - at.offset) as usize].into();
                     let nontemporal = flags.nontemporal;
                     (
                         at.file.index(),

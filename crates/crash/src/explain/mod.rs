@@ -87,7 +87,6 @@ pub enum ExplainError {
 pub struct Investigator {
     lab: Laboratory,
     places: Places,
-    reorder_in_line: bool,
     save: Option<PathBuf>,
     words: Words,
     known: Vec<Known>,
@@ -115,7 +114,6 @@ impl Investigator {
         Ok(Investigator {
             lab: Laboratory::new(trace, options, executor)?,
             places: Places::new(options.helpers.clone()),
-            reorder_in_line: options.reorder_in_line,
             save: options.save.clone(),
             words,
             known: Vec::new(),
@@ -174,7 +172,7 @@ impl Investigator {
             if let Some(explained) = self.explained.get(&signature) {
                 return Ok(explained.clone());
             }
-            let mut investigation = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line);
+            let mut investigation = Investigation::new(&mut self.lab, &mut self.places);
             if let Some(&(first, _)) = ranges.first() {
                 let (persisted, missing) = known::updates_of(&self.known, &ranges);
                 if causes.is_empty() {
@@ -210,7 +208,7 @@ impl Investigator {
 
     /// The number of the cause, which is put into words if it is new.
     fn note(&mut self, cause: &Cause) -> Result<usize, ExplainError> {
-        let mut investigation = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line);
+        let mut investigation = Investigation::new(&mut self.lab, &mut self.places);
         let spots = Spots {
             missing: investigation.spots(&cause.missing),
             persisted: investigation.spots(&cause.persisted),
@@ -266,7 +264,7 @@ impl Investigator {
     }
 
     fn spots(&mut self, subject: &Subject) -> Spots {
-        let mut investigation = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line);
+        let mut investigation = Investigation::new(&mut self.lab, &mut self.places);
         Spots {
             missing: investigation.spots(&subject.missing),
             persisted: investigation.spots(&subject.persisted),
@@ -360,7 +358,7 @@ impl Investigator {
             }
             return None;
         };
-        let state = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line).state(&subject);
+        let state = Investigation::new(&mut self.lab, &mut self.places).state(&subject);
         let cause = Cause {
             kind: Kind::CrashAtomicity,
             form: Form::Lost,

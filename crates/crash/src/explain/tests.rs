@@ -18,7 +18,7 @@ mod pictures;
 use super::history::{Laboratory, Reach, State};
 use super::*;
 use crate::campaign::StrategyKind;
-use crate::edges::{Edges, Update};
+use crate::edges::{EdgeIndex, Edges, Update};
 
 const POOL: FileId = FileId(0);
 const SIZE: u64 = 4096;
@@ -420,8 +420,21 @@ fn an_entry_that_is_not_flushed() {
 struct NontemporalFirst;
 
 impl Edges for NontemporalFirst {
-    fn is_edge(&self, earlier: &Update, _later: &Update) -> bool {
-        earlier.nontemporal
+    fn index(&self) -> Box<dyn EdgeIndex> {
+        Box::new(Nontemporals::default())
+    }
+}
+
+/// How many updates there were, and which of them are non-temporal.
+#[derive(Default)]
+struct Nontemporals(usize, Vec<usize>);
+
+impl EdgeIndex for Nontemporals {
+    fn take(&mut self, update: &Update) -> Vec<usize> {
+        let before = self.1.clone();
+        self.1.extend(update.nontemporal.then_some(self.0));
+        self.0 += 1;
+        before
     }
 }
 

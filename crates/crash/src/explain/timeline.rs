@@ -10,8 +10,8 @@ use crashproof_finding::picture::{
     LineState, StoreOutcome, Stored, Timeline, TimelineEvent, TimelineKind, TimelineLine,
 };
 use crashproof_finding::{FileOperation, Frame};
-use crashproof_model::{Awaits, Bytes, LINE, Line, LineAddress, Tag, WORD};
-use crashproof_replay::{Change, Observer, Replay, Step, Steps, StorePiece};
+use crashproof_model::{Awaits, ByteSet, Line, LineAddress, Ranges, Tag};
+use crashproof_replay::{Change, Cut, Observer, Replay, Step, Steps, StorePiece};
 use crashproof_stacks::file_name;
 use crashproof_trace::{Event, EventKind, FileId, FlushKind, Item, PmAddress, ReadError, StackId, Tables, TraceFile};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -45,6 +45,8 @@ pub(crate) struct Scene {
     named: Vec<(StoreId, Option<LineAddress>)>,
     /// The files of these.
     files: BTreeSet<u32>,
+    /// Bytes of a line.
+    unit: u64,
 }
 
 impl Scene {
@@ -65,13 +67,14 @@ impl Scene {
             let change = lab.change(index);
             let line = |(offset, _): (u64, &[u8])| LineAddress {
                 file: change.file as u32,
-                line: offset / LINE,
+                line: offset / lab.unit(),
             };
             (change.file as u32, change.id, change.data().map(line))
         });
         let named: Vec<_> = named.collect();
         Scene {
             point,
+            unit: lab.unit(),
             missing: missing.map(|index| lab.change(index).id).collect(),
             files: named.iter().map(|&(file, ..)| file).collect(),
             named: named.into_iter().map(|(_, id, line)| (id, line)).collect(),
@@ -121,16 +124,16 @@ pub(super) fn draw(
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Piece(StoreId);
 
-impl Tag for Piece {
+impl<B> Tag<B> for Piece {
     type Site = ();
 }
 
-type Lines = Replay<Line<Piece>>;
+type Lines = Replay<Line<Piece, Ranges>>;
 
 struct Watch<'a> {
     /// Only the lines of drawings.
     lines: Lines,
-    unit: u64,
+    cut: Cut,
     /// Drawings that have the line.
     drawings_of: FxHashMap<LineAddress, Vec<usize>>,
     drawings: Vec<Drawing<'a>>,
@@ -140,13 +143,14 @@ struct Watch<'a> {
 /// What an event does to the lines of drawings.
 struct Touched<'w> {
     drawings_of: &'w FxHashMap<LineAddress, Vec<usize>>,
+    unit: u64,
     seq: u64,
     lines: Vec<LineAddress>,
-    pieces: Vec<(StoreId, LineAddress, Bytes)>,
+    pieces: Vec<(StoreId, StorePiece)>,
 }
 
 impl Observer for Touched<'_> {
-    type Line = Line<Piece>;
+    type Line = Line<Piece, Ranges>;
 
     fn tag(&mut self, piece: &StorePiece) -> Piece {
         Piece(StoreId {
@@ -155,11 +159,11 @@ impl Observer for Touched<'_> {
         })
     }
 
-    fn open(&mut self, at: LineAddress) -> Option<Line<Piece>> {
+    fn open(&mut self, at: LineAddress) -> Option<Line<Piece, Ranges>> {
         self.drawings_of.contains_key(&at).then(Line::default)
     }
 
-    fn change(&mut self, at: LineAddress, line: &mut Line<Piece>, change: Change) {
+    fn change(&mut self, at: LineAddress, line: &mut Line<Piece, Ranges>, change: Change<Ranges>) {
         change.apply(line, |_| {});
         self.lines.push(at);
     }
@@ -171,7 +175,7 @@ impl Touched<'_> {
         match step {
             Step::Store(piece) if self.drawings_of.contains_key(&piece.line) => {
                 let Piece(id) = self.tag(piece);
-                self.pieces.push((id, piece.line, piece.bytes));
+                self.pieces.push((id, *piece));
                 self.lines.push(piece.line);
             }
             Step::Flush { line, .. } => self.lines.extend(self.drawings_of.contains_key(line).then_some(*line)),
@@ -180,7 +184,8 @@ impl Touched<'_> {
                 let lines = self
                     .drawings_of
                     .keys()
-                    .filter(|line| line.file == at.file.0 && !Bytes::of_line(line.line, at.offset, end).is_empty());
+                    .filter(|line| line.file == at.file.0)
+                    .filter(|line| !Ranges::of_unit(line.line, self.unit, at.offset, end).is_empty());
                 self.lines.extend(lines.copied());
             }
             _ => {}
@@ -199,7 +204,7 @@ struct DeedStore {
     at: PmAddress,
     length: u64,
     data: String,
-    pieces: Vec<(StoreId, LineAddress, Bytes)>,
+    pieces: Vec<(StoreId, StorePiece)>,
 }
 
 impl From<TimelineKind> for Deed {
@@ -246,8 +251,8 @@ impl<'a> Watch<'a> {
             drawings.push(Drawing::new(scene, rows, more_lines));
         }
         Watch {
-            lines: Replay::new(options.model),
-            unit: if options.tear { WORD } else { LINE },
+            lines: Replay::of_units(options.model, options.unit),
+            cut: options.cut(),
             drawings_of,
             drawings,
             mapped: FxHashSet::default(),
@@ -262,11 +267,12 @@ impl<'a> Watch<'a> {
         }
         let mut touched = Touched {
             drawings_of: &self.drawings_of,
+            unit: self.cut.unit,
             seq: event.seq,
             lines: Vec::new(),
             pieces: Vec::new(),
         };
-        for step in Steps::of(&event.kind, self.unit) {
+        for step in Steps::of(&event.kind, self.cut) {
             touched.step(&step);
             self.lines.step(event.thread.0, &step, &mut touched);
         }
@@ -451,8 +457,8 @@ impl<'a> Drawing<'a> {
             pieces: stored
                 .pieces
                 .iter()
-                .filter(|(_, line, _)| row(line).is_some())
-                .map(|(id, line, bytes)| (*id, line.line * LINE + bytes.first(), bytes.span()))
+                .filter(|(_, piece)| row(&piece.line).is_some())
+                .map(|(id, piece)| (*id, piece.offset, piece.len.into()))
                 .collect(),
         });
         let shown = Shown {
@@ -594,7 +600,7 @@ impl<'a> Drawing<'a> {
         let events: Vec<TimelineEvent> = events.collect();
         let line = |(at, state): (&LineAddress, &LineState)| TimelineLine {
             file: path(tables, FileId(at.file)),
-            offset: at.line * LINE,
+            offset: at.line * self.scene.unit,
             state: *state,
         };
         Timeline {

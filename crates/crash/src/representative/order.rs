@@ -10,8 +10,8 @@
 //! Deviation from Squint, which has one thread and knows only what the program enforces by fences: the order of each line, the
 //! fences of each thread by themselves, non-temporal stores and eADR are as `model` has them.
 
-use crashproof_model::{Keep, LINE, Line, LineAddress, Model, Store, Tag};
-use crashproof_replay::{Change, Observer, Replay, Step, Steps, StorePiece};
+use crashproof_model::{Keep, Line, LineAddress, Model, Ranges, Store, Tag};
+use crashproof_replay::{Change, Cut, Observer, Replay, Step, Steps, StorePiece};
 use crashproof_trace::{Event, EventKind, Item, PmAddress, StackId, Tables, TraceFile};
 
 use crate::campaign::CampaignOptions;
@@ -22,7 +22,7 @@ use crate::window::{Place, Window};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodeId(pub u64);
 
-impl Tag for NodeId {
+impl Tag<Ranges> for NodeId {
     type Site = ();
 }
 
@@ -56,6 +56,8 @@ pub(crate) trait Watch {
     fn point(&mut self, seq: u64);
 }
 
+type NodeLine = Line<NodeId, Ranges>;
+
 /// Makes nodes of the steps of an event, and shows them.
 struct Nodes<'a> {
     reorder: bool,
@@ -76,7 +78,8 @@ struct EventNodes<'n, 'a, 'e> {
 /// Replays the events that it is shown.
 pub(crate) struct GraphReplay<'a> {
     window: Window,
-    replay: Replay<Line<NodeId>>,
+    replay: Replay<NodeLine>,
+    cut: Cut,
     nodes: Nodes<'a>,
     ended: bool,
 }
@@ -85,7 +88,8 @@ impl<'a> GraphReplay<'a> {
     pub(super) fn new(options: &CampaignOptions, watch: &'a mut dyn Watch) -> GraphReplay<'a> {
         GraphReplay {
             window: Window::new(options.from.as_deref(), options.until.as_deref()),
-            replay: Replay::new(options.model),
+            replay: Replay::of_units(options.model, options.unit),
+            cut: Cut::units(options.unit, false),
             nodes: Nodes {
                 reorder: options.reorder_in_line,
                 issued: 0,
@@ -117,7 +121,7 @@ impl<'a> GraphReplay<'a> {
             event,
             tables,
         };
-        for step in Steps::of(&event.kind, LINE) {
+        for step in Steps::of(&event.kind, self.cut) {
             nodes.file_operation(&step);
             self.replay.step(event.thread.0, &step, &mut nodes);
         }
@@ -180,7 +184,7 @@ impl EventNodes<'_, '_, '_> {
     }
 
     /// What the line holds no more after the change is persistent, or will never be seen: later bytes are.
-    fn persist(&mut self, line: &mut Line<NodeId>, change: impl FnOnce(&mut Line<NodeId>)) {
+    fn persist(&mut self, line: &mut NodeLine, change: impl FnOnce(&mut NodeLine)) {
         let mut before = std::mem::take(&mut self.nodes.before);
         before.extend(line.stores().iter().map(|store| store.tag));
         change(line);
@@ -200,7 +204,7 @@ impl EventNodes<'_, '_, '_> {
 }
 
 impl Observer for EventNodes<'_, '_, '_> {
-    type Line = Line<NodeId>;
+    type Line = NodeLine;
 
     fn tag(&mut self, piece: &StorePiece) -> NodeId {
         let EventKind::Store { data, .. } = self.event.kind else {
@@ -209,11 +213,11 @@ impl Observer for EventNodes<'_, '_, '_> {
         self.issue(piece.at(), piece.data(data), Some(piece))
     }
 
-    fn open(&mut self, _at: LineAddress) -> Option<Line<NodeId>> {
+    fn open(&mut self, _at: LineAddress) -> Option<NodeLine> {
         Some(Line::default())
     }
 
-    fn stored_durably(&mut self, _at: LineAddress, line: Option<&mut Line<NodeId>>, store: Store<NodeId>) {
+    fn stored_durably(&mut self, _at: LineAddress, line: Option<&mut NodeLine>, store: Store<NodeId, Ranges>) {
         self.point();
         self.nodes.watch.persistent(store.tag, self.event.seq);
         if let Some(line) = line {
@@ -221,7 +225,7 @@ impl Observer for EventNodes<'_, '_, '_> {
         }
     }
 
-    fn change(&mut self, _at: LineAddress, line: &mut Line<NodeId>, change: Change) {
+    fn change(&mut self, _at: LineAddress, line: &mut NodeLine, change: Change<Ranges>) {
         self.persist(line, |line| change.apply(line, |_| {}));
     }
 }

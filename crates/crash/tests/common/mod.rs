@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use crashproof_crash::{
-    Baseline, CampaignOptions, CrashError, Edges, Executor, ExecutorError, Explainer, Failure, Outcome, Progress,
-    StoreId, StrategyKind, Update,
+    Baseline, CampaignOptions, CrashError, EdgeIndex, Edges, Executor, ExecutorError, Explainer, Failure, Outcome,
+    Progress, StoreId, StrategyKind, Update,
 };
 use crashproof_finding::Finding;
 use crashproof_model::Model;
@@ -112,27 +112,77 @@ pub(crate) fn steps(files: bool, max: usize) -> impl Strategy<Value = Vec<Step>>
 #[derive(Debug)]
 struct SomeFirst(u8);
 
-impl Edges for SomeFirst {
+impl SomeFirst {
+    /// Whether the earlier of two updates of different units persists before the later.
     fn is_edge(&self, earlier: &Update, later: &Update) -> bool {
         let pair = earlier.id.seq * 5 + later.id.seq * 3 + u64::from(later.id.piece) + u64::from(self.0);
         earlier.nontemporal && !pair.is_multiple_of(3)
     }
 }
 
-/// Whether the model has edges, and which.
-pub(crate) fn edges() -> impl Strategy<Value = Option<u8>> {
-    prop::option::of(any::<u8>())
+impl Edges for SomeFirst {
+    fn index(&self) -> Box<dyn EdgeIndex> {
+        Box::new(SomeFirstIndex {
+            number: self.0,
+            taken: 0,
+            nontemporal: Default::default(),
+        })
+    }
 }
 
-pub(crate) fn tied(edges: Option<u8>, options: CampaignOptions) -> CampaignOptions {
-    let edges = edges.map(|number| Arc::new(SomeFirst(number)) as Arc<dyn Edges>);
-    CampaignOptions { edges, ..options }
+/// What decides of an earlier update is the remainder of its event.
+struct SomeFirstIndex {
+    number: u8,
+    taken: usize,
+    nontemporal: [Vec<usize>; 3],
+}
+
+impl EdgeIndex for SomeFirstIndex {
+    fn take(&mut self, update: &Update) -> Vec<usize> {
+        let rest = update.id.seq * 3 + u64::from(update.id.piece) + u64::from(self.number);
+        let of = (0..3).filter(|remainder| !(remainder * 5 + rest).is_multiple_of(3));
+        let before = of
+            .flat_map(|remainder| &self.nontemporal[remainder as usize])
+            .copied()
+            .collect();
+        if update.nontemporal {
+            self.nontemporal[(update.id.seq % 3) as usize].push(self.taken);
+        }
+        self.taken += 1;
+        before
+    }
+}
+
+/// A model of the tests: whether it has edges, and which; and how large its units are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Units {
+    pub edges: Option<u8>,
+    pub size: Option<u64>,
+}
+
+/// Cache lines at most times, and else smaller units, or pages.
+pub(crate) fn units() -> impl Strategy<Value = Units> {
+    let size = prop_oneof![2 => Just(None), 1 => Just(Some(16)), 1 => Just(Some(PAGE))];
+    (prop::option::of(any::<u8>()), size).prop_map(|(edges, size)| Units { edges, size })
+}
+
+/// The definition of the model's edges, asked for every two updates of different units.
+pub(crate) fn is_edge(units: Units, earlier: &Update, later: &Update) -> bool {
+    units
+        .edges
+        .is_some_and(|number| SomeFirst(number).is_edge(earlier, later))
+}
+
+pub(crate) fn tied(units: Units, options: CampaignOptions) -> CampaignOptions {
+    let edges = units.edges.map(|number| Arc::new(SomeFirst(number)) as Arc<dyn Edges>);
+    let unit = units.size.unwrap_or(options.unit);
+    CampaignOptions { edges, unit, ..options }
 }
 
 /// Leaves of a program what keeps its guarantees down-closed if there are edges: in one thread, and with flushes that wait for the
 /// fence, a store is never guaranteed before the non-temporal ones that came before it.
-pub(crate) fn fitting(edges: Option<u8>, mut steps: Vec<Step>) -> Vec<Step> {
-    if edges.is_some() {
+pub(crate) fn fitting(units: Units, mut steps: Vec<Step>) -> Vec<Step> {
+    if units.edges.is_some() {
         let is_ordered = |step: &Step| {
             matches!(
                 step.action,
@@ -295,11 +345,13 @@ struct Reference {
     pending: BTreeMap<u32, BTreeSet<usize>>,
     size: u64,
     path: Option<String>,
+    unit: u64,
+    units: Units,
 }
 
 impl Reference {
     fn line(&self, index: usize) -> u64 {
-        self.pieces[index].at / 64
+        self.pieces[index].at / self.unit
     }
 
     fn cached_in(&self, line: u64) -> Vec<usize> {
@@ -322,7 +374,7 @@ impl Reference {
         let mut done = 0;
         while done < data.len() {
             let start = at + done as u64;
-            let len = ((start / 64 + 1) * 64 - start).min((data.len() - done) as u64) as usize;
+            let len = ((start / self.unit + 1) * self.unit - start).min((data.len() - done) as u64) as usize;
             self.pieces.push(Piece {
                 id: StoreId { seq: 0, piece: 0 },
                 at: start,
@@ -351,7 +403,7 @@ impl Reference {
                 .flat_map(|image| {
                     contents.iter().map(|content| {
                         let mut image = image.clone();
-                        image[line as usize * 64..][..64].copy_from_slice(content);
+                        image[(line * self.unit) as usize..][..content.len()].copy_from_slice(content);
                         image
                     })
                 })
@@ -374,15 +426,13 @@ impl Reference {
         let update = |piece: &Piece| Update {
             id: piece.id,
             file: 0,
+            unit: piece.at / self.unit,
             offset: piece.at,
             nontemporal: piece.nontemporal,
         };
         match self.line(earlier) == self.line(later) {
             true => !a.nontemporal && !b.nontemporal && !options.reorder_in_line,
-            false => options
-                .edges
-                .as_ref()
-                .is_some_and(|edges| edges.is_edge(&update(a), &update(b))),
+            false => is_edge(self.units, &update(a), &update(b)),
         }
     }
 
@@ -410,7 +460,7 @@ impl Reference {
     }
 
     /// All contents that a line may have.
-    fn contents(&self, line: u64, reorder: bool) -> BTreeSet<[u8; 64]> {
+    fn contents(&self, line: u64, reorder: bool) -> BTreeSet<Vec<u8>> {
         let indices: Vec<usize> = (0..self.pieces.len())
             .filter(|&index| self.line(index) == line)
             .collect();
@@ -433,7 +483,7 @@ impl Reference {
         prefixes
             .flat_map(|prefix| (0..1u32 << free.len()).map(move |subset| (prefix, subset)))
             .map(|(prefix, subset)| {
-                let mut content = [0; 64];
+                let mut content = vec![0; self.unit as usize];
                 for &index in &indices {
                     let piece = &self.pieces[index];
                     let persisted = piece.persistent
@@ -442,7 +492,7 @@ impl Reference {
                             None => cached.iter().position(|&i| i == index).is_some_and(|n| n < prefix),
                         };
                     if persisted {
-                        content[(piece.at % 64) as usize..][..piece.data.len()].copy_from_slice(&piece.data);
+                        content[(piece.at % self.unit) as usize..][..piece.data.len()].copy_from_slice(&piece.data);
                     }
                 }
                 content
@@ -452,11 +502,13 @@ impl Reference {
 }
 
 /// Every image that a crash at any time may leave.
-pub(crate) fn allowed(trace: &Path, options: &CampaignOptions) -> BTreeSet<Image> {
+pub(crate) fn allowed(trace: &Path, units: Units, options: &CampaignOptions) -> BTreeSet<Image> {
     let mut reader = TraceReader::open(trace).unwrap();
     let mut state = Reference {
         size: SIZE,
         path: Some(PATH.into()),
+        unit: options.unit,
+        units,
         ..Default::default()
     };
     let mut images = BTreeSet::new();
@@ -484,7 +536,7 @@ pub(crate) fn allowed(trace: &Path, options: &CampaignOptions) -> BTreeSet<Image
                         break;
                     }
                     let start = at.offset + done as u64;
-                    let unit = if options.tear { 8 } else { 64 };
+                    let unit = if options.tear { 8 } else { options.unit };
                     let len = ((start / unit + 1) * unit - start).min((data.len() - done) as u64) as usize;
                     let id = StoreId {
                         seq: event.seq,
@@ -503,7 +555,7 @@ pub(crate) fn allowed(trace: &Path, options: &CampaignOptions) -> BTreeSet<Image
                 }
             }
             EventKind::Flush { at, kind } => {
-                for index in state.cached_in(at.offset / 64) {
+                for index in state.cached_in(at.offset / options.unit) {
                     if kind == FlushKind::Clflush {
                         state.pieces[index].persistent = true;
                     } else {

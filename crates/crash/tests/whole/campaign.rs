@@ -54,14 +54,14 @@ proptest! {
         steps in steps(true, 16),
         fine in any::<bool>(),
         workers in 1..3usize,
-        edges in edges(),
+        units in units(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[1], &fitting(edges, steps));
+        write_trace(&trace, &[1], &fitting(units, steps));
         let simulated = Simulated { fine, ..Simulated::new(wandering(table)) };
-        let all = run(&trace, &tied(edges, options(StrategyKind::Exhaustive)), &simulated, 1);
-        let pruned = run(&trace, &tied(edges, options(StrategyKind::Dpor)), &simulated, workers);
+        let all = run(&trace, &tied(units, options(StrategyKind::Exhaustive)), &simulated, 1);
+        let pruned = run(&trace, &tied(units, options(StrategyKind::Dpor)), &simulated, workers);
         prop_assert_eq!(behaviours(&pruned), behaviours(&all));
         let stats = &pruned.outcome.stats;
         prop_assert_eq!(stats.states_tested + stats.states_pruned, stats.states_total);
@@ -78,14 +78,14 @@ proptest! {
         steps in steps(true, 16),
         opens_output_at in 0..5u8,
         workers in 1..3usize,
-        edges in edges(),
+        units in units(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[1], &fitting(edges, steps));
+        write_trace(&trace, &[1], &fitting(units, steps));
         let simulated = Simulated { opens_output_at: Some(opens_output_at), ..Simulated::new(wandering(table)) };
-        let all = run(&trace, &tied(edges, options(StrategyKind::Exhaustive)), &simulated, 1);
-        let pruned = run(&trace, &tied(edges, options(StrategyKind::Dpor)), &simulated, workers);
+        let all = run(&trace, &tied(units, options(StrategyKind::Exhaustive)), &simulated, 1);
+        let pruned = run(&trace, &tied(units, options(StrategyKind::Dpor)), &simulated, workers);
         prop_assert_eq!(behaviours(&pruned), behaviours(&all));
         prop_assert_eq!(&pruned.outcome.warnings, &Vec::<String>::new());
         if workers == 1 && opens_output_at == 4 {
@@ -95,25 +95,25 @@ proptest! {
     }
 
     #[test]
-    fn dpor_without_reads_is_exhaustive(table in prop::collection::vec(any::<u8>(), 1..9), steps in steps(true, 12), edges in edges()) {
+    fn dpor_without_reads_is_exhaustive(table in prop::collection::vec(any::<u8>(), 1..9), steps in steps(true, 12), units in units()) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[], &fitting(edges, steps));
+        write_trace(&trace, &[], &fitting(units, steps));
         let simulated = Simulated { tracked: false, ..Simulated::new(wandering(table)) };
-        let all = run(&trace, &tied(edges, options(StrategyKind::Exhaustive)), &simulated, 1);
-        let pruned = run(&trace, &tied(edges, options(StrategyKind::Dpor)), &simulated, 1);
+        let all = run(&trace, &tied(units, options(StrategyKind::Exhaustive)), &simulated, 1);
+        let pruned = run(&trace, &tied(units, options(StrategyKind::Dpor)), &simulated, 1);
         prop_assert_eq!(pruned.images(), all.images());
     }
 
     #[test]
-    fn several_workers_do_what_one_does(table in prop::collection::vec(any::<u8>(), 1..9), steps in steps(true, 14), edges in edges()) {
+    fn several_workers_do_what_one_does(table in prop::collection::vec(any::<u8>(), 1..9), steps in steps(true, 14), units in units()) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[], &fitting(edges, steps));
+        write_trace(&trace, &[], &fitting(units, steps));
         let simulated = Simulated::new(wandering(table));
         for strategy in [StrategyKind::Prefix, StrategyKind::Exhaustive] {
-            let one = run(&trace, &tied(edges, options(strategy)), &simulated, 1);
-            let three = run(&trace, &tied(edges, options(strategy)), &simulated, 3);
+            let one = run(&trace, &tied(units, options(strategy)), &simulated, 1);
+            let three = run(&trace, &tied(units, options(strategy)), &simulated, 3);
             prop_assert_eq!(one.seen.iter().collect::<BTreeSet<_>>(), three.seen.iter().collect::<BTreeSet<_>>());
             prop_assert_eq!(one.outcome.stats.states_tested, three.outcome.stats.states_tested);
             prop_assert_eq!(one.outcome.stats.states_failed, three.outcome.stats.states_failed);
@@ -127,19 +127,19 @@ proptest! {
         first in 0..20u64,
         torn in 0..40u64,
         dpor in any::<bool>(),
-        edges in edges(),
+        units in units(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
         let journal = folder.path().join("journal");
-        write_trace(&trace, &[], &fitting(edges, steps));
+        write_trace(&trace, &[], &fitting(units, steps));
         let strategy = if dpor { StrategyKind::Dpor } else { StrategyKind::Exhaustive };
         let simulated = Simulated::new(wandering(table));
-        let whole = run(&trace, &tied(edges, options(strategy)), &simulated, 1);
+        let whole = run(&trace, &tied(units, options(strategy)), &simulated, 1);
         let interrupted = CampaignOptions {
             max_states: Some(first),
             journal: Some(journal.clone()),
-            ..tied(edges, options(strategy))
+            ..tied(units, options(strategy))
         };
         let begun = run(&trace, &interrupted, &simulated, 1);
         let tested = begun.outcome.stats.states_tested;
@@ -169,16 +169,16 @@ proptest! {
     }
 
     #[test]
-    fn random_draws_allowed_states_as_its_seed_says(steps in steps(true, 12), seed in any::<u64>(), edges in edges()) {
+    fn random_draws_allowed_states_as_its_seed_says(steps in steps(true, 12), seed in any::<u64>(), units in units()) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[], &fitting(edges, steps));
-        let options = CampaignOptions { seed, ..tied(edges, options(StrategyKind::Random)) };
+        write_trace(&trace, &[], &fitting(units, steps));
+        let options = CampaignOptions { seed, ..tied(units, options(StrategyKind::Random)) };
         let simulated = Simulated::new(Arc::new(|_, _| true));
         let one = run(&trace, &options, &simulated, 1);
         let two = run(&trace, &options, &simulated, 2);
         prop_assert_eq!(one.images(), two.images());
-        let all = run(&trace, &tied(edges, common::options(StrategyKind::Exhaustive)), &simulated, 1);
+        let all = run(&trace, &tied(units, common::options(StrategyKind::Exhaustive)), &simulated, 1);
         prop_assert!(one.images().is_subset(&all.images()));
     }
 }

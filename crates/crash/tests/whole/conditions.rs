@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{
-    Action, Image, PATH, SIZE, Simulated, Step, edges, fitting, opened, options, run, steps, tied, write_trace,
+    Action, Image, PATH, SIZE, Simulated, Step, Units, fitting, is_edge, opened, options, run, steps, tied, units,
+    write_trace,
 };
-use crashproof_crash::{CampaignOptions, Edges, StoreId, StrategyKind, Update};
+use crashproof_crash::{CampaignOptions, StoreId, StrategyKind, Update};
 use crashproof_infer::{Conditions, Guardian, Location, LocationId, Order, Rule};
 use crashproof_trace::{EventKind, FileId, FlushKind, Item, StackId, TraceReader};
 use proptest::prelude::*;
@@ -33,7 +34,9 @@ impl Piece {
 }
 
 struct Naive<'a> {
-    edges: Option<Arc<dyn Edges>>,
+    units: Units,
+    /// Bytes of one.
+    unit: u64,
     conditions: &'a Conditions,
     initial: Vec<u8>,
     /// Of the whole run, and how many of them were executed.
@@ -118,13 +121,13 @@ impl Naive<'_> {
         let update = |piece: &Piece| Update {
             id: piece.id,
             file: 0,
+            unit: piece.at / self.unit,
             offset: piece.at,
             nontemporal: piece.nontemporal,
         };
-        let is_edge = |edges: &Arc<dyn Edges>| edges.is_edge(&update(a), &update(b));
-        match a.at / 64 == b.at / 64 {
+        match a.at / self.unit == b.at / self.unit {
             true => first < second && !a.nontemporal && !b.nontemporal,
-            false => first < second && self.edges.as_ref().is_some_and(is_edge),
+            false => first < second && is_edge(self.units, &update(a), &update(b)),
         }
     }
 
@@ -172,9 +175,10 @@ impl Naive<'_> {
     }
 }
 
-fn naive(trace: &Path, conditions: &Conditions, edges: Option<u8>) -> BTreeSet<Vec<u8>> {
+fn naive(trace: &Path, conditions: &Conditions, units: Units) -> BTreeSet<Vec<u8>> {
     let mut naive = Naive {
-        edges: tied(edges, CampaignOptions::default()).edges,
+        units,
+        unit: tied(units, CampaignOptions::default()).unit,
         conditions,
         initial: vec![0; SIZE as usize],
         all: Vec::new(),
@@ -211,9 +215,9 @@ fn replay(trace: &Path, naive: &mut Naive<'_>) {
                 }
             }
             EventKind::Flush { at, kind } => {
-                let line = at.offset / 64;
+                let (line, unit) = (at.offset / naive.unit, naive.unit);
                 let now = kind == FlushKind::Clflush;
-                let is_in = |piece: &Piece| piece.at / 64 == line && !piece.nontemporal && !piece.persistent;
+                let is_in = |piece: &Piece| piece.at / unit == line && !piece.nontemporal && !piece.persistent;
                 if now && naive.pieces.iter().any(is_in) {
                     naive.point();
                 }
@@ -268,10 +272,10 @@ fn conditions(trace: &Path, locations: &[Location], pairs: &[(usize, usize)], gu
     conditions
 }
 
-fn tested(trace: &Path, conditions: &Conditions, edges: Option<u8>) -> BTreeSet<Vec<u8>> {
+fn tested(trace: &Path, conditions: &Conditions, units: Units) -> BTreeSet<Vec<u8>> {
     let options = CampaignOptions {
         conditions: Some(Arc::new(conditions.clone())),
-        ..tied(edges, options(StrategyKind::Conditions))
+        ..tied(units, options(StrategyKind::Conditions))
     };
     let campaign = run(trace, &options, &Simulated::new(Arc::new(|_, _| true)), 2);
     let content = |image: Image| image.content;
@@ -298,14 +302,14 @@ proptest! {
         pairs in prop::collection::vec((0..6usize, 0..6usize), 0..5),
         guardians in prop::collection::vec(0..6usize, 0..3),
         cached in any::<bool>(),
-        edges in edges(),
+        units in units(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
         let steps = if cached { plain(steps) } else { steps };
-        write_trace(&trace, &[], &fitting(edges, steps));
+        write_trace(&trace, &[], &fitting(units, steps));
         let conditions = conditions(&trace, &locations, &pairs, &guardians);
-        prop_assert_eq!(tested(&trace, &conditions, edges), naive(&trace, &conditions, edges));
+        prop_assert_eq!(tested(&trace, &conditions, units), naive(&trace, &conditions, units));
     }
 }
 
@@ -331,9 +335,13 @@ fn conditions_of_addresses_do_not_apply_where_the_recordings_differ() {
     write_trace(&own, &[], &[store(0), store(128)]);
     write_trace(&other, &[], &[store(0), store(136)]);
     let same = conditions(&own, &locations, &[(0, 1)], &[]);
-    assert_eq!(tested(&own, &same, None).len(), 1, "the second without the first");
+    assert_eq!(
+        tested(&own, &same, Units::default()).len(),
+        1,
+        "the second without the first"
+    );
     let differs = conditions(&other, &locations, &[(0, 1)], &[]);
-    assert_eq!(tested(&own, &differs, None).len(), 0);
+    assert_eq!(tested(&own, &differs, Units::default()).len(), 0);
     let options = CampaignOptions {
         conditions: Some(Arc::new(differs)),
         ..options(StrategyKind::Conditions)

@@ -23,20 +23,20 @@ proptest! {
         reorder_in_line in prop::bool::weighted(0.2),
         joint in any::<bool>(),
         workers in 1..3usize,
-        edges in edges(),
+        units in units(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[1], &fitting(edges, steps));
+        write_trace(&trace, &[1], &fitting(units, steps));
         let options = CampaignOptions {
             model,
             tear,
             reorder_in_line,
             joint,
-            ..tied(edges, options(StrategyKind::Representative))
+            ..tied(units, options(StrategyKind::Representative))
         };
         let campaign = run(&trace, &options, &Simulated::new(wandering(table)), workers);
-        let allowed = allowed(&trace, &options);
+        let allowed = allowed(&trace, units, &options);
         for image in campaign.images() {
             prop_assert!(allowed.contains(&image), "{:?}", image);
         }

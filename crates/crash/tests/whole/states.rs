@@ -27,7 +27,8 @@ fn an_edge_between_lines_is_kept() {
     };
     write_trace(&trace, &[], &[store(0, true), store(128, false), store(136, false)]);
     let contents = |edges| -> BTreeSet<[u8; 3]> {
-        let options = tied(edges, options(StrategyKind::Exhaustive));
+        let units = Units { edges, size: None };
+        let options = tied(units, options(StrategyKind::Exhaustive));
         let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
         campaign
             .images()
@@ -51,34 +52,34 @@ proptest! {
         initial in prop::collection::vec(0..3u8, 0..200),
         steps in steps(true, 14),
         tear in any::<bool>(),
-        edges in edges(),
+        units in units(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &initial, &fitting(edges, steps));
+        write_trace(&trace, &initial, &fitting(units, steps));
         for model in [Model::Px86, Model::Eadr] {
-            let options = CampaignOptions { model, tear, ..tied(edges, options(StrategyKind::Exhaustive)) };
+            let options = CampaignOptions { model, tear, ..tied(units, options(StrategyKind::Exhaustive)) };
             let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
-            prop_assert_eq!(campaign.images(), allowed(&trace, &options), "{:?}", model);
+            prop_assert_eq!(campaign.images(), allowed(&trace, units, &options), "{:?}", model);
         }
     }
 
     #[test]
-    fn and_with_stores_reordered_in_their_lines(steps in steps(false, 8), edges in edges()) {
+    fn and_with_stores_reordered_in_their_lines(steps in steps(false, 8), units in units()) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[], &fitting(edges, steps));
-        let options = CampaignOptions { reorder_in_line: true, ..tied(edges, options(StrategyKind::Exhaustive)) };
+        write_trace(&trace, &[], &fitting(units, steps));
+        let options = CampaignOptions { reorder_in_line: true, ..tied(units, options(StrategyKind::Exhaustive)) };
         let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
-        prop_assert_eq!(campaign.images(), allowed(&trace, &options));
+        prop_assert_eq!(campaign.images(), allowed(&trace, units, &options));
     }
 
     #[test]
-    fn each_state_is_tested_once_and_counted(steps in steps(true, 14), edges in edges()) {
+    fn each_state_is_tested_once_and_counted(steps in steps(true, 14), units in units()) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[], &fitting(edges, steps));
-        let options = tied(edges, options(StrategyKind::Exhaustive));
+        write_trace(&trace, &[], &fitting(units, steps));
+        let options = tied(units, options(StrategyKind::Exhaustive));
         let campaign = run(&trace, &options, &Simulated::new(Arc::new(|_, _| true)), 1);
         let distinct: BTreeSet<_> = campaign.seen.iter().collect();
         prop_assert_eq!(distinct.len(), campaign.seen.len());
@@ -91,12 +92,12 @@ proptest! {
     }
 
     #[test]
-    fn the_image_of_a_failure_can_be_made_again(steps in steps(true, 12), edges in edges()) {
+    fn the_image_of_a_failure_can_be_made_again(steps in steps(true, 12), units in units()) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
-        write_trace(&trace, &[1, 2], &fitting(edges, steps));
+        write_trace(&trace, &[1, 2], &fitting(units, steps));
         for model in [Model::Px86, Model::Eadr] {
-            let options = CampaignOptions { model, ..tied(edges, options(StrategyKind::Exhaustive)) };
+            let options = CampaignOptions { model, ..tied(units, options(StrategyKind::Exhaustive)) };
             let failing = Simulated::new(Arc::new(|_, _| false));
             let campaign = run(&trace, &options, &failing, 1);
             let mut made = BTreeSet::new();

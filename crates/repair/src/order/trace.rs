@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crashproof_base::{LINE, LineAddress};
 use crashproof_finding::Frame;
 use crashproof_litmus::StoreKind;
-use crashproof_replay::{Step, Steps};
+use crashproof_replay::{Cut, Step, Steps};
 use crashproof_stacks::Stacks;
 use crashproof_trace::{EventKind, FenceKind, FileId, FlushKind, Item, PmAddress, ReadError, StackId, TraceReader};
 use rustc_hash::FxHashMap;
@@ -147,7 +147,7 @@ impl Trace {
                 EventKind::Resize { .. }
                 | EventKind::FileWrite { .. }
                 | EventKind::Rename { .. }
-                | EventKind::Map { .. } => match Steps::of(&event.kind, LINE).next() {
+                | EventKind::Map { .. } => match Steps::of(&event.kind, Cut::LINES).next() {
                     Some(step) => What::File(step),
                     None => continue,
                 },

@@ -3,7 +3,7 @@
 use crashproof_base::{LINE, LineAddress};
 use crashproof_litmus::StoreKind;
 use crashproof_model::{Keep, Line, Model};
-use crashproof_replay::{Observer, Replay, Step, Steps, StorePiece};
+use crashproof_replay::{Cut, Observer, Replay, Step, Steps, StorePiece};
 use crashproof_trace::StoreFlags;
 
 use super::trace::{Event, What, line_at, place_at};
@@ -45,7 +45,7 @@ impl Unpersisted {
                     locked: kind == StoreKind::Locked,
                     ..StoreFlags::default()
                 };
-                for step in Steps::of_store(place_at(at), len, flags, LINE) {
+                for step in Steps::of_store(place_at(at), len, flags, Cut::LINES) {
                     self.step(event, &step);
                 }
             }
