@@ -5,7 +5,7 @@
 //! one per kind and stack.
 
 use crashproof_finding::DurableByKind;
-use crashproof_model::{Flush, Keep, LINE, Memory, Model, Store, Unpersisted};
+use crashproof_model::{Flush, Keep, Memory, Model, Store, Unpersisted};
 use crashproof_replay::{self as replay, Mappings, RangeSet, TransactionChange, Transactions};
 use crashproof_trace::{
     Event, EventKind, FileId, MemoryRange, PmAddress, ProcessId, Request, StackId, StoreFlags, Tables, ThreadId,
@@ -33,6 +33,7 @@ pub(crate) struct Pass {
     model: Model,
     memory: Memory<StoreTag>,
     mappings: Mappings,
+    underway: replay::Underway,
     transactions: Transactions,
     locks: Locks,
     first_accesses: FirstAccesses,
@@ -109,6 +110,7 @@ impl Pass {
             model,
             memory: Memory::new(model, Keep::Last),
             mappings: Mappings::default(),
+            underway: replay::Underway::default(),
             transactions: Transactions::default(),
             locks: Locks::default(),
             first_accesses: FirstAccesses::default(),
@@ -140,6 +142,8 @@ impl Pass {
         if let Some(traffic) = &mut self.traffic {
             traffic.event(event);
         }
+        let memory = &mut self.memory;
+        self.underway.event(event, |change| replay::sync_memory(memory, change));
         match event.kind {
             EventKind::Store { at, data, flags } => self.store(step, at, data, flags, tables),
             EventKind::Flush { at, kind } => {

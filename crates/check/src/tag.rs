@@ -92,7 +92,7 @@ impl Tag for StoreTag {
         }
     }
 
-    fn overwrote(&mut self, older: &StoreTag, bytes: Bytes, flushed: bool) {
+    fn overwrote(&mut self, older: &StoreTag, &bytes: &Bytes, flushed: bool) {
         let across_fence = u16::from(older.fences != self.fences && older.fences != FORGOTTEN);
         self.rewrites = self.rewrites.max(older.rewrites.saturating_add(across_fence));
         self.repeated |= older.stack == self.stack;

@@ -459,6 +459,7 @@ impl Cursor {
         if self.window.event(event.stack, tables) == Place::After {
             return Ok(Read::WindowEnds { seq: event.seq });
         }
+        self.replay.event(&event);
         if let EventKind::Output { data, .. } = event.kind {
             self.output.extend_from_slice(data);
             self.all_fresh = true;

@@ -183,6 +183,7 @@ impl Exporter<'_> {
 
     /// What the event does to the lines.
     fn replay(&mut self, event: &Event<'_>) -> Result<(), ExportError> {
+        self.replay.event(event);
         for step in Steps::of(&event.kind, Cut::LINES) {
             self.replay.step(event.thread.0, &step, &mut self.rows);
         }

@@ -104,6 +104,10 @@ struct Flushed<S> {
 pub struct Line<T: Tag<B>, B: ByteSet = Bytes> {
     stores: Vec<Store<T, B>>,
     flushed: Vec<Flushed<T::Site>>,
+    /// Syncs that are under way: of which thread, and that the first so many stores were made before it began. The box keeps the line
+    /// small: nearly always there are none.
+    #[allow(clippy::box_collection)]
+    syncs: Option<Box<Vec<(Thread, usize)>>>,
     /// A store was overwritten or flushed by another thread than its own.
     shared: bool,
 }
@@ -113,6 +117,7 @@ impl<T: Tag<B>, B: ByteSet> Default for Line<T, B> {
         Line {
             stores: Vec::new(),
             flushed: Vec::new(),
+            syncs: None,
             shared: false,
         }
     }
@@ -179,6 +184,7 @@ impl<T: Tag<B>, B: ByteSet> Line<T, B> {
         }
         let len = self.stores.len();
         if keep == Keep::Last
+            && (self.syncs.is_none() || self.syncs().iter().all(|&(_, upto)| upto < len))
             && let Some(last) = self.stores.last_mut()
             && last.thread == store.thread
             && last.nontemporal == store.nontemporal
@@ -283,10 +289,71 @@ impl<T: Tag<B>, B: ByteSet> Line<T, B> {
         self.stores.iter_mut().for_each(|store| store.tag.settle());
     }
 
-    /// msync and the like: everything is persistent.
-    pub fn sync(&mut self) {
+    /// The thread begins msync or the like, or has begun since which the line was not stored to: what is stored from now on is not the
+    /// sync's. Whether that is new.
+    pub fn begin_sync(&mut self, thread: Thread) -> bool {
+        let is_new = self.syncs().iter().all(|&(of, _)| of != thread);
+        if is_new {
+            let upto = self.stores.len();
+            self.syncs.get_or_insert_default().push((thread, upto));
+        }
+        is_new
+    }
+
+    /// The thread's sync is over.
+    pub fn end_sync(&mut self, thread: Thread) {
+        if let Some(syncs) = &mut self.syncs {
+            syncs.retain(|&(of, _)| of != thread);
+            if syncs.is_empty() {
+                self.syncs = None;
+            }
+        }
+    }
+
+    /// What the thread's sync guarantees: these bytes of the stores that were made before it began are persistent, of all stores if it began
+    /// just now. Shows them, oldest first. Whether there were any.
+    pub fn sync(&mut self, thread: Thread, bytes: &B, mut persisted: impl FnMut(&Store<T, B>)) -> bool {
+        let upto = self.before_sync(thread);
+        let mut any = false;
+        for store in self.stores[..upto]
+            .iter_mut()
+            .filter(|store| store.bytes.intersects(bytes))
+        {
+            let left = store.bytes.without(bytes);
+            store.bytes = store.bytes.intersection(bytes);
+            persisted(store);
+            store.bytes = left;
+            any = true;
+        }
+        if any {
+            self.drop_empty();
+        }
+        any
+    }
+
+    /// How many stores were made before the thread's sync began.
+    pub fn before_sync(&self, thread: Thread) -> usize {
+        let sync = self.syncs().iter().find(|&&(of, _)| of == thread);
+        sync.map_or(self.stores.len(), |&(_, upto)| upto)
+    }
+
+    fn syncs(&self) -> &[(Thread, usize)] {
+        self.syncs.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    /// It is clean, and is to be another line.
+    #[inline]
+    pub(crate) fn forget_syncs(&mut self) {
+        if self.syncs.is_some() {
+            self.syncs = None;
+        }
+    }
+
+    /// Nothing was ever stored.
+    pub(crate) fn clear(&mut self) {
         self.stores.clear();
         self.flushed.clear();
+        self.syncs = None;
     }
 
     /// These bytes need no persistence: as if they had never been stored to.
@@ -332,6 +399,12 @@ impl<T: Tag<B>, B: ByteSet> Line<T, B> {
                 .count();
         }
         self.flushed.retain(|f| f.upto > 0);
+        if let Some(syncs) = &mut self.syncs {
+            for (_, upto) in syncs.iter_mut() {
+                let before = self.stores[..*upto].iter();
+                *upto = before.filter(|store| !store.bytes.is_empty()).count();
+            }
+        }
         self.stores.retain(|store| !store.bytes.is_empty());
     }
 }
@@ -466,7 +539,27 @@ mod tests {
         l.set_clean(&Bytes::range(8, 8));
         assert_eq!(tags(&l), [2]);
         assert_eq!(l.flush(0, 2), Flush::AlreadyPending(1));
-        l.sync();
-        assert!(l.is_clean());
+        assert!(l.sync(0, &Bytes::ALL, |_| {}) && l.is_clean());
+    }
+
+    #[test]
+    fn a_sync_persists_what_was_stored_before_it_began() {
+        // Where only the last store of a byte is kept, nothing is left of the first.
+        for (keep, synced) in [(Keep::All, vec![1, 2]), (Keep::Last, vec![2])] {
+            let mut l = line(&[store(0, 16, 0, 1), nt(32, 8, 0, 2)]);
+            assert!(l.begin_sync(1) && !l.begin_sync(1));
+            l.store(Model::Px86, keep, store(0, 8, 0, 3));
+            l.flush(0, 10);
+            l.begin_sync(2);
+            l.store(Model::Px86, keep, store(8, 8, 0, 4));
+            let mut shown = Vec::new();
+            assert!(l.sync(1, &Bytes::ALL, |s| shown.push(s.tag)));
+            assert_eq!((shown, tags(&l)), (synced, vec![3, 4]));
+            assert!(!l.sync(1, &Bytes::ALL, |_| {}));
+            l.end_sync(1);
+            assert!(l.sync(2, &Bytes::range(0, 4), |_| {}));
+            assert_eq!((l.stores()[0].bytes, l.stores()[0].tag), (Bytes::range(4, 4), 3));
+            assert!(l.fence(0) && l.sync(1, &Bytes::ALL, |_| {}) && l.is_clean());
+        }
     }
 }

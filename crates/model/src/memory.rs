@@ -169,6 +169,8 @@ pub struct Memory<T: Tag> {
     lines: Vec<LineState<T>>,
     free_lines: Vec<u32>,
     threads: Vec<ThreadState<T::Site>>,
+    /// Syncs that are under way: of which thread, and the lines that were stored to since it began.
+    syncs: Vec<(Thread, Vec<LineAddress>)>,
     logged_fences: usize,
     /// The bits of pages that have no table.
     past: FxHashMap<PageAddress, Box<[Past; CHUNK_PAGES as usize]>>,
@@ -193,6 +195,7 @@ impl<T: Tag> Memory<T> {
             lines: Vec::new(),
             free_lines: Vec::new(),
             threads: Vec::new(),
+            syncs: Vec::new(),
             logged_fences: 0,
             past: FxHashMap::default(),
             packed: Packed::default(),
@@ -214,6 +217,13 @@ impl<T: Tag> Memory<T> {
         }
         let slot = self.settled_or_new(page, index);
         let state = &mut self.lines[slot];
+        if !self.syncs.is_empty() {
+            for (sync, lines) in &mut self.syncs {
+                if state.line.begin_sync(*sync) {
+                    lines.push(at);
+                }
+            }
+        }
         state.line.store(self.model, self.keep, store);
         touch(&mut state.touched, thread, &mut self.threads, page, index);
         self.note_shared(page, index);
@@ -275,8 +285,54 @@ impl<T: Tag> Memory<T> {
         }
     }
 
-    /// msync and the like: all of the range is persistent.
-    pub fn sync(&mut self, file: u32, offset: u64, len: u64) {
+    /// The thread begins msync or the like: it does not guarantee what is stored from now on.
+    pub fn begin_sync(&mut self, thread: Thread) {
+        self.syncs.push((thread, Vec::new()));
+    }
+
+    /// The thread's sync is over.
+    pub fn end_sync(&mut self, thread: Thread) {
+        let over = self
+            .syncs
+            .extract_if(.., |(of, _)| *of == thread)
+            .flat_map(|(_, lines)| lines);
+        for at in over.collect::<Vec<_>>() {
+            let (page, index) = self.page(at);
+            if let Some(slot) = self.settled(page, index) {
+                self.lines[slot].line.end_sync(thread);
+            }
+        }
+    }
+
+    /// msync and the like, by the thread: all of the range is persistent that was stored before it began.
+    pub fn sync(&mut self, file: u32, offset: u64, len: u64, thread: Thread) {
+        let end = offset.saturating_add(len);
+        let stored_to = self
+            .syncs
+            .iter()
+            .filter(|(of, _)| *of == thread)
+            .flat_map(|(_, lines)| lines);
+        let within = |at: &&LineAddress| at.file == file && !Bytes::of_line(at.line, offset, end).is_empty();
+        let mut lines: Vec<LineAddress> = stored_to.filter(within).copied().collect();
+        lines.sort_unstable();
+        let mut from = offset;
+        for at in lines {
+            let start = (at.line * LINE).max(from);
+            self.sync_all(file, from, start - from);
+            let (page, index) = self.page(at);
+            if let Some(slot) = self.settled(page, index) {
+                let bytes = Bytes::of_line(at.line, offset, end);
+                let any = self.lines[slot].line.sync(thread, &bytes, |_| {});
+                self.pages[page].past.persisted |= u64::from(any) << index;
+                self.free_if_clean(page, index);
+            }
+            from = ((at.line + 1) * LINE).min(end).max(from);
+        }
+        self.sync_all(file, from, end - from);
+    }
+
+    /// All of the range is persistent.
+    fn sync_all(&mut self, file: u32, offset: u64, len: u64) {
         for (first, pages, page) in self.take_packed(file, offset, len) {
             for page_number in first..first + pages {
                 let past = Past {
@@ -511,6 +567,7 @@ impl<T: Tag> Memory<T> {
         let state = &mut self.lines[lines[index] as usize];
         let clean = state.line.is_clean();
         if clean {
+            state.line.forget_syncs();
             state.touched.clear();
             *active &= !(1 << index);
             self.free_lines.push(lines[index]);
@@ -678,7 +735,7 @@ impl<T: Tag> Memory<T> {
                 let state = &mut self.lines[slot as usize];
                 state.line.settle_tags();
                 let id = self.packed.intern(state);
-                state.line.sync();
+                state.line.clear();
                 state.touched.clear();
                 id
             })
@@ -938,7 +995,7 @@ mod tests {
         }
         assert!(m.lines_with_state() <= LIMITS.lines + 64 && m.lines.len() <= LIMITS.lines + 64);
         // The end of it is synced, a part of a page in the middle said to be clean, and a line looked at.
-        m.sync(0, (lines - 100) * LINE, 100 * LINE);
+        m.sync(0, (lines - 100) * LINE, 100 * LINE, 0);
         m.set_clean(0, 70 * LINE, 100 * LINE + 32);
         assert_eq!(m.line(at(1)).unwrap().stores().len(), 1);
         assert_eq!(m.line(at(170)).unwrap().stores()[0].bytes, Bytes::range(32, 32));
@@ -1033,7 +1090,7 @@ mod tests {
         );
         m.set_clean(0, 0, 60);
         assert_eq!(m.line(at(0)).unwrap().stores()[0].bytes, Bytes::range(60, 4));
-        m.sync(0, 0, 64);
+        m.sync(0, 0, 64, 0);
         assert!(m.line(at(0)).is_none());
         assert_eq!(drained(&mut m, u64::MAX), [(1, 2, None, false)]);
     }

@@ -43,6 +43,15 @@ impl Output {
         self.event_begun(self.events(), thread, stack, kind);
     }
 
+    /// A sync or an operation on a file begins.
+    pub(crate) fn begin(&mut self, thread: ThreadId) {
+        if self.failure.is_none()
+            && let Err(error) = self.writer.begin(thread)
+        {
+            self.refused(error);
+        }
+    }
+
     /// One that began when there were `begun` events.
     pub(crate) fn event_begun(&mut self, begun: u64, thread: ThreadId, stack: StackId, kind: &EventKind<'_>) {
         if self.failure.is_none()

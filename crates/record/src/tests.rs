@@ -44,12 +44,15 @@ struct Trace {
     stacks: Vec<StackId>,
     /// Of each sync, how many events before its own position it began.
     syncs_begun_before: Vec<u64>,
+    /// Threads that began something which went on.
+    begins: Vec<u32>,
 }
 
 impl Trace {
     fn read(path: &Path) -> Trace {
         let mut reader = TraceReader::open(path).unwrap();
         let (mut seen, mut stacks, mut syncs_begun_before) = (Vec::new(), Vec::new(), Vec::new());
+        let mut begins = Vec::new();
         while let Some(item) = reader.next().unwrap() {
             seen.push(match item {
                 Item::Initial { at, data } => Seen::Initial {
@@ -58,8 +61,9 @@ impl Trace {
                 },
                 Item::Event(event) => {
                     stacks.push(event.stack);
+                    begins.extend(event.begins().iter().map(|thread| thread.0));
                     if let EventKind::Sync { .. } = event.kind {
-                        syncs_begun_before.push(event.seq - event.begun);
+                        syncs_begun_before.push(event.seq - event.begun());
                     }
                     let thread = event.thread.0;
                     match event.kind {
@@ -82,6 +86,7 @@ impl Trace {
             seen,
             stacks,
             syncs_begun_before,
+            begins,
             tables: reader.tables().clone(),
             end: reader.end(),
             incomplete,
@@ -652,6 +657,7 @@ fn a_sync_says_where_it_began() {
         panic!("{:?}", trace.syncs_begun_before);
     };
     assert!(first >= 2 && second >= 2, "{first} {second}");
+    assert_eq!(trace.begins, [0, 1]);
 }
 
 #[test]

@@ -252,7 +252,8 @@ impl Translator {
 
     fn begin(&mut self, position: u64, body: &[u8]) -> Option<()> {
         let raw_thread = Reader(body).u32()?;
-        self.thread(raw_thread)?;
+        let thread = self.thread(raw_thread)?;
+        self.output.begin(thread);
         self.begun.insert(raw_thread, (position, self.output.events()));
         Some(())
     }

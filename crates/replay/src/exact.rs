@@ -10,7 +10,10 @@ use crashproof_base::{FileId, LINE, LineAddress};
 use crashproof_model::{ByteSet, Bytes, Flush, Keep, Line, Model, Store, Tag, Thread};
 use rustc_hash::FxHashMap;
 
+use crashproof_trace::Event;
+
 use crate::step::{Step, StorePiece};
+use crate::underway::{SyncChange, Underway};
 
 /// What is kept of a line, or a unit of another size: the model's state, and what an observer adds to it.
 pub trait LineState {
@@ -66,8 +69,8 @@ pub enum Change<B = Bytes> {
     Fence(Thread),
     /// `clflush` by the thread: all cached stores persist.
     FlushAtOnce(Thread),
-    /// These bytes persist.
-    Sync(B),
+    /// These bytes persist, of what was stored before the thread's sync began.
+    Sync(Thread, B),
     /// These bytes are overwritten by what is durable.
     Overwrite(B),
     /// These bytes are beyond the file's end.
@@ -76,7 +79,7 @@ pub enum Change<B = Bytes> {
 
 impl<B: ByteSet> Change<B> {
     /// Makes the change. `persisted` is shown what of each store persists; written in the order shown, that is what is guaranteed.
-    pub fn apply<T: Tag<B, Site = ()>>(self, line: &mut Line<T, B>, mut persisted: impl FnMut(&Store<T, B>)) {
+    pub fn apply<T: Tag<B, Site = ()>>(self, line: &mut Line<T, B>, persisted: impl FnMut(&Store<T, B>)) {
         match self {
             Change::Fence(thread) => {
                 line.fence_with(thread, persisted);
@@ -84,14 +87,8 @@ impl<B: ByteSet> Change<B> {
             Change::FlushAtOnce(thread) => {
                 line.flush_now_with(thread, (), persisted);
             }
-            Change::Sync(bytes) => {
-                for store in line.stores().iter().filter(|store| store.bytes.intersects(&bytes)) {
-                    persisted(&Store {
-                        bytes: store.bytes.intersection(&bytes),
-                        ..store.clone()
-                    });
-                }
-                line.set_clean(&bytes);
+            Change::Sync(thread, bytes) => {
+                line.sync(thread, &bytes, persisted);
             }
             Change::Overwrite(bytes) | Change::Truncate(bytes) => line.set_clean(&bytes),
         }
@@ -144,6 +141,9 @@ pub struct Replay<L> {
     lines: FxHashMap<LineAddress, L>,
     /// By thread: lines that it flushed or stored to non-temporally since its last fence.
     pending: Vec<Vec<LineAddress>>,
+    underway: Underway,
+    /// Syncs that are under way: of which thread, and the lines that were stored to since it began.
+    syncs: Vec<(Thread, Vec<LineAddress>)>,
 }
 
 impl<L: LineState> Replay<L> {
@@ -159,7 +159,30 @@ impl<L: LineState> Replay<L> {
             unit,
             lines: FxHashMap::default(),
             pending: Vec::new(),
+            underway: Underway::default(),
+            syncs: Vec::new(),
         }
+    }
+
+    /// Before the steps of an event: which syncs begin there, and which are over.
+    #[inline]
+    pub fn event(&mut self, event: &Event<'_>) {
+        let Replay {
+            underway, syncs, lines, ..
+        } = self;
+        underway.event(event, |change| match change {
+            SyncChange::Begins(thread) => syncs.push((thread, Vec::new())),
+            SyncChange::Ends(thread) => {
+                for at in syncs
+                    .extract_if(.., |(of, _)| *of == thread)
+                    .flat_map(|(_, lines)| lines)
+                {
+                    if let Some(line) = lines.get_mut(&at) {
+                        line.line_mut().end_sync(thread);
+                    }
+                }
+            }
+        });
     }
 
     /// The line, if it holds stores that are not persistent.
@@ -186,7 +209,10 @@ impl<L: LineState> Replay<L> {
                 pending.iter().any(|at| self.awaits_fence(at, thread))
             }
             Step::Flush { line, at_once } => at_once && self.awaits_flush(&line),
-            Step::Sync { file, offset, len } => !self.lines_in(file, offset, len).is_empty(),
+            Step::Sync { file, offset, len } => {
+                let awaits = |at| self.lines[at].line().before_sync(thread) > 0;
+                self.lines_in(file, offset, len).iter().any(awaits)
+            }
             Step::Write { .. } | Step::Resize { .. } | Step::Rename { .. } | Step::Map { .. } => false,
         }
     }
@@ -209,7 +235,9 @@ impl<L: LineState> Replay<L> {
                 }
             }
             Step::Fence => self.fence(thread, observer),
-            Step::Sync { file, offset, len } => self.change_range(file, offset, len, Change::Sync, observer),
+            Step::Sync { file, offset, len } => {
+                self.change_range(file, offset, len, |bytes| Change::Sync(thread, bytes), observer);
+            }
             Step::Write { at, len } => self.change_range(at.file, at.offset, len, Change::Overwrite, observer),
             Step::Resize { file, size } => {
                 self.change_range(file, size, u64::MAX - size, Change::Truncate, observer);
@@ -256,6 +284,11 @@ impl<L: LineState> Replay<L> {
                 None => return,
             },
         };
+        for (sync, lines) in &mut self.syncs {
+            if line.line_mut().begin_sync(*sync) {
+                lines.push(at);
+            }
+        }
         let store = store(observer);
         observer.stored(at, line, store);
         if piece.nontemporal {
@@ -307,7 +340,7 @@ impl<L: LineState> Replay<L> {
         file: FileId,
         offset: u64,
         len: u64,
-        change: fn(L::Bytes) -> ChangeOf<L>,
+        change: impl Fn(L::Bytes) -> ChangeOf<L>,
         observer: &mut O,
     ) {
         let end = offset.saturating_add(len);

@@ -3,6 +3,15 @@
 use crashproof_model::{Flush, Memory, Store, Tag, Thread};
 
 use crate::step::{Step, StorePiece};
+use crate::underway::SyncChange;
+
+/// Before the steps of an event: what it tells of a sync.
+pub fn sync_memory<T: Tag>(memory: &mut Memory<T>, change: SyncChange) {
+    match change {
+        SyncChange::Begins(thread) => memory.begin_sync(thread),
+        SyncChange::Ends(thread) => memory.end_sync(thread),
+    }
+}
 
 /// Runs a step of the thread, whose event is at `site`. What a flush did, if it is one.
 #[inline]
@@ -25,7 +34,7 @@ pub fn step_memory<T: Tag>(
         }
         Step::Flush { line, at_once } => return Some(memory.flush(line, thread, at_once, site)),
         Step::Fence => memory.fence(thread, site),
-        Step::Sync { file, offset, len } => memory.sync(file.0, offset, len),
+        Step::Sync { file, offset, len } => memory.sync(file.0, offset, len, thread),
         Step::Write { at, len } => {
             memory.set_clean(at.file.0, at.offset, len);
             memory.written(at.file.0, at.offset, len);

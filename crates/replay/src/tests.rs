@@ -1,10 +1,11 @@
 //! Both executors on random events, against each other; and rules that a reader may ask for, one by one.
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
 use crashproof_base::{FileId, LINE, LineAddress, PAGE, PmAddress, WORD};
 use crashproof_model::{ByteSet, Bytes, Keep, Limits, Line, Memory, Model, Ranges, Store, Tag, Thread};
-use crashproof_trace::{EventKind, FenceKind, FlushKind, StoreFlags};
+use crashproof_trace::{Beginning, Event, EventKind, FenceKind, FlushKind, StackId, StoreFlags, ThreadId};
 use proptest::prelude::*;
 
 use crate::*;
@@ -127,6 +128,146 @@ fn scaled(event: &EventKind<'static>, scale: impl Fn(u64) -> u64) -> EventKind<'
     }
 }
 
+/// Events of threads, before some of which a sync of another thread begins.
+fn events() -> impl Strategy<Value = Vec<(Thread, Option<Thread>, EventKind<'static>)>> {
+    prop::collection::vec(
+        (0..3 as Thread, prop::option::weighted(0.2, 0..3 as Thread), event()),
+        0..40,
+    )
+}
+
+/// As the trace has them: a sync has begun where its thread began one, if it is the thread's next event.
+fn in_order(
+    events: &[(Thread, Option<Thread>, EventKind<'static>)],
+    mut each: impl FnMut(&Event<'_>) -> Result<(), TestCaseError>,
+) -> Result<(), TestCaseError> {
+    let mut began: [Option<u64>; 3] = [None; 3];
+    for (seq, (thread, begins, kind)) in (0..).zip(events) {
+        let begins = begins.filter(|begins| begins != thread).map(ThreadId);
+        if let Some(begins) = begins {
+            began[begins.0 as usize] = Some(seq);
+        }
+        let began = began[*thread as usize].take();
+        let is_sync = matches!(kind, EventKind::Sync { .. });
+        let beginning = Beginning {
+            before: seq - began.filter(|_| is_sync).unwrap_or(seq),
+            others: begins.into_iter().collect(),
+        };
+        each(&Event {
+            seq,
+            beginning: &beginning,
+            thread: ThreadId(*thread),
+            stack: StackId(0),
+            kind: kind.clone(),
+        })?;
+    }
+    Ok(())
+}
+
+/// The rules for every byte that was stored, with no thought of speed.
+#[derive(Default)]
+struct Naive {
+    stored: Vec<StoredByte>,
+}
+
+struct StoredByte {
+    seq: u64,
+    at: PmAddress,
+    thread: Thread,
+    nontemporal: bool,
+    /// Pending for these threads.
+    flushed: BTreeSet<Thread>,
+    persistent: bool,
+    /// A later one is, or it is gone.
+    covered: bool,
+}
+
+impl Naive {
+    fn persist(&mut self, which: impl Fn(&StoredByte) -> bool) {
+        for byte in 0..self.stored.len() {
+            if which(&self.stored[byte]) {
+                self.stored[byte].persistent = true;
+                let at = self.stored[byte].at;
+                self.stored[..byte]
+                    .iter_mut()
+                    .filter(|of| of.at == at)
+                    .for_each(|of| of.covered = true);
+            }
+        }
+    }
+
+    fn event(&mut self, model: Model, event: &Event<'_>) {
+        let thread = event.thread.0;
+        let line = |at: PmAddress| (at.file, at.offset / LINE);
+        let is_fence = match event.kind {
+            EventKind::Store { flags, .. } => flags.locked,
+            ref kind => matches!(kind, EventKind::Fence { .. }),
+        };
+        if is_fence {
+            self.persist(|of| of.flushed.contains(&thread) || of.nontemporal && of.thread == thread);
+            self.stored.iter_mut().for_each(|of| {
+                of.flushed.remove(&thread);
+            });
+        }
+        match event.kind {
+            EventKind::Store { at, data, flags } => {
+                let offsets = at.offset..at.offset + data.len() as u64;
+                self.stored.extend(offsets.map(|offset| StoredByte {
+                    seq: event.seq,
+                    at: PmAddress { offset, ..at },
+                    thread,
+                    nontemporal: flags.nontemporal,
+                    flushed: BTreeSet::new(),
+                    persistent: false,
+                    covered: false,
+                }));
+                if model == Model::Eadr && !flags.nontemporal {
+                    self.persist(|of| of.seq == event.seq);
+                }
+            }
+            EventKind::Flush {
+                at,
+                kind: FlushKind::Clflush,
+            } => {
+                self.persist(|of| line(of.at) == line(at) && !of.nontemporal);
+            }
+            EventKind::Flush { at, .. } => {
+                let of_line = self
+                    .stored
+                    .iter_mut()
+                    .filter(|of| line(of.at) == line(at) && !of.nontemporal);
+                of_line.for_each(|of| {
+                    of.flushed.insert(thread);
+                });
+            }
+            EventKind::Sync { file, offset, len } => {
+                let range = offset..offset.saturating_add(len);
+                self.persist(|of| of.seq < event.begun() && of.at.file == file && range.contains(&of.at.offset));
+            }
+            EventKind::FileWrite { at, data } => {
+                let range = at.offset..at.offset + data.len() as u64;
+                let is_gone = |of: &&mut StoredByte| of.at.file == at.file && range.contains(&of.at.offset);
+                self.stored.iter_mut().filter(is_gone).for_each(|of| of.covered = true);
+            }
+            EventKind::Resize { file, size } => {
+                let is_gone = |of: &&mut StoredByte| of.at.file == file && of.at.offset >= size;
+                self.stored.iter_mut().filter(is_gone).for_each(|of| of.covered = true);
+            }
+            _ => {}
+        }
+    }
+
+    /// What a line holds that is not persistent.
+    fn line(&self, at: LineAddress) -> BTreeSet<(u64, u64)> {
+        let of_line = self
+            .stored
+            .iter()
+            .filter(|of| (of.at.file.0, of.at.offset / LINE) == (at.file, at.line));
+        let uncertain = of_line.filter(|of| !of.persistent && !of.covered);
+        uncertain.map(|of| (of.seq, of.at.offset % LINE)).collect()
+    }
+}
+
 fn lines() -> impl Iterator<Item = LineAddress> {
     let near = |file| {
         LINES
@@ -141,7 +282,7 @@ proptest! {
 
     #[test]
     fn the_tuned_memory_is_exact(
-        events in prop::collection::vec((0..3 as Thread, event()), 0..40),
+        events in events(),
         eadr: bool,
         tear: bool,
         last: bool,
@@ -154,13 +295,19 @@ proptest! {
         let keep = if last { Keep::Last } else { Keep::All };
         let mut memory = Memory::with_limits(model, keep, limits);
         let mut replay = Replay::new(model);
-        for (number, (thread, event)) in (0..).zip(&events) {
-            for step in Steps::of(event, cut) {
-                step_memory(&mut memory, *thread, (), &step, |_| Number(number));
+        let mut underway = Underway::default();
+        let mut naive = Naive::default();
+        in_order(&events, |event| {
+            let (thread, number) = (event.thread.0, event.seq);
+            replay.event(event);
+            underway.event(event, |change| sync_memory(&mut memory, change));
+            naive.event(model, event);
+            for step in Steps::of(&event.kind, cut) {
+                step_memory(&mut memory, thread, (), &step, |_| Number(number));
                 if last {
-                    replay.step(*thread, &step, &mut LastOnly(All::new(number)));
+                    replay.step(thread, &step, &mut LastOnly(All::new(number)));
                 } else {
-                    replay.step(*thread, &step, &mut All::new(number));
+                    replay.step(thread, &step, &mut All::new(number));
                 }
             }
             for at in lines() {
@@ -172,8 +319,16 @@ proptest! {
                 };
                 let fast = memory.line(at).map(pending).unwrap_or_default();
                 prop_assert_eq!(fast, replay.line(at).map(pending).unwrap_or_default());
+                if !last {
+                    let bytes = |store: &Store<Number>| -> Vec<(u64, u64)> {
+                        (0..LINE).filter(|byte| store.bytes.0 >> byte & 1 != 0).map(|byte| (store.tag.0, byte)).collect()
+                    };
+                    let exact: BTreeSet<(u64, u64)> = exact.iter().flat_map(bytes).collect();
+                    prop_assert_eq!(exact, naive.line(at), "{:?} after {:?}", at, event);
+                }
             }
-        }
+            Ok(())
+        })?;
     }
 
     /// Where everything is larger or smaller, units are too.
@@ -218,16 +373,18 @@ proptest! {
 
     /// What raises no floor makes no store persistent.
     #[test]
-    fn floors_rise_only_where_it_is_said(events in prop::collection::vec((0..3 as Thread, event()), 0..40), eadr: bool) {
+    fn floors_rise_only_where_it_is_said(events in events(), eadr: bool) {
         let mut replay = Replay::new(if eadr { Model::Eadr } else { Model::Px86 });
-        for (number, (thread, event)) in (0..).zip(&events) {
-            for step in Steps::of(event, Cut::units(LINE, true)) {
-                let raises = replay.raises_floor(*thread, &step);
-                let mut counting = Persisted { all: All::new(number), any: false };
-                replay.step(*thread, &step, &mut counting);
+        in_order(&events, |event| {
+            replay.event(event);
+            for step in Steps::of(&event.kind, Cut::units(LINE, true)) {
+                let raises = replay.raises_floor(event.thread.0, &step);
+                let mut counting = Persisted { all: All::new(event.seq), any: false };
+                replay.step(event.thread.0, &step, &mut counting);
                 prop_assert!(raises || !counting.any, "{:?}", step);
             }
-        }
+            Ok(())
+        })?;
     }
 }
 

@@ -17,9 +17,9 @@ pub fn describe<'a>(item: &'a Item<'a>, tables: &'a Tables) -> impl Display + 'a
         Item::Event(event) => {
             write!(f, "#{} T{} ", event.seq, event.thread.0)?;
             event_kind(f, &event.kind, tables)?;
-            match event.begun == event.seq {
+            match event.begun() == event.seq {
                 true => Ok(()),
-                false => write!(f, " begun #{}", event.begun),
+                false => write!(f, " begun #{}", event.begun()),
             }
         }
     })

@@ -208,10 +208,8 @@ impl PmFile {
 pub struct Event<'a> {
     /// Position in the total order, counted from 0 over all events of the trace.
     pub seq: u64,
-    /// Position of the first event after this one began. It is less than `seq` for a sync or an operation on
-    /// a file during which other threads went on; their events from `begun` to `seq` may have come before it
-    /// or after it. Otherwise it is `seq`.
-    pub begun: u64,
+    /// What began before the event. It is a reference because it is nearly always [`AT_ONCE`] and an event is copied often.
+    pub beginning: &'a Beginning,
     /// The thread that the event belongs to. For the kinds that belong to no thread
     /// ([`EventKind::ProcessStart`], [`EventKind::Quiet`], [`EventKind::ProcessEnd`] of a process that was
     /// not killed) it may be one that has not started.
@@ -222,6 +220,34 @@ pub struct Event<'a> {
     /// The kind of event, with its data.
     pub kind: EventKind<'a>,
 }
+
+impl Event<'_> {
+    /// Where it began: the position of the first event after its beginning. It is less than `seq` for a sync or an operation on a file
+    /// during which other threads went on; what they did meanwhile may have come before it or after it. Otherwise it is `seq`.
+    pub fn begun(&self) -> u64 {
+        self.seq - self.beginning.before
+    }
+
+    /// Threads, ascending, of which a sync or an operation on a file begins just before this event, and goes on. It need not succeed.
+    pub fn begins(&self) -> &[ThreadId] {
+        &self.beginning.others
+    }
+}
+
+/// What began before an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beginning {
+    /// So many events before its own position the event itself.
+    pub before: u64,
+    /// Just before it what these threads are at: see [`Event::begins`].
+    pub others: Vec<ThreadId>,
+}
+
+/// Of an event that began when it came, as nothing else did.
+pub static AT_ONCE: Beginning = Beginning {
+    before: 0,
+    others: Vec::new(),
+};
 
 /// The kind of an event, with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -387,6 +413,20 @@ pub enum EventKind<'a> {
     },
 }
 
+impl EventKind<'_> {
+    /// Whether it says nothing of what its thread is at.
+    pub fn is_of_no_thread(&self) -> bool {
+        matches!(
+            self,
+            EventKind::ThreadStart { .. }
+                | EventKind::ProcessStart { .. }
+                | EventKind::ProcessEnd { killed: false, .. }
+                | EventKind::Quiet
+        )
+    }
+}
+
+/// Why a trace may not hold everything that happened.
 /// A reason why a trace may lack something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incomplete {

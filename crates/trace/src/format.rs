@@ -149,6 +149,8 @@ pub mod tag {
     /// Beginning of the next event, if other events came after it: the number of events from its beginning to
     /// its position. It is not an item of its own.
     pub const BEGUN: u8 = 35;
+    /// Says of a thread that a sync or an operation of its own on a file begins before the event after it. No item of its own.
+    pub const BEGINS: u8 = 36;
 
     /// Bits of the first byte that hold the kind.
     pub const KIND: u8 = 0x1f;

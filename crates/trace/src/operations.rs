@@ -151,7 +151,7 @@ mod tests {
     fn event(thread: u32, kind: EventKind<'_>) -> Event<'_> {
         Event {
             seq: 0,
-            begun: 0,
+            beginning: &crate::event::AT_ONCE,
             thread: ThreadId(thread),
             stack: StackId(0),
             kind,

@@ -160,8 +160,8 @@ pub struct TraceReader {
     block_end_seq: u64,
     context: Context,
     seq: u64,
-    /// Number of events from the beginning of the next event to its position.
-    begun_before: u64,
+    /// Of the next event.
+    beginning: Beginning,
     outline: Outline,
     done: bool,
     /// Events of registered memory are shown as [`EventKind::Quiet`].
@@ -245,7 +245,7 @@ impl TraceReader {
             block_end_seq: 0,
             context: Context::default(),
             seq: 0,
-            begun_before: 0,
+            beginning: Beginning::default(),
             outline: Outline {
                 header,
                 ..Outline::default()
@@ -338,6 +338,9 @@ impl TraceReader {
     /// As [`next`](TraceReader::next), with the tables that the item refers to.
     #[inline]
     pub fn next_with_tables(&mut self) -> Result<Option<(Item<'_>, &Tables)>, ReadError> {
+        if self.beginning != AT_ONCE {
+            self.beginning = Beginning::default();
+        }
         if !self.skip_to_item()? {
             return Ok(None);
         }
@@ -350,14 +353,14 @@ impl TraceReader {
             &mut input,
             &mut self.context,
             &mut self.outline.tables,
-            (self.seq, self.begun_before),
+            self.seq,
+            &self.beginning,
             &mut self.outline.counts,
         ) {
             Ok(item) => {
                 self.at = input.at;
                 if matches!(item, Item::Event(_)) {
                     self.seq += 1;
-                    self.begun_before = 0;
                 }
                 let item = match self.files_only {
                     true => without_memory(item, &self.outline.tables),
@@ -381,8 +384,8 @@ impl TraceReader {
             }
             match self.block.get(self.at) {
                 Some(first) if first & tag::KIND < tag::MODULE => return Ok(true),
-                Some(&tag::EXTENDED) if self.block.get(self.at + 1) == Some(&tag::BEGUN) => {
-                    if let Err(what) = self.take_begun() {
+                Some(&tag::EXTENDED) if matches!(self.block.get(self.at + 1), Some(&(tag::BEGUN | tag::BEGINS))) => {
+                    if let Err(what) = self.take_beginning() {
                         return Err(self.damaged(what));
                     }
                 }
@@ -502,15 +505,24 @@ impl TraceReader {
         }
     }
 
-    /// Reads a record of the beginning of the next event.
-    fn take_begun(&mut self) -> Result<(), Defect> {
+    /// How many events before its own position the next event began, or what begins just before it.
+    fn take_beginning(&mut self) -> Result<(), Defect> {
         let mut input = Input {
             data: &self.block,
             at: self.at + 2,
         };
-        self.begun_before = input.varint()?;
-        if self.begun_before > self.seq {
-            return Err("an event begins before the trace");
+        if self.block[self.at + 1] == tag::BEGINS {
+            let thread = ThreadId(input.varint_u32()?);
+            self.outline.tables.check_thread(thread)?;
+            if self.beginning.others.last().is_some_and(|&last| last >= thread) {
+                return Err("threads that begin something are not in order");
+            }
+            self.beginning.others.push(thread);
+        } else {
+            self.beginning.before = input.varint()?;
+            if self.beginning.before > self.seq {
+                return Err("an event begins before the trace");
+            }
         }
         self.at = input.at;
         Ok(())
@@ -825,7 +837,8 @@ fn decode_item<'a>(
     input: &mut Input<'a>,
     context: &mut Context,
     tables: &mut Tables,
-    (seq, begun_before): (u64, u64),
+    seq: u64,
+    beginning: &'a Beginning,
     counts: &mut Counts,
 ) -> Result<Item<'a>, Defect> {
     let first = input.byte()?;
@@ -907,7 +920,7 @@ fn decode_item<'a>(
     };
     Ok(Item::Event(Event {
         seq,
-        begun: seq - begun_before,
+        beginning,
         thread,
         stack,
         kind,

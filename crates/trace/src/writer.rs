@@ -128,6 +128,8 @@ pub struct TraceWriter {
     packed: Vec<u8>,
     context: Context,
     seq: u64,
+    /// Threads, ascending, of which a sync or an operation on a file has begun since the last event.
+    begins: Vec<ThreadId>,
     counts: Counts,
     /// `seq` and `counts` of the whole blocks on the disk.
     written_seq: u64,
@@ -189,6 +191,7 @@ impl TraceWriter {
             packed: Vec::new(),
             context: Context::default(),
             seq: 0,
+            begins: Vec::new(),
             counts: Counts::default(),
             written_seq: 0,
             written_counts: Counts::default(),
@@ -323,6 +326,15 @@ impl TraceWriter {
         Ok(())
     }
 
+    /// A sync or an operation on a file begins. If the thread's next event is not the next of the trace, the trace says so.
+    pub fn begin(&mut self, thread: ThreadId) -> Result<(), WriteError> {
+        self.tables.check_thread(thread).map_err(|what| self.invalid(what))?;
+        if let Err(at) = self.begins.binary_search(&thread) {
+            self.begins.insert(at, thread);
+        }
+        Ok(())
+    }
+
     /// Adds the next event of the total order. An event with more data than a record holds becomes several
     /// events; a store is cut at cache lines.
     #[inline]
@@ -384,13 +396,18 @@ impl TraceWriter {
             self.tables.check_stack(stack).map_err(|what| self.invalid(what))?;
         }
         if self.context.thread != Some(thread) {
-            let checked = match is_of_no_thread(kind) {
+            let checked = match kind.is_of_no_thread() {
                 true => self.tables.check_thread_id(thread),
                 false => self.tables.check_thread(thread),
             };
             checked.map_err(|what| self.invalid(what))?;
         }
         let start = self.raw.len();
+        let goes_on = |&&begins: &&ThreadId| begins != thread || kind.is_of_no_thread();
+        for begins in self.begins.iter().filter(goes_on) {
+            self.raw.extend_from_slice(&[tag::EXTENDED, tag::BEGINS]);
+            put_varint(&mut self.raw, begins.0.into());
+        }
         if begun < self.seq {
             self.raw.extend_from_slice(&[tag::EXTENDED, tag::BEGUN]);
             put_varint(&mut self.raw, self.seq - begun);
@@ -400,6 +417,7 @@ impl TraceWriter {
             self.raw.truncate(start);
         }
         put?;
+        self.begins.clear();
         self.seq += 1;
         self.close_full_block()
     }
@@ -823,16 +841,6 @@ impl Drop for TraceWriter {
 #[inline]
 fn bit(set: bool, bit: u8) -> u8 {
     if set { bit } else { 0 }
-}
-
-fn is_of_no_thread(kind: &EventKind) -> bool {
-    matches!(
-        kind,
-        EventKind::ThreadStart { .. }
-            | EventKind::ProcessStart { .. }
-            | EventKind::ProcessEnd { killed: false, .. }
-            | EventKind::Quiet
-    )
 }
 
 /// The length, cut so that the range ends no later than the largest file.

@@ -301,6 +301,29 @@ fn other_ways_to_be_durable_or_gone() {
 }
 
 #[test]
+fn a_sync_does_not_guarantee_what_is_stored_meanwhile() {
+    let sync = EventKind::Sync {
+        file: POOL,
+        offset: 0,
+        len: 4096,
+    };
+    for known in [true, false] {
+        let mut b = TraceBuilder::new();
+        b.thread(T1, 0).store(T0, 1, 0, 8);
+        if known {
+            b.writer.begin(ThreadId(T1)).unwrap();
+        }
+        let begun = b.writer.events();
+        b.store(T0, 2, 0, 8).store(T0, 3, 64, 8);
+        let stack = b.stack(&[(None, 4)]);
+        b.writer.event_begun(begun, ThreadId(T1), stack, &sync).unwrap();
+        let missing = [(Kind::MissingFlush, 2, 1), (Kind::MissingFlush, 3, 1)];
+        // A trace that does not say where the sync began says that it was at once.
+        assert_eq!(b.summary(), if known { &missing[..] } else { &[] });
+    }
+}
+
+#[test]
 fn the_last_mapping_decides() {
     let mut b = TraceBuilder::new();
     b.store(T0, 1, 0, 8).process(1, Some(0)).thread(T1, 1).unmap(T0, 2);

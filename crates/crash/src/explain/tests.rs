@@ -462,6 +462,30 @@ fn what_comes_after_a_missing_store_in_another_line_is_missing_too() {
     }
 }
 
+/// Two lines of one page: where pages persist, the second store is never there without the first.
+#[test]
+fn what_comes_after_a_missing_store_in_its_page_is_missing_too() {
+    let steps = [word(14, 0, 1), word(15, 64, 1), Output("done")];
+    let lost = |image: &[u8], output: &[u8]| match output.is_empty() || at(image, 0) != 0 {
+        true => Ok(()),
+        false => Err("the first is lost"),
+    };
+    let id = |seq| StoreId { seq, piece: 0 };
+    for (unit, missing) in [(LINE, vec![14]), (4096, vec![14, 15])] {
+        let case = Case::new(steps.clone(), lost);
+        let mut investigator = case.investigator_with(&CampaignOptions { unit, ..options(None) });
+        let failure = Failure {
+            point: FIRST + 3,
+            persisted: Vec::new(),
+            missing: vec![id(FIRST), id(FIRST + 1)],
+            output: 4,
+            run: Run::default(),
+        };
+        investigator.explain(&failure).unwrap();
+        assert_eq!(summary(&investigator.finish()[0]).0, missing);
+    }
+}
+
 #[test]
 fn a_count_before_its_entry() {
     let append = |n: u64| {

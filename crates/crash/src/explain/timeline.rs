@@ -272,6 +272,7 @@ impl<'a> Watch<'a> {
             lines: Vec::new(),
             pieces: Vec::new(),
         };
+        self.lines.event(event);
         for step in Steps::of(&event.kind, self.cut) {
             touched.step(&step);
             self.lines.step(event.thread.0, &step, &mut touched);

@@ -121,6 +121,7 @@ impl<'a> GraphReplay<'a> {
             event,
             tables,
         };
+        self.replay.event(event);
         for step in Steps::of(&event.kind, self.cut) {
             nodes.file_operation(&step);
             self.replay.step(event.thread.0, &step, &mut nodes);

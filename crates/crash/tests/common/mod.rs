@@ -50,6 +50,8 @@ pub(crate) enum Action {
     Sync {
         page: u64,
     },
+    /// A sync of the thread begins, if that is what the thread does next.
+    Begin,
     Resize {
         size: u64,
     },
@@ -96,6 +98,7 @@ pub(crate) fn step(files: bool) -> impl Strategy<Value = Step> {
         5 => Just(Action::Fence),
         weight => (place(), data(20)).prop_map(|(at, data)| Action::FileWrite { at, data }),
         weight => (0..2u64).prop_map(|page| Action::Sync { page }),
+        weight => Just(Action::Begin),
         weight => prop_oneof![Just(100), Just(PAGE), Just(PAGE + 80), Just(SIZE)].prop_map(|size| Action::Resize { size }),
         weight => (0..3u8).prop_map(|name| Action::Rename { name }),
         weight => any::<u8>().prop_map(|byte| Action::Output { byte }),
@@ -248,7 +251,16 @@ pub(crate) fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
     };
     writer.event(ThreadId(0), none, &map).unwrap();
     let mut size = SIZE;
+    let mut begun: [Option<u64>; 2] = [None; 2];
     for step in steps {
+        if let Action::Begin = step.action {
+            writer.begin(ThreadId(step.thread)).unwrap();
+            begun[step.thread as usize] = Some(writer.events());
+            continue;
+        }
+        let begun = begun[step.thread as usize]
+            .take()
+            .filter(|_| matches!(step.action, Action::Sync { .. }));
         let frame = Frame {
             module: Some(module),
             address: 0x1000 + step.stack as u64,
@@ -294,6 +306,7 @@ pub(crate) fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
                 size = *new;
                 EventKind::Resize { file, size }
             }
+            Action::Begin => unreachable!(),
             Action::Output { byte } => EventKind::Output {
                 fd: 1,
                 data: std::slice::from_ref(byte),
@@ -306,7 +319,8 @@ pub(crate) fn write_trace(path: &Path, initial: &[u8], steps: &[Step]) {
                 }
             }
         };
-        writer.event(ThreadId(step.thread), stack, &kind).unwrap();
+        let begun = begun.unwrap_or(writer.events());
+        writer.event_begun(begun, ThreadId(step.thread), stack, &kind).unwrap();
     }
     writer.finish(ProgramEnd::default()).unwrap();
 }
@@ -582,7 +596,7 @@ pub(crate) fn allowed(trace: &Path, units: Units, options: &CampaignOptions) -> 
                 stored = true;
             }
             EventKind::Sync { offset, len, .. } => {
-                for piece in &mut state.pieces {
+                for piece in state.pieces.iter_mut().filter(|piece| piece.id.seq < event.begun()) {
                     piece.persistent |= (offset..offset + len).contains(&piece.at);
                 }
             }

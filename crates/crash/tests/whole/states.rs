@@ -44,6 +44,39 @@ fn an_edge_between_lines_is_kept() {
     );
 }
 
+/// A store to another line of the page by another thread, while an msync of the page is under way.
+#[test]
+fn a_sync_does_not_guarantee_what_is_stored_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let step = |thread, action| Step {
+        thread,
+        stack: 0,
+        action,
+    };
+    let store = |at| Action::Store {
+        at,
+        data: vec![1],
+        nontemporal: false,
+        locked: false,
+    };
+    let contents = |meanwhile: &[Step]| -> BTreeSet<[u8; 2]> {
+        let synced = [step(0, store(0)), step(1, Action::Begin)];
+        let after = [step(1, Action::Sync { page: 0 }), step(1, Action::Output { byte: 1 })];
+        write_trace(&trace, &[], &[&synced[..], meanwhile, &after[..]].concat());
+        let campaign = run(
+            &trace,
+            &options(StrategyKind::Exhaustive),
+            &Simulated::new(Arc::new(|_, _| true)),
+            1,
+        );
+        let after = campaign.seen.iter().filter(|seen| !seen.output.is_empty());
+        after.map(|seen| [0, 128].map(|at| seen.image.content[at])).collect()
+    };
+    assert_eq!(contents(&[]), BTreeSet::from([[1, 0]]));
+    assert_eq!(contents(&[step(0, store(128))]), BTreeSet::from([[1, 0], [1, 1]]));
+}
+
 proptest! {
     #![proptest_config(config(200))]
 

@@ -310,9 +310,21 @@ impl Operation {
             let stack = StackId(self.stack as u32 % writer.tables().stack_count() as u32);
             let thread = ThreadId(self.thread as u32);
             let begun = writer.events() - self.b % (writer.events() + 1);
+            // An event that the writer does not refuse.
+            let is_known = |thread| writer.tables().process_of(thread).is_some();
+            let other = ThreadId(self.b as u32 % 4);
+            let begins = matches!(kind, EventKind::Fence { .. }) && is_known(thread) && is_known(other);
+            if begins {
+                writer.begin(other)?;
+            }
+            let begins = begins && other != thread;
+            let beginning = Beginning {
+                before: writer.events() - begun,
+                others: if begins { vec![other] } else { Vec::new() },
+            };
             let event = Event {
                 seq: writer.events(),
-                begun,
+                beginning: &beginning,
                 thread,
                 stack,
                 kind,
