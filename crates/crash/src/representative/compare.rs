@@ -3,6 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::order::NodeId;
 use super::shape::{NEVER, Shape};
 
 /// Sixty-four numbers of updates, some of which a shape has.
@@ -20,6 +21,8 @@ struct Update {
     in_line_order: bool,
     seq: u64,
     persistent_at: u64,
+    /// Those that must persist before it because of the model's edges.
+    after: Vec<u32>,
 }
 
 /// A shape, to be compared with others. Updates are named by their position in issue order.
@@ -62,6 +65,9 @@ impl Comparable {
         let mut nodes: Vec<_> = shape.nodes.iter().collect();
         nodes.sort_unstable_by_key(|node| node.index);
         let mut lines = FxHashMap::default();
+        let is_tied = nodes.iter().any(|node| !node.node.after.is_empty());
+        let places = nodes.iter().map(|node| node.node.id).zip(0..).take_while(|_| is_tied);
+        let places: FxHashMap<NodeId, u32> = places.collect();
         let updates = nodes.iter().map(|labelled| {
             let next = lines.len() as u32;
             Update {
@@ -70,6 +76,13 @@ impl Comparable {
                 in_line_order: labelled.node.in_line_order,
                 seq: labelled.node.seq,
                 persistent_at: labelled.node.persistent_at,
+                after: labelled
+                    .node
+                    .after
+                    .iter()
+                    .filter_map(|id| places.get(id))
+                    .copied()
+                    .collect(),
             }
         });
         let updates: Vec<Update> = updates.collect();
@@ -127,7 +140,7 @@ impl Comparable {
     fn edge(&self, a: u32, b: u32) -> bool {
         let [first, second] = [a, b].map(|at| &self.updates[at as usize]);
         let in_line = first.in_line_order && second.in_line_order && first.line == second.line;
-        a < b && (first.persistent_at <= second.seq || in_line)
+        a < b && (first.persistent_at <= second.seq || in_line || second.after.contains(&a))
     }
 
     /// Has all updates of the other, and among these no edge that the other has not.
@@ -153,7 +166,10 @@ impl Comparable {
             let line = &mut newest[update.line as usize];
             let is_allowed = if latest < other.updates[at as usize].seq {
                 let mut of_line = std::iter::successors(*line, |&earlier| previous[earlier as usize]);
-                !update.in_line_order || of_line.all(|earlier| other.edge(earlier, at))
+                let after = update.after.iter().filter(|&&a| a < own);
+                let mut after = after.filter_map(|&a| other.find(self.updates[a as usize].number));
+                (!update.in_line_order || of_line.all(|earlier| other.edge(earlier, at)))
+                    && after.all(|earlier| other.edge(earlier, at))
             } else {
                 (0..own).all(|a| {
                     let there = other.find(self.updates[a as usize].number);
@@ -198,27 +214,37 @@ mod tests {
 
     /// Nodes in issue order: several of one event, persistent by their own event, later, or never.
     fn nodes(fields: u64, most: usize) -> impl Strategy<Value = Vec<Node>> {
-        let node = (0u64..3, 0u64..8, 0u64..3, any::<bool>(), 0..fields);
+        let after = prop::option::weighted(0.2, any::<prop::sample::Index>());
+        let node = (0u64..3, 0u64..8, 0u64..3, any::<bool>(), 0..fields, after);
         prop::collection::vec(node, 0..most).prop_map(|nodes| {
             let mut seq = 1;
-            let made = nodes.into_iter().map(|(step, later, line, in_line_order, field)| {
-                seq += step;
-                Node {
-                    seq,
-                    persistent_at: if later == 7 { NEVER } else { seq + later },
-                    at: PmAddress {
-                        file: FileId(0),
-                        offset: line * 64,
-                    },
-                    len: 8,
-                    line: Some(LineAddress { file: 0, line }),
-                    in_line_order,
-                    field,
-                    call: None,
-                    stack: StackId(0),
-                    site: 0,
-                }
-            });
+            let made = nodes
+                .into_iter()
+                .zip(0..)
+                .map(|((step, later, line, in_line_order, field, after), id)| {
+                    seq += step;
+                    Node {
+                        seq,
+                        persistent_at: if later == 7 { NEVER } else { seq + later },
+                        at: PmAddress {
+                            file: FileId(0),
+                            offset: line * 64,
+                        },
+                        len: 8,
+                        line: Some(LineAddress { file: 0, line }),
+                        in_line_order,
+                        id: NodeId(id),
+                        after: after
+                            .filter(|_| id > 0)
+                            .map(|after| NodeId(after.index(id as usize) as u64))
+                            .into_iter()
+                            .collect(),
+                        field,
+                        call: None,
+                        stack: StackId(0),
+                        site: 0,
+                    }
+                });
             made.collect()
         })
     }

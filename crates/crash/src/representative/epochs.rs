@@ -398,7 +398,9 @@ impl<'s> Epochs<'s> {
         let may_be_new = |other: EpochId| !is_full && other != id && !known.contains(&other);
         for &other in self.active.iter().rev().filter(|&&other| may_be_new(other)) {
             let unordered = |node: &Node| {
-                node.persistent_at == NEVER && !(node.in_line_order && update.in_line_order && node.line == Some(line))
+                node.persistent_at == NEVER
+                    && !(node.in_line_order && update.in_line_order && node.line == Some(line))
+                    && update.after.binary_search(&node.id).is_err()
             };
             // The latest are the likeliest.
             if self.epochs[&other].nodes.iter().rev().any(unordered) {
@@ -564,6 +566,8 @@ impl Watch for Epochs<'_> {
                 len: update.data.len() as u32,
                 line: update.line,
                 in_line_order: update.in_line_order,
+                id: update.id,
+                after: update.after.into(),
                 field: subject.field,
                 call: subject.call,
                 stack: update.stack,

@@ -5,17 +5,24 @@
 //! fence: A is before B if A was guaranteed persistent when B was issued; and from each line's order: cached stores to one
 //! line persist in the order in which they were made. So edges need no list ([`super::shape::before`]): for each node
 //! it is enough to know when it was issued and when it was persistent, and a trace of any length is replayed in memory for what is
-//! not persistent yet.
+//! not persistent yet. A model with edges between units ([`crate::edges`]) gives each node a list of its own: what must persist
+//! before it by these edges, directly or not.
 //!
 //! Deviation from Squint, which has one thread and knows only what the program enforces by fences: the order of each line, the
 //! fences of each thread by themselves, non-temporal stores and eADR are as `model` has them.
+
+use std::collections::BTreeSet;
 
 use crashproof_model::{Keep, Line, LineAddress, Model, Ranges, Store, Tag};
 use crashproof_replay::{Change, Cut, Observer, Replay, Step, Steps, StorePiece};
 use crashproof_trace::{Event, EventKind, Item, PmAddress, StackId, Tables, TraceFile};
 
+use rustc_hash::FxHashMap;
+
 use crate::campaign::CampaignOptions;
+use crate::edges::{self, EdgesSoFar};
 use crate::error::CrashError;
+use crate::executor::StoreId;
 use crate::window::{Place, Window};
 
 /// A node of the graph, numbered as issued.
@@ -43,6 +50,8 @@ pub(crate) struct Update<'e> {
     pub line: Option<LineAddress>,
     /// It persists in the order of its line's stores.
     pub in_line_order: bool,
+    /// Nodes, ascending, that must persist before it because of the model's edges.
+    pub after: &'e [NodeId],
 }
 
 /// Looks at a replay. Only what lies in the window of the crash test is shown.
@@ -66,6 +75,52 @@ struct Nodes<'a> {
     watch: &'a mut dyn Watch,
     /// What a line held before a change.
     before: Vec<NodeId>,
+    edges: Option<NodesBefore>,
+}
+
+/// What must persist before what, in a model with edges.
+struct NodesBefore {
+    edges: EdgesSoFar<NodeId>,
+    /// Of each node that is not persistent: those that must persist before it, and itself.
+    before: FxHashMap<NodeId, BTreeSet<NodeId>>,
+    /// The same of the last node of each line's order.
+    last: FxHashMap<LineAddress, BTreeSet<NodeId>>,
+}
+
+impl NodesBefore {
+    fn issued(&mut self, id: NodeId, seq: u64, piece: &StorePiece, in_line_order: bool) -> Vec<NodeId> {
+        let update = edges::Update {
+            id: StoreId {
+                seq,
+                piece: piece.number,
+            },
+            file: piece.line.file,
+            unit: piece.line.line,
+            offset: piece.offset,
+            nontemporal: piece.nontemporal,
+        };
+        let direct = self.edges.take(id, &update);
+        let direct = direct.iter().filter_map(|earlier| self.before.get(earlier));
+        let in_line = self.last.get(&piece.line).filter(|_| in_line_order);
+        let all: BTreeSet<NodeId> = direct.chain(in_line).flatten().copied().collect();
+        let mut before: BTreeSet<NodeId> = all.into_iter().filter(|node| self.before.contains_key(node)).collect();
+        let after = before.iter().copied().collect();
+        before.insert(id);
+        if in_line_order {
+            self.last.insert(piece.line, before.clone());
+        }
+        self.before.insert(id, before);
+        after
+    }
+}
+
+impl Nodes<'_> {
+    fn persistent(&mut self, node: NodeId, seq: u64) {
+        if let Some(edges) = &mut self.edges {
+            edges.before.remove(&node);
+        }
+        self.watch.persistent(node, seq);
+    }
 }
 
 /// The nodes of an event.
@@ -96,6 +151,11 @@ impl<'a> GraphReplay<'a> {
                 within: false,
                 watch,
                 before: Vec::new(),
+                edges: options.edges.as_deref().map(|edges| NodesBefore {
+                    edges: EdgesSoFar::new(edges),
+                    before: FxHashMap::default(),
+                    last: FxHashMap::default(),
+                }),
             },
             ended: false,
         }
@@ -145,6 +205,11 @@ impl EventNodes<'_, '_, '_> {
         let nodes = &mut *self.nodes;
         let id = NodeId(nodes.issued);
         nodes.issued += 1;
+        let in_line_order = piece.is_some_and(|piece| !piece.nontemporal) && !nodes.reorder;
+        let after = match (&mut nodes.edges, piece) {
+            (Some(edges), Some(piece)) => edges.issued(id, self.event.seq, piece, in_line_order),
+            _ => Vec::new(),
+        };
         if nodes.within {
             let update = Update {
                 id,
@@ -158,7 +223,8 @@ impl EventNodes<'_, '_, '_> {
                 },
                 data,
                 line: piece.map(|piece| piece.line),
-                in_line_order: piece.is_some_and(|piece| !piece.nontemporal) && !nodes.reorder,
+                in_line_order,
+                after: &after,
             };
             nodes.watch.issued(&update, self.tables);
         }
@@ -174,7 +240,7 @@ impl EventNodes<'_, '_, '_> {
             _ => return,
         };
         let id = self.issue(at, data, None);
-        self.nodes.watch.persistent(id, self.event.seq);
+        self.nodes.persistent(id, self.event.seq);
         self.point();
     }
 
@@ -193,7 +259,7 @@ impl EventNodes<'_, '_, '_> {
         let mut any = false;
         for node in before.drain(..) {
             if after.next_if_eq(&node).is_none() {
-                self.nodes.watch.persistent(node, self.event.seq);
+                self.nodes.persistent(node, self.event.seq);
                 any = true;
             }
         }
@@ -220,7 +286,7 @@ impl Observer for EventNodes<'_, '_, '_> {
 
     fn stored_durably(&mut self, _at: LineAddress, line: Option<&mut NodeLine>, store: Store<NodeId, Ranges>) {
         self.point();
-        self.nodes.watch.persistent(store.tag, self.event.seq);
+        self.nodes.persistent(store.tag, self.event.seq);
         if let Some(line) = line {
             self.persist(line, |line| line.store(Model::Eadr, Keep::All, store));
         }

@@ -5,6 +5,7 @@ use crashproof_model::LineAddress;
 use crashproof_trace::{PmAddress, StackId};
 use rustc_hash::FxHashMap;
 
+use super::order::NodeId;
 use super::subject::InCall;
 use crate::hash::{mix, pair};
 
@@ -22,6 +23,9 @@ pub(crate) struct Node {
     pub len: u32,
     pub line: Option<LineAddress>,
     pub in_line_order: bool,
+    pub id: NodeId,
+    /// Nodes, ascending, that must persist before it because of the model's edges.
+    pub after: Box<[NodeId]>,
     pub field: u64,
     pub call: Option<InCall>,
     pub stack: StackId,
@@ -31,7 +35,9 @@ pub(crate) struct Node {
 
 /// Whether `a` must persist before `b`, which was issued after it.
 pub(crate) fn before(a: &Node, b: &Node) -> bool {
-    a.persistent_at <= b.seq || a.in_line_order && b.in_line_order && a.line == b.line
+    a.persistent_at <= b.seq
+        || a.in_line_order && b.in_line_order && a.line == b.line
+        || b.after.binary_search(&a.id).is_ok()
 }
 
 /// A node, and which update of a behaviour it is, whatever the instance.
@@ -104,8 +110,16 @@ impl<'a> Shape<'a> {
         edges.map(|(a, b)| (self.nodes[a].index, self.nodes[b].index)).collect()
     }
 
+    /// Whether updates of different lines are ordered by more than fences: then every two are looked at.
+    fn has_edges_of_model(&self) -> bool {
+        self.nodes.iter().any(|node| !node.node.after.is_empty())
+    }
+
     /// How many there are, without looking at every two.
     pub(super) fn edges(&self) -> usize {
+        if self.has_edges_of_model() {
+            return self.edge_list().len();
+        }
         let node = |at: usize| self.nodes[at].node;
         let mut persistent = self.by_persistence.iter().peekable();
         let mut lines: FxHashMap<Option<LineAddress>, Vec<usize>> = FxHashMap::default();
@@ -140,6 +154,14 @@ impl<'a> Shape<'a> {
     pub(super) fn hash(&self) -> u128 {
         let mut order: Vec<&Labelled<'_>> = self.nodes.iter().collect();
         order.sort_by_key(|node| node.index);
+        if self.has_edges_of_model() {
+            let all = order.iter().enumerate().map(|(index, node)| {
+                let earlier = order[..index].iter().filter(|earlier| before(earlier.node, node.node));
+                let predecessors = earlier.fold(0u128, |sum, earlier| sum.wrapping_add(pair(1, earlier.label)));
+                hash_of(node.label, predecessors)
+            });
+            return all.fold(pair(self.ty, self.nodes.len() as u64), u128::wrapping_add);
+        }
         let mut persistent: Vec<&Labelled<'_>> = order.clone();
         persistent.sort_by_key(|node| node.node.persistent_at);
         let mut persistent = persistent.into_iter().peekable();
@@ -162,11 +184,16 @@ impl<'a> Shape<'a> {
                 }
                 line.push(node);
             }
-            let low = mix(predecessors as u64 ^ mix((predecessors >> 64) as u64));
-            total = total.wrapping_add(pair(node.label, low));
+            total = total.wrapping_add(hash_of(node.label, predecessors));
         }
         total
     }
+}
+
+/// Of an update, with the sum over those that must persist before it.
+fn hash_of(label: u64, predecessors: u128) -> u128 {
+    let low = mix(predecessors as u64 ^ mix((predecessors >> 64) as u64));
+    pair(label, low)
 }
 
 /// Hashes shapes without making them: most behaviours of a long run are like one that is known, and there may be millions.
@@ -194,7 +221,8 @@ impl ShapeHasher {
     /// As [`Shape::hash`].
     pub(super) fn hash(&mut self, parts: &[(u32, &[Node])]) -> u128 {
         let count: usize = parts.iter().map(|part| part.1.len()).sum();
-        if count > FEW || parts.len() > 2 {
+        let is_after = |part: &(u32, &[Node])| part.1.iter().any(|node| !node.after.is_empty());
+        if count > FEW || parts.len() > 2 || parts.iter().any(is_after) {
             return Shape::new(parts).hash();
         }
         let first = |part: &(u32, &[Node])| (part.0, part.1.first().map(|node| node.seq));
@@ -236,8 +264,7 @@ impl ShapeHasher {
                     predecessors = predecessors.wrapping_add(pair(1, earlier.label));
                 }
             }
-            let low = mix(predecessors as u64 ^ mix((predecessors >> 64) as u64));
-            total = total.wrapping_add(pair(node.label, low));
+            total = total.wrapping_add(hash_of(node.label, predecessors));
         }
         total
     }

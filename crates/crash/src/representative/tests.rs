@@ -21,6 +21,8 @@ use super::shape::{NEVER, Node, Shape, ShapeHasher, before};
 use super::subject::{Instance, Subject, Subjects, TypeKey};
 use crate::campaign::CampaignOptions;
 use crate::cursor::{Cursor, Stops};
+use crate::edges::{self, EdgeIndex, Edges};
+use crate::executor::StoreId;
 use crate::image::SparseImage;
 use crate::strategy::{PassEnd, Representative, Strategy as _, Work};
 
@@ -131,8 +133,9 @@ impl Watch for Nodes {
 
     fn issued(&mut self, update: &Update<'_>, _: &Tables) {
         assert_eq!(update.id.0 as usize, self.0.len());
-        self.0
-            .push(node(update.seq, NEVER, update.line, update.in_line_order, 0));
+        let mut node = node(update.seq, NEVER, update.line, update.in_line_order, 0);
+        (node.id, node.after) = (update.id, update.after.into());
+        self.0.push(node);
     }
 
     fn persistent(&mut self, node: NodeId, seq: u64) {
@@ -154,6 +157,8 @@ fn node(seq: u64, persistent_at: u64, line: Option<LineAddress>, in_line_order: 
         len: 8,
         line,
         in_line_order,
+        id: NodeId(seq),
+        after: Box::default(),
         field,
         call: None,
         stack: StackId(0),
@@ -164,6 +169,7 @@ fn node(seq: u64, persistent_at: u64, line: Option<LineAddress>, in_line_order: 
 /// A store of the reference, which enumerates sets of stores that a crash may leave.
 #[derive(Clone)]
 struct Naive {
+    seq: u64,
     at: u64,
     thread: u32,
     nontemporal: bool,
@@ -172,8 +178,65 @@ struct Naive {
     gone: bool,
 }
 
+/// A model with edges: some non-temporal stores persist before some of what is stored later to other lines. All that came before is looked
+/// at for each update.
+#[derive(Clone, Copy, Debug)]
+struct SomeFirst(u8);
+
+impl SomeFirst {
+    fn is_edge(self, earlier: &edges::Update, later: &edges::Update) -> bool {
+        earlier.nontemporal && !(earlier.id.seq * 5 + later.id.seq * 3 + u64::from(self.0)).is_multiple_of(3)
+    }
+}
+
+impl Edges for SomeFirst {
+    fn index(&self) -> Box<dyn EdgeIndex> {
+        Box::new(AllBefore(*self, Vec::new()))
+    }
+}
+
+struct AllBefore(SomeFirst, Vec<edges::Update>);
+
+impl EdgeIndex for AllBefore {
+    fn take(&mut self, update: &edges::Update) -> Vec<usize> {
+        let before = (0..self.1.len()).filter(|&earlier| self.0.is_edge(&self.1[earlier], update));
+        let before = before.collect();
+        self.1.push(*update);
+        before
+    }
+}
+
+/// In one thread and with flushes that wait for a fence, what the model guarantees is down-closed.
+fn fitting(actions: &mut [(u32, Action)]) {
+    for (thread, action) in actions {
+        *thread = 0;
+        if let Action::Flush { now, .. } = action {
+            *now = false;
+        }
+    }
+}
+
 /// (a, b): some crash leaves b and not a, which is older.
-fn reorderings(actions: &[(u32, Action)], model: Model, reorder: bool) -> BTreeSet<(usize, usize)> {
+fn reorderings(
+    actions: &[(u32, Action)],
+    model: Model,
+    reorder: bool,
+    edges: Option<SomeFirst>,
+) -> BTreeSet<(usize, usize)> {
+    let is_edge = |earlier: &Naive, later: &Naive| {
+        let update = |store: &Naive| edges::Update {
+            id: StoreId {
+                seq: store.seq,
+                piece: 0,
+            },
+            file: 0,
+            unit: store.at / 64,
+            offset: store.at,
+            nontemporal: store.nontemporal,
+        };
+        let is_other_line = earlier.at / 64 != later.at / 64;
+        is_other_line && edges.is_some_and(|edges| edges.is_edge(&update(earlier), &update(later)))
+    };
     let mut stores: Vec<Naive> = Vec::new();
     let mut flushed: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
     let mut found = BTreeSet::new();
@@ -186,7 +249,8 @@ fn reorderings(actions: &[(u32, Action)], model: Model, reorder: bool) -> BTreeS
             .filter(|store| store.nontemporal && store.thread == thread)
             .for_each(|store| store.guaranteed = true);
     };
-    for (thread, action) in actions {
+    // Three events start the process and its threads.
+    for (seq, (thread, action)) in (3..).zip(actions) {
         match *action {
             Action::Store {
                 at,
@@ -197,6 +261,7 @@ fn reorderings(actions: &[(u32, Action)], model: Model, reorder: bool) -> BTreeS
                     fence(*thread, &mut stores, &mut flushed);
                 }
                 stores.push(Naive {
+                    seq,
                     at,
                     thread: *thread,
                     nontemporal,
@@ -233,17 +298,23 @@ fn reorderings(actions: &[(u32, Action)], model: Model, reorder: bool) -> BTreeS
                 let bit = uncertain.iter().position(|&other| other == store);
                 bit.is_none_or(|bit| set >> bit & 1 != 0)
             };
-            let allowed = uncertain.iter().all(|&later| {
-                stores[later].nontemporal
-                    || reorder
-                    || !has(later)
-                    || uncertain.iter().all(|&earlier| {
-                        earlier >= later
-                            || stores[earlier].nontemporal
-                            || stores[earlier].at / 64 != stores[later].at / 64
-                            || has(earlier)
-                    })
+            let tied = uncertain.iter().all(|&later| {
+                let earlier = uncertain.iter().filter(|&&earlier| earlier < later);
+                let mut missing = earlier.filter(|&&earlier| !has(earlier));
+                !has(later) || !missing.any(|&earlier| is_edge(&stores[earlier], &stores[later]))
             });
+            let allowed = tied
+                && uncertain.iter().all(|&later| {
+                    stores[later].nontemporal
+                        || reorder
+                        || !has(later)
+                        || uncertain.iter().all(|&earlier| {
+                            earlier >= later
+                                || stores[earlier].nontemporal
+                                || stores[earlier].at / 64 != stores[later].at / 64
+                                || has(earlier)
+                        })
+                });
             if allowed {
                 let pairs = (0..stores.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
                 found.extend(pairs.filter(|&(a, b)| has(b) && !has(a) && !stores[b].gone));
@@ -261,14 +332,21 @@ proptest! {
         actions in prop::collection::vec(action(), 0..14),
         eadr in prop::bool::weighted(0.2),
         reorder in prop::bool::weighted(0.2),
+        edges in prop::option::of(any::<u8>()),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
+        // With eADR a cached store is guaranteed before the non-temporal ones that are to persist before it.
+        let (edges, mut actions) = (edges.map(SomeFirst).filter(|_| !eadr), actions);
+        if edges.is_some() {
+            fitting(&mut actions);
+        }
         write_trace(&trace, &actions);
         let model = if eadr { Model::Eadr } else { Model::Px86 };
         let mut nodes = Nodes::default();
-        replay(&trace, &options(model, reorder), &mut nodes);
-        let reordered = reorderings(&actions, model, reorder);
+        let tied = edges.map(|edges| Arc::new(edges) as Arc<dyn Edges>);
+        replay(&trace, &CampaignOptions { edges: tied, ..options(model, reorder) }, &mut nodes);
+        let reordered = reorderings(&actions, model, reorder, edges);
         for b in 0..nodes.0.len() {
             for a in 0..b {
                 prop_assert_eq!(before(&nodes.0[a], &nodes.0[b]), !reordered.contains(&(a, b)), "{} {}", a, b);
@@ -368,13 +446,25 @@ proptest! {
 
 /// Updates as (field, how long until persistent, line).
 fn behaviour() -> impl Strategy<Value = Vec<Node>> {
-    let update = (0..3u64, prop_oneof![1..6u64, Just(NEVER)], 0..3u64, any::<bool>());
+    let after = prop::option::weighted(0.2, 0..5u64);
+    let update = (
+        0..3u64,
+        prop_oneof![1..6u64, Just(NEVER)],
+        0..3u64,
+        any::<bool>(),
+        after,
+    );
     prop::collection::vec(update, 1..6).prop_map(|updates| {
-        let update = |(seq, (field, until, line, ordered)): (usize, (u64, u64, u64, bool))| {
-            let line = LineAddress { file: 0, line };
-            node(seq as u64, until.saturating_add(seq as u64), Some(line), ordered, field)
-        };
-        updates.into_iter().enumerate().map(update).collect()
+        let nodes = (0u64..)
+            .zip(updates)
+            .map(|(seq, (field, until, line, ordered, after))| {
+                let line = LineAddress { file: 0, line };
+                Node {
+                    after: after.filter(|&after| after < seq).map(NodeId).into_iter().collect(),
+                    ..node(seq, until.saturating_add(seq), Some(line), ordered, field)
+                }
+            });
+        nodes.collect()
     })
 }
 

@@ -97,6 +97,38 @@ fn updates(wrong: bool) -> Vec<Step> {
     steps
 }
 
+/// In a model with edges the flag persists after its data in two of three updates; the third is not like them.
+#[test]
+fn updates_that_no_edge_orders_are_told_from_those_that_are_ordered() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let update = |n: u8| {
+        let mut steps = vec![store(0, n, 0), store(128, n, 1)];
+        if let Action::Store { nontemporal, .. } = &mut steps[0].action {
+            *nontemporal = true;
+        }
+        steps.extend(persist(&[128]));
+        steps
+    };
+    let steps: Vec<Step> = (1..=60).flat_map(update).collect();
+    write_trace(&trace, &[], &steps);
+    let recovery: Recovery = Arc::new(|view, _| view.read(128) <= view.read(0));
+    for number in 0..3 {
+        let units = Units {
+            edges: Some(number),
+            size: None,
+        };
+        let [few, all] = [StrategyKind::Representative, StrategyKind::Exhaustive].map(|strategy| {
+            let options = tied(units, options(strategy));
+            run(&trace, &options, &Simulated::new(recovery.clone()), 1)
+        });
+        assert_eq!(all.failures.len(), 20, "one of three");
+        assert!(!few.failures.is_empty());
+        let tested = few.outcome.stats.states_tested;
+        assert!(tested <= 20, "{tested} of {}", all.outcome.stats.states_tested);
+    }
+}
+
 #[test]
 fn one_wrong_update_among_many_is_found() {
     let folder = tempfile::tempdir().unwrap();
