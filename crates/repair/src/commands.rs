@@ -45,8 +45,6 @@ pub enum CommandError {
         left_out(folders)
     )]
     NoProgram { program: PathBuf, folders: Vec<PathBuf> },
-    #[error("cannot change into {}: {source}", path.display())]
-    Folder { path: PathBuf, source: std::io::Error },
     #[error("interrupted")]
     Interrupted,
 }

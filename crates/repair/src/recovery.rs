@@ -187,7 +187,7 @@ impl Site<'_> {
         })
     }
 
-    /// Runs a campaign in the folder of the copy in which commands run.
+    /// Runs a campaign in the directory of the copy in which commands run.
     fn campaign(
         &self,
         options: Result<CrashOptions, crashproof_campaign::Error>,
@@ -198,23 +198,14 @@ impl Site<'_> {
             source,
         };
         let log = Log(Mutex::new(File::create(path).map_err(unwritable)?));
-        let here = std::env::current_dir().and_then(|here| {
-            std::env::set_current_dir(&self.copy.work)?;
-            Ok(here)
-        });
-        let here = here.map_err(|source| CommandError::Folder {
-            path: self.copy.work.clone(),
-            source,
-        })?;
         let tested = options.and_then(|options| {
             // What could be resumed is not kept longer than the copies.
             let states = self.file("state").join("crashproof/crash");
-            let campaign = Campaign::new(&options, self.workspace.programs.join("crashproof"), &log)?;
+            let supervisor = self.workspace.programs.join("crashproof");
+            let campaign = Campaign::new(&options, supervisor, &self.copy.work, &log)?;
             // Whoever stops this process has its copies removed.
             campaign.with_states(states).run(|| ())
         });
-        let back = std::env::set_current_dir(&here);
-        back.map_err(|source| CommandError::Folder { path: here, source })?;
         if interrupt::received().is_some() {
             return Err(CommandError::Interrupted);
         }

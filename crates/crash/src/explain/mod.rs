@@ -57,6 +57,8 @@ const MAX_COMPARED: usize = 8;
 pub struct Words {
     pub recover: String,
     pub check: Option<String>,
+    /// Where they run.
+    pub directory: PathBuf,
     /// Of one run.
     pub timeout: Duration,
     /// Limits of one run, in bytes, and all paths that PM files had in the recorded one: for a replay.

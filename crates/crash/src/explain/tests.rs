@@ -243,6 +243,7 @@ impl Case {
             paths: Vec::new(),
             recover: "./app --verify pool".into(),
             check: None,
+            directory: self.folder.path().to_owned(),
             depth: 1,
         };
         Investigator::new(&self.opened(), options, self.executor(), words).unwrap()
