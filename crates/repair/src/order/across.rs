@@ -3,7 +3,7 @@
 //! What has to persist first is made persistent where it is stored, which is safe anywhere: a fence behind the statement that flushes it, or a flush and a
 //! fence behind the one that stores it. Right if it is stored first, which the recording has to show.
 
-use crashproof_litmus::{Action, Flush, Litmus, Op, Property, Range, Store, StoreKind, violations};
+use crashproof_litmus::{Action, AddressRange, Flush, Litmus, Op, Property, Store, StoreKind, violations};
 
 use super::acknowledged;
 use super::instance::Wanted;
@@ -165,7 +165,7 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
         } as u32;
         let mut push = |action: Action| litmus.ops.push(Op { thread, action });
         let fence = Action::Fence { full: false };
-        let flush = |at: Range| {
+        let flush = |at: AddressRange| {
             Action::Flush(Flush {
                 names: None,
                 at,
@@ -177,13 +177,13 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
                 push(Action::Store(litmus.stores.len()));
                 litmus.stores.push(Store {
                     name: format!("s{index}"),
-                    at: Range { start: at, len },
+                    at: AddressRange { start: at, len },
                     kind,
                 });
                 if index == 0 && persisted == Some(true) {
                     litmus.ops.push(Op {
                         thread,
-                        action: flush(Range { start: at, len }),
+                        action: flush(AddressRange { start: at, len }),
                     });
                     litmus.ops.push(Op { thread, action: fence });
                 }
@@ -192,7 +192,7 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
                 push(Action::Store(litmus.stores.len()));
                 litmus.stores.push(Store {
                     name: format!("s{index}"),
-                    at: Range {
+                    at: AddressRange {
                         start: (1 << 60) + 64 * index as u64,
                         len: 1,
                     },
@@ -200,14 +200,14 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
                 });
             }
             What::Flush { at, .. } => {
-                push(flush(Range { start: at, len: 1 }));
+                push(flush(AddressRange { start: at, len: 1 }));
                 if persisted == Some(false) && event.thread == stored.thread && covers(event, stored) {
                     litmus.ops.push(Op { thread, action: fence });
                 }
             }
             What::Fence { full } => push(Action::Fence { full }),
             What::Sync { at, len } => {
-                push(flush(Range { start: at, len }));
+                push(flush(AddressRange { start: at, len }));
                 litmus.ops.push(Op { thread, action: fence });
             }
         }
