@@ -190,7 +190,12 @@ fn finding(kind: Kind, before: Frame, after: Frame) -> Finding {
             unreduced: false,
             ..Crash::default()
         }),
-        order: vec![Order { before, after }],
+        order: vec![Order {
+            before,
+            after,
+            before_event: None,
+            after_event: None,
+        }],
     }
 }
 
