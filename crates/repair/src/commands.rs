@@ -121,7 +121,7 @@ pub struct Output {
 }
 
 /// A copy of the tree in which commands run.
-pub struct Site<'a> {
+pub struct BuildSite<'a> {
     pub workspace: &'a Workspace,
     pub commands: UserCommands,
     pub copy: WorkingCopy,
@@ -130,7 +130,7 @@ pub struct Site<'a> {
     pub name: String,
 }
 
-impl Site<'_> {
+impl BuildSite<'_> {
     pub fn build(&self) -> Result<(), CommandError> {
         let remedy = match self.compiler {
             Compiler::Repair => {

@@ -8,6 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use crashproof_finding::{Finding, Report};
 
+use crate::plan::Plan;
+
 /// A file of the source tree, relative to its root: the same in every copy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourcePath(PathBuf);
@@ -109,17 +111,20 @@ impl WorkingCopy {
         replace_path(text, &self.tree.to_string_lossy(), &self.root.to_string_lossy())
     }
 
-    /// As [`WorkingCopy::to_tree`], for JSON that is written for the user, where a path may need escapes.
-    pub fn json_to_tree(&self, json: &str) -> String {
-        let escaped = |path: &Path| {
-            let text = serde_json::Value::from(path.to_string_lossy()).to_string();
-            text[1..text.len() - 1].to_owned()
-        };
-        replace_path(json, &escaped(&self.root), &escaped(&self.tree))
-    }
-
     pub fn path_to_tree(&self, path: &Path) -> PathBuf {
         SourcePath::of(&self.root, path).map_or_else(|| path.to_owned(), |inside| self.tree.join(inside))
+    }
+
+    /// A plan for the copy, as one for the user's tree.
+    pub(crate) fn plan_to_tree(&self, plan: &Plan) -> Plan {
+        let mut plan = plan.clone();
+        plan.for_each_place_mut(&mut |place| {
+            if let Some(position) = &mut place.position {
+                position.file = self.path_to_tree(&position.file);
+            }
+        });
+        plan.for_each_reason_mut(&mut |reason| *reason = self.to_tree(reason));
+        plan
     }
 
     /// A report on the copy, as one on the user's tree.

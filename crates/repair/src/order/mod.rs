@@ -41,7 +41,7 @@ use crate::plan::{Place, Plan};
 use crate::source::changes::Changes;
 use crate::source::patcher::Patcher;
 use crate::source::units::{Libclang, Units};
-use crate::source::{self, Changed, CompileCommand, SourceError};
+use crate::source::{self, Cause, Changed, CompileCommand, SourceError};
 use effects::Analysis;
 use instance::{Instance, Strictness, Wanted};
 use list::{List, ListError, NoList};
@@ -456,7 +456,10 @@ impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
             patch.fixes[*index].findings.push(finding);
             return;
         }
-        if !fixes.iter().any(clashes) && fixes.iter().all(|fix| self.patcher.add(&fix.changes).is_ok()) {
+        let mut together = Changes::default();
+        let merged = fixes.iter().try_for_each(|fix| together.merge(&fix.changes));
+        let cause = Cause::Order(patch.fixes.len());
+        if !fixes.iter().any(clashes) && merged.is_ok() && self.patcher.add(together, cause).is_ok() {
             patch.fixes.push(OrderFix {
                 findings: vec![finding],
                 words: fixes.iter().flat_map(|fix| fix.words.clone()).collect(),
