@@ -144,7 +144,7 @@ impl WorkingCopy {
         finding
     }
 
-    /// A finding of another build, with the source files of the copy.
+    /// A finding of another build, with the source files of the copy. Its numbers of events are those of another trace.
     pub fn finding_from_tree(&self, mut finding: Finding) -> Finding {
         let rename = |file: &mut Option<String>| {
             if let Some(path) = file {
@@ -153,6 +153,14 @@ impl WorkingCopy {
         };
         rename(&mut finding.file);
         finding.for_each_frame_mut(&mut |frame| rename(&mut frame.file));
+        for order in &mut finding.order {
+            (order.before_event, order.after_event) = (None, None);
+        }
+        if let Some(crash) = &mut finding.crash {
+            crash.event = None;
+            let stores = crash.persisted.iter_mut().chain(&mut crash.missing);
+            stores.for_each(|store| store.event = None);
+        }
         finding
     }
 

@@ -13,7 +13,7 @@ use crate::commands::{BuildSite, CommandError, Compiler, Run};
 use crate::flow::RepairError;
 use crate::lines::PatchedLines;
 use crate::loaded;
-use crate::order::{self, OrderPatch, Ordering};
+use crate::order::{self, OrderPatch, OrderRequest};
 use crate::outcome::{Attempt, OrderOutcome};
 use crate::recovery::{Crashed, Recovery};
 use crate::source::{self, Cause, Changed};
@@ -286,7 +286,7 @@ impl<'a> Rounds<'a, '_> {
         let program = loaded::load(site, &reader, &context)?;
         drop(doing);
         let doing = step("putting in order");
-        let OrderPatch { files, fixes, left } = order::patch(&Ordering {
+        let OrderPatch { files, fixes, left } = order::patch(&OrderRequest {
             findings: &findings,
             program: &program,
             trace,
