@@ -114,8 +114,9 @@ impl Tested {
 }
 
 impl<'a> Campaign<'a> {
-    /// Looks at everything that can be wrong before anything runs. `supervisor` is the program `crashproof`. Commands run in `directory`, and
-    /// relative paths begin there; empty: in that of this process, in which a program is recorded in any case.
+    /// Looks at everything that can be wrong before anything runs. `supervisor` is the program `crashproof`. The commands run in
+    /// `directory`, and relative paths begin there. If it is empty, it is the directory of this process, in which a program
+    /// is recorded in any case.
     pub fn new(
         options: &'a CrashOptions,
         supervisor: PathBuf,

@@ -162,7 +162,8 @@ pub(crate) fn same_crash(a: &Finding, b: &Finding) -> bool {
     a.kind == b.kind && !places(a).is_disjoint(&places(b))
 }
 
-/// A finding of the patched program with the lines of the unpatched one; what the patch added has none, and the fixes that added it are named.
+/// A finding of the patched program with the lines of the unpatched one, and the fixes that changed its lines. What the
+/// patch added has no line.
 pub(crate) fn in_unpatched(mut finding: Finding, lines: PatchedLines) -> (Finding, BTreeSet<Cause>) {
     let mut fixes = BTreeSet::new();
     let mut old = |file: &Option<String>, line: &mut Option<u32>| {

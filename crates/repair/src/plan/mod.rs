@@ -241,8 +241,8 @@ impl Plan {
 /// One edit, and the findings that it repairs (or helps to).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fix {
-    /// Indices into the findings that were given. None: the cause is a store that the trace shows to be passed by by a fence, which only
-    /// `--inject-flushes` looks for.
+    /// Indices into the findings that were given. None with `--inject-flushes`, if the cause is a store of the trace that is
+    /// in no finding and that a fence passed by.
     pub findings: Vec<usize>,
     pub edit: Edit,
     pub safe_by: SafeBy,

@@ -1,4 +1,5 @@
-//! The changed sources: each line with its origin, and each change with what it is made for; and their unified diff, which `git apply` takes.
+//! The changed sources: each line with its origin, and each change with what it is made for; and their unified diff, which
+//! `git apply` takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -61,8 +62,8 @@ pub struct Changed {
     removed: BTreeMap<u32, BTreeSet<Cause>>,
 }
 
-/// The splices of a range in the order of the text. Of those at one place, in the order in which they were made; a replacement goes before what comes
-/// behind it. What overlaps with one before it is left out.
+/// The splices of a range in the order of the text; of those at one place, in the order in which they were made. A
+/// replacement goes before what comes behind it. What overlaps with one before it is left out.
 pub(crate) fn in_order(mut splices: Vec<Splice>, range: &Range<usize>) -> Vec<Splice> {
     splices.sort_by_key(|splice| (splice.range.start, splice.range.end));
     let mut from = range.start;
@@ -138,7 +139,7 @@ impl Changed {
         })
     }
 
-    /// The lines that are made for a cause, with their text: those of the new text that it adds, then those of the old one that it removes.
+    /// The lines that are made for a cause: those of the new text that it adds, then those of the old one that it removes.
     pub fn of(&self, cause: Cause) -> impl Iterator<Item = LineChange<'_>> {
         let added = (1..).zip(&self.origins).zip(self.new.lines());
         let added =

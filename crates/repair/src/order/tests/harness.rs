@@ -121,7 +121,7 @@ fn patched(text: &str, kind: Kind) -> (OrderPatch, String) {
     for order in &mut by_event.order {
         (order.before_event, order.after_event) = (event(&order.before), event(&order.after));
     }
-    for crash in &mut by_event.crash {
+    if let Some(crash) = &mut by_event.crash {
         let stores = crash.missing.iter_mut().chain(&mut crash.persisted);
         stores.for_each(|store| store.event = event(&store.frame));
     }
