@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -114,15 +114,18 @@ impl Tested {
 }
 
 impl<'a> Campaign<'a> {
-    /// Looks at everything that can be wrong before anything runs. `supervisor` is the program `crashproof`.
+    /// Looks at everything that can be wrong before anything runs. `supervisor` is the program `crashproof`. The commands run in
+    /// `directory`, and relative paths begin there. If it is empty, it is the directory of this process, in which a program
+    /// is recorded in any case.
     pub fn new(
         options: &'a CrashOptions,
         supervisor: PathBuf,
+        directory: &Path,
         listener: &'a dyn Listener,
     ) -> Result<Campaign<'a>, Error> {
         Ok(Campaign {
             options,
-            plan: Plan::new(options, supervisor)?,
+            plan: Plan::new(options, supervisor, directory)?,
             listener,
             states: state::root(),
             pictures: false,
@@ -413,6 +416,7 @@ impl Test<'_> {
         let words = Words {
             recover: shell::show(&self.plan.recover),
             check: self.plan.check.as_ref().map(shell::show),
+            directory: self.plan.directory.clone(),
             timeout: limit,
             memory: limits.memory,
             disk: limits.disk,

@@ -279,7 +279,7 @@ impl Driver {
 
     /// Whether it was built with `crashproof cc --deps`.
     fn has_dependences(&self) -> bool {
-        let program = plan::find(&self.command[0]);
+        let program = plan::find(Path::new(""), &self.command[0]);
         let within = program.and_then(|program| crashproof_sites::dependence_program(&program).ok());
         within.flatten().is_some()
     }

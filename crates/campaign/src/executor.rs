@@ -28,6 +28,7 @@ pub(crate) fn options(plan: &Plan, survey: &Survey, limits: Limits, track: Track
         files: files.collect(),
         recover: plan.recover.clone(),
         check: plan.check.clone(),
+        directory: plan.directory.clone(),
         limits,
         track,
         fine: survey.fine.clone(),

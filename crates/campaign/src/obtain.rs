@@ -42,7 +42,8 @@ pub(crate) fn obtain(
     } else if let Some(given) = &arguments.trace {
         plan.look_for_programs()?;
         // Opened first: a wrong path is told as what it is.
-        TraceReader::open(given)?;
+        let given = plan.relative_to.join(given);
+        TraceReader::open(&given)?;
         let given = given.canonicalize().map_err(place(given.clone()))?;
         std::os::unix::fs::symlink(given, &trace).map_err(place(trace.clone()))?;
     } else {
@@ -58,7 +59,7 @@ pub(crate) fn obtain(
         std::fs::rename(&unfinished, &trace).map_err(place(trace.clone()))?;
     }
     if let Some(path) = &arguments.keep_trace {
-        replace::copy(&trace, path).map_err(place(path.clone()))?;
+        replace::copy(&trace, &plan.relative_to.join(path)).map_err(place(path.clone()))?;
     }
     Ok(())
 }

@@ -74,10 +74,14 @@ pub(crate) struct Plan {
     pub jobs: usize,
     /// Absolute.
     pub save: PathBuf,
+    /// Absolute: where the commands run.
+    pub directory: PathBuf,
+    /// The same as it was given.
+    pub relative_to: PathBuf,
 }
 
 impl Plan {
-    pub(crate) fn new(arguments: &CrashOptions, supervisor: PathBuf) -> Result<Plan, Error> {
+    pub(crate) fn new(arguments: &CrashOptions, supervisor: PathBuf, directory: &Path) -> Result<Plan, Error> {
         let strategy = StrategyKind::from(arguments.strategy);
         if arguments.no_joint && !matches!(strategy, StrategyKind::Representative | StrategyKind::Auto) {
             let strategy = strategy.name();
@@ -93,21 +97,27 @@ impl Plan {
             None => None,
         };
         let expect_output = match &arguments.expect_output {
-            Some(path) => Some(std::fs::read(path).map_err(|source| PlanError::ExpectedOutput {
-                path: path.clone(),
-                source,
-            })?),
+            Some(path) => Some(
+                std::fs::read(directory.join(path)).map_err(|source| PlanError::ExpectedOutput {
+                    path: path.clone(),
+                    source,
+                })?,
+            ),
             None => None,
         };
         let conditions = match (&arguments.dependences, strategy) {
             (Some(trace), StrategyKind::Conditions | StrategyKind::Auto) => {
-                Some(Arc::new(Conditions::infer(&TraceFile::open(trace)?)?))
+                Some(Arc::new(Conditions::infer(&TraceFile::open(directory.join(trace))?)?))
             }
             // Of a driver the recording is made with the other one.
             (None, StrategyKind::Conditions) if driver.is_none() => return Err(PlanError::NoDependences.into()),
             _ => None,
         };
-        let folder = std::env::current_dir().map_err(PlanError::CurrentFolder)?;
+        let here = std::env::current_dir().map_err(PlanError::CurrentFolder)?;
+        let absolute = match directory.as_os_str().is_empty() {
+            true => here,
+            false => here.join(directory),
+        };
         let jobs = match arguments.jobs {
             Some(jobs) => usize::from(jobs),
             None => std::thread::available_parallelism().map_or(1, usize::from),
@@ -118,11 +128,13 @@ impl Plan {
             check,
             expect_output,
             conditions,
-            config: project::load(arguments.config.as_deref())?.without_tests(),
+            config: project::load_in(directory, arguments.config.as_deref())?.without_tests(),
             runtime: runtime::find()?,
             supervisor,
             jobs,
-            save: folder.join(&arguments.save),
+            save: absolute.join(&arguments.save),
+            directory: absolute,
+            relative_to: directory.to_owned(),
         })
     }
 
@@ -133,8 +145,10 @@ impl Plan {
         } else {
             "--recover"
         };
-        executable(option, &self.recover)?;
-        self.check.as_ref().map_or(Ok(()), |check| executable("--check", check))
+        let directory = &self.relative_to;
+        executable(directory, option, &self.recover)?;
+        let check = self.check.as_ref();
+        check.map_or(Ok(()), |check| executable(directory, "--check", check))
     }
 
     pub(crate) fn campaign(&self, arguments: &CrashOptions, journal: &Path) -> CampaignOptions {
@@ -180,10 +194,10 @@ impl Plan {
             // What an interpreter is given first, options aside, is a script whatever it begins with.
             let is_script = std::mem::take(&mut interpreted);
             interpreted = is_interpreter(word) || is_script && word.as_encoded_bytes().starts_with(b"-");
-            let named = find(word).filter(|path| first || is_program(path));
+            let named = find(&self.relative_to, word).filter(|path| first || is_program(path));
             // A script is named to its interpreter by its path.
-            let script =
-                Some(PathBuf::from(word)).filter(|path| !first && path.is_file() && (is_script || is_program(path)));
+            let script = Some(self.relative_to.join(word))
+                .filter(|path| !first && path.is_file() && (is_script || is_program(path)));
             for path in [named, script].into_iter().flatten() {
                 if let Some(stamp) = stamp(&path) {
                     programs.insert(path, stamp);
@@ -237,10 +251,13 @@ impl Plan {
             text,
             "version {}\nfolder {:?}\nprogram {:?}\nsetup {:?}\ntrace {:?}\nrecording {:?}",
             env!("CARGO_PKG_VERSION"),
-            std::env::current_dir().unwrap_or_default(),
+            self.directory,
             arguments.command,
             arguments.setup,
-            arguments.trace.as_ref().map(|trace| (trace, stamp(trace))),
+            arguments
+                .trace
+                .as_ref()
+                .map(|trace| (trace, stamp(&self.relative_to.join(trace)))),
             arguments.recording,
         );
         let options = CampaignOptions {
@@ -275,10 +292,10 @@ fn program(command: &Command) -> Option<&OsStr> {
     }
 }
 
-/// As execvp(3) does.
-pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
+/// As execvp(3) does in a directory.
+pub(crate) fn find(directory: &Path, program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {
-        return Some(PathBuf::from(program)).filter(|path| path.is_file());
+        return Some(directory.join(program)).filter(|path| path.is_file());
     }
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders)
@@ -307,12 +324,12 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-fn executable(option: &'static str, command: &Command) -> Result<(), PlanError> {
+fn executable(directory: &Path, option: &'static str, command: &Command) -> Result<(), PlanError> {
     let Some(name) = program(command) else {
         return Ok(());
     };
     let shown = shell::show(command);
-    match find(name) {
+    match find(directory, name) {
         None => Err(PlanError::NoProgram {
             option,
             command: shown,

@@ -47,7 +47,7 @@ impl Replayed {
 }
 
 impl Replay {
-    /// Makes the image in a sandbox. The recovery runs in the folder in which the crash was found: this process is in it then.
+    /// Makes the image in a sandbox. The recovery runs in the folder in which the crash was found.
     /// `supervisor` is the program `crashproof`.
     pub fn open(folder: &Path, arguments: &CrashOptions, supervisor: PathBuf) -> Result<Replay, Error> {
         let saved = load(folder)?;
@@ -68,11 +68,11 @@ impl Replay {
                 path: folder.to_owned(),
                 source,
             })?;
-        let runtime = std::path::absolute(runtime::find()?)?;
-        std::env::set_current_dir(&saved.folder).map_err(|source| ReplayError::Folder {
-            path: saved.folder.clone(),
-            source,
-        })?;
+        let directory = saved.folder.clone();
+        if let Err(source) = directory.join(".").metadata() {
+            let path = directory;
+            return Err(ReplayError::Folder { path, source }.into());
+        }
         let recover = shell::command("recover", &saved.recover)?;
         let check = match &saved.check {
             Some(text) => Some(shell::command("check", text)?),
@@ -98,6 +98,7 @@ impl Replay {
             files: files.collect(),
             recover,
             check,
+            directory,
             limits: Limits {
                 time: arguments
                     .timeout
@@ -109,7 +110,7 @@ impl Replay {
             fine: Vec::new(),
             mappings: saved.mappings(),
             environment,
-            runtime,
+            runtime: runtime::find()?,
             supervisor,
             // One run is not worth a server.
             no_server: true,

@@ -414,6 +414,12 @@ pub struct Order {
     pub before: Frame,
     /// What must persist later.
     pub after: Frame,
+    /// The numbers of their events in the trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_event: Option<u64>,
+    /// See `before_event`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_event: Option<u64>,
 }
 
 /// How much of the state space was tested.

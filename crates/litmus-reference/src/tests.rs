@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crashproof_litmus::{Action, Flush, Litmus, Op, Property, Range, Store, StoreKind, repair, violations};
+use crashproof_litmus::{Action, AddressRange, Flush, Litmus, Op, Property, Store, StoreKind, repair, violations};
 use proptest::prelude::*;
 
 use super::{Blocking, Outcome, ROWS, Reference, extended};
@@ -30,7 +30,7 @@ fn litmus() -> impl Strategy<Value = Litmus> {
         prop::collection::vec(before, 0..4),
     )
         .prop_map(|(count, others, before)| {
-            let range = |n: usize| Range {
+            let range = |n: usize| AddressRange {
                 start: 64 * n as u64,
                 len: 8,
             };

@@ -23,7 +23,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use crashproof_litmus::{Action, Litmus, Property, Range, Repair, StoreKind};
+use crashproof_litmus::{Action, AddressRange, Litmus, Property, Repair, StoreKind};
 
 /// What the blocking clauses are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Reference {
             }
             reference.lines.push(line);
         }
-        let ranges: Vec<Range> = litmus.stores.iter().map(|store| store.at).collect();
+        let ranges: Vec<AddressRange> = litmus.stores.iter().map(|store| store.at).collect();
         let overlaps = |n: usize| ranges[..n].iter().any(|other| other.overlaps(ranges[n]));
         if (0..ranges.len()).any(overlaps) {
             return None;

@@ -72,7 +72,7 @@ impl Litmus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     pub name: String,
-    pub at: Range,
+    pub at: AddressRange,
     pub kind: StoreKind,
 }
 
@@ -92,18 +92,18 @@ impl Store {
 
 /// Addresses `start..start + len`; `len` is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Range {
+pub struct AddressRange {
     pub start: u64,
     pub len: u64,
 }
 
-impl Range {
+impl AddressRange {
     /// The cache lines that it touches.
     pub fn lines(self) -> impl Iterator<Item = u64> {
         pieces(self.start, self.len, LINE).map(|piece| piece.line)
     }
 
-    pub fn overlaps(self, other: Range) -> bool {
+    pub fn overlaps(self, other: AddressRange) -> bool {
         self.start < other.start + other.len && other.start < self.start + self.len
     }
 }
@@ -130,7 +130,7 @@ pub struct Flush {
     /// The store that it names, if it names one.
     pub names: Option<StoreId>,
     /// Every line that this touches is flushed.
-    pub at: Range,
+    pub at: AddressRange,
     /// `clflush`, else `clwb` or `clflushopt`.
     pub at_once: bool,
 }

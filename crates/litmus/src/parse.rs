@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::{Action, Flush, Litmus, Op, Property, Range, Store, StoreId, StoreKind};
+use crate::{Action, AddressRange, Flush, Litmus, Op, Property, Store, StoreId, StoreKind};
 
 /// Longest store: a gigabyte of one line each would only be a slip.
 const LONGEST: u64 = 1 << 20;
@@ -191,7 +191,7 @@ impl<'a> Parser<'a> {
         }
         self.litmus.stores.push(Store {
             name: name.text.to_owned(),
-            at: Range { start, len },
+            at: AddressRange { start, len },
             kind,
         });
         self.push(thread, Action::Store(id));
@@ -201,7 +201,7 @@ impl<'a> Parser<'a> {
     fn flush(&mut self, at_once: bool, thread: u32, target: Word<'a>) -> Result<(), ParseError> {
         let mut flush = Flush {
             names: None,
-            at: Range { start: 0, len: 1 },
+            at: AddressRange { start: 0, len: 1 },
             at_once,
         };
         if target.text.starts_with(|first: char| first.is_ascii_digit()) {

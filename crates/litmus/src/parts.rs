@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::needs::{Index, Need};
 use crate::search::Placed;
-use crate::{Action, Flush, Litmus, Op, Property, Range, Store, StoreId, StoreKind};
+use crate::{Action, AddressRange, Flush, Litmus, Op, Property, Store, StoreId, StoreKind};
 
 /// Ways to cut that are tried: where the fewest required orders cross, then some more.
 const WAYS: usize = 4;
@@ -151,7 +151,7 @@ struct ShapeOp {
 impl Stretch {
     pub(crate) fn shape(&self) -> Shape {
         let mut numbers: FxHashMap<u64, usize> = FxHashMap::default();
-        let mut range = |range: Range| {
+        let mut range = |range: AddressRange| {
             let mut number = |line: u64| {
                 let next = numbers.len();
                 *numbers.entry(line).or_insert(next)
@@ -204,7 +204,8 @@ impl Stretch {
         };
         let theirs = model.litmus.ops.iter().map(|op| range(op, &model.litmus));
         let own = self.litmus.ops.iter().map(|op| range(op, &self.litmus));
-        let moved: FxHashMap<Range, Range> = theirs.zip(own).filter_map(|(theirs, own)| theirs.zip(own)).collect();
+        let moved: FxHashMap<AddressRange, AddressRange> =
+            theirs.zip(own).filter_map(|(theirs, own)| theirs.zip(own)).collect();
         let placed = |placed: &Placed| match *placed {
             Placed::Original(at) => Placed::Original(self.from + at),
             Placed::Flush(thread, flush) => Placed::Flush(

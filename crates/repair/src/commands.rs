@@ -45,8 +45,6 @@ pub enum CommandError {
         left_out(folders)
     )]
     NoProgram { program: PathBuf, folders: Vec<PathBuf> },
-    #[error("cannot change into {}: {source}", path.display())]
-    Folder { path: PathBuf, source: std::io::Error },
     #[error("interrupted")]
     Interrupted,
 }
@@ -123,7 +121,7 @@ pub struct Output {
 }
 
 /// A copy of the tree in which commands run.
-pub struct Site<'a> {
+pub struct BuildSite<'a> {
     pub workspace: &'a Workspace,
     pub commands: UserCommands,
     pub copy: WorkingCopy,
@@ -132,7 +130,7 @@ pub struct Site<'a> {
     pub name: String,
 }
 
-impl Site<'_> {
+impl BuildSite<'_> {
     pub fn build(&self) -> Result<(), CommandError> {
         let remedy = match self.compiler {
             Compiler::Repair => {

@@ -10,7 +10,7 @@ use crashproof_program::pointers::PointsTo;
 
 use crate::observed::Observed;
 use crate::plan::{self, Edit, Plan, PlanOptions};
-use crate::source::{self, Changed, Patch, SourceError};
+use crate::source::{self, Changed, Patch, Refusal, SourceError};
 
 /// Each refusal of a persistent function costs another plan; after this many the refused fixes are left out.
 const PLANS: usize = 16;
@@ -24,7 +24,7 @@ pub struct Design {
     /// With which functions it flushes and fences.
     pub idiom: Option<String>,
     /// Fixes that the source does not have, by their index, and why.
-    pub impossible: BTreeMap<usize, String>,
+    pub impossible: BTreeMap<usize, Refusal>,
 }
 
 impl Design {
@@ -42,7 +42,7 @@ impl Design {
     }
 }
 
-pub struct Designer<'a> {
+pub(crate) struct Designer<'a> {
     pub program: &'a Program<'a>,
     /// Of the program, once it was needed.
     pub points_to: OnceCell<PointsTo<'a>>,
@@ -54,7 +54,7 @@ pub struct Designer<'a> {
 
 impl Designer<'_> {
     /// `without`: findings that are not to be repaired. A call that the source cannot redirect is no candidate in the next plan.
-    pub fn design(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Result<Design, SourceError> {
+    pub(crate) fn design(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Result<Design, SourceError> {
         let mut options = options.clone();
         for _ in 1..PLANS {
             let (plan, patch) = self.plan_and_patch(&options, without)?;
@@ -82,7 +82,7 @@ impl Designer<'_> {
     }
 
     /// The plan alone, as the bitcode can have it.
-    pub fn plan(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Plan {
+    pub(crate) fn plan(&self, options: &PlanOptions, without: &BTreeSet<usize>) -> Plan {
         let chosen: Vec<usize> = (0..self.findings.len())
             .filter(|index| !without.contains(index))
             .collect();
@@ -99,11 +99,7 @@ impl Designer<'_> {
 fn design(plan: Plan, patch: Patch) -> Design {
     Design {
         idiom: Some(patch.idiom).filter(|idiom| !idiom.is_empty()),
-        impossible: patch
-            .impossible
-            .into_iter()
-            .map(|(index, refusal)| (index, refusal.to_string()))
-            .collect(),
+        impossible: patch.impossible.into_iter().collect(),
         changes: patch.files,
         plan,
     }

@@ -13,7 +13,7 @@ use crashproof_trace::{ReadError, TraceReader};
 
 use crate::arguments::RepairArguments;
 use crate::bitcode::{self, ApplyError};
-use crate::commands::{CommandError, Compiler, Run, Site, UserCommands};
+use crate::commands::{BuildSite, CommandError, Compiler, Run, UserCommands};
 use crate::design::{Design, Designer};
 use crate::input::{Given, Input, InputError};
 use crate::ladder::{self, Subject, Verified};
@@ -79,7 +79,7 @@ pub fn run(arguments: &RepairArguments) -> Result<Verdict, RepairError> {
     drop(doing);
 
     let doing = step("copying the source");
-    let mut site = Site {
+    let mut site = BuildSite {
         workspace: &workspace,
         commands: UserCommands {
             build: input.build.clone(),
@@ -167,7 +167,7 @@ fn wanted(
 }
 
 /// Findings that are not those of the run to come; a trace says of which program they are.
-fn given_findings(input: &mut Input, site: &Site) -> Result<Option<Vec<Finding>>, RepairError> {
+fn given_findings(input: &mut Input, site: &BuildSite) -> Result<Option<Vec<Finding>>, RepairError> {
     let trace = match &input.given {
         Given::Run => return Ok(None),
         Given::Findings(findings) => return Ok(Some(findings.clone())),
@@ -198,7 +198,7 @@ fn complete(report: &Report) -> Result<(), RepairError> {
 pub struct Repair<'a> {
     pub arguments: &'a RepairArguments,
     pub input: &'a Input,
-    pub site: &'a Site<'a>,
+    pub site: &'a BuildSite<'a>,
     pub run: &'a Run,
     /// Those of a check; and those of a crash test, if there is no recovery to crash it with.
     pub findings: Vec<Finding>,
@@ -214,7 +214,7 @@ impl Repair<'_> {
         let (reader, observed) = loaded::read_trace(&self.run.trace)?;
         drop(doing);
         outcome.notes.extend(self.outside_files(&reader));
-        let Site {
+        let BuildSite {
             workspace, commands, ..
         } = self.site;
         let mut trials =
@@ -245,8 +245,9 @@ impl Repair<'_> {
                 outcome.binary = self.repair_bitcode(&mut program, &plan)?;
             }
             if self.arguments.explain {
-                let text = plan::explain::explain(&verified.design.plan, &self.findings);
-                terminal::print(&self.site.copy.to_tree(&text));
+                let (copy, design) = (&self.site.copy, &verified.design);
+                let (plan, findings) = (copy.plan_to_tree(&design.plan), copy.findings_to_tree(&self.findings));
+                terminal::print(&plan::explain::explain(&plan, &findings, &design.changes));
             }
         } else if !self.crashes.is_empty() {
             ordered = self.put_in_order(&verified, trials.as_mut())?;
@@ -366,7 +367,7 @@ impl Repair<'_> {
             .iter()
             .map(|&index| self.site.copy.finding_to_tree(&self.findings[index]))
             .collect();
-        let Site {
+        let BuildSite {
             workspace, commands, ..
         } = &self.site;
         let problem = match self.arguments.no_verify {
@@ -400,7 +401,7 @@ impl Repair<'_> {
         }
         if let Some(path) = &self.arguments.json {
             let json = serde_json::to_string_pretty(&outcome).unwrap_or_default() + "\n";
-            write("the JSON", path, &self.site.copy.json_to_tree(&json))?;
+            write("the JSON", path, &json)?;
         }
         if let Some(path) = &self.arguments.sarif {
             let tree = self.site.workspace.tree();

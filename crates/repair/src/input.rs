@@ -11,7 +11,7 @@ use crashproof_finding::Finding;
 use serde_json::{Map, Value, json};
 
 use crate::arguments::RepairArguments;
-use crate::recovery::Recovery;
+use crate::recovery::{Recovery, given_options};
 
 const CONFIG: &str = "crashproof.toml";
 
@@ -32,7 +32,7 @@ pub enum InputError {
     #[error("the options of the crash test are wrong: {reason}; they are those of `crashproof crash`")]
     CrashOptions { reason: String },
     #[error(
-        "{option} is about the crash test, which needs the recovery: --recover CMD, or `recover` of the [[test]] in {CONFIG}"
+        "--{option} is about the crash test, which needs the recovery: --recover CMD, or `recover` of the [[test]] in {CONFIG}"
     )]
     NoRecovery { option: &'static str },
     #[error("cannot read the findings {}: {source}", path.display())]
@@ -155,21 +155,8 @@ fn default_config(source: Option<&Path>) -> Option<PathBuf> {
 
 /// An option that means nothing without a recovery. (`--model` is one of the check, too.)
 fn of_a_crash_test(arguments: &RepairArguments) -> Option<&'static str> {
-    let given = [
-        ("--check", arguments.check.is_some()),
-        ("--expect-output", arguments.expect_output.is_some()),
-        ("--strategy", arguments.strategy.is_some()),
-        ("--from", arguments.from.is_some()),
-        ("--until", arguments.until.is_some()),
-        ("--depth", arguments.depth.is_some()),
-        ("--time", arguments.time.is_some()),
-        ("--max-states", arguments.max_states.is_some()),
-        ("--jobs", arguments.jobs.is_some()),
-        ("--timeout", arguments.timeout.is_some()),
-        ("--no-tear", arguments.no_tear),
-        ("--reorder-in-line", arguments.reorder_in_line),
-    ];
-    given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+    let mut given = given_options(arguments).map(|(name, _)| name);
+    given.find(|name| !["recover", "model"].contains(name))
 }
 
 fn read_json(path: &Path) -> Result<Value, InputError> {

@@ -4,9 +4,10 @@ use crashproof_finding::Finding;
 
 use crate::flow::Repair;
 use crate::ladder::Verified;
-use crate::outcome::{FindingOutcome, FixOutcome, Outcome, State, Verification, not_handled};
+use crate::outcome::{ChangedLine, FindingOutcome, FixOutcome, Outcome, State, Verification, not_handled};
+use crate::plan::Plan;
 use crate::rounds::Ordered;
-use crate::source::{self, Changed};
+use crate::source::{self, Cause, Changed};
 use crate::verify::{Comparison, Named};
 
 /// A finding that the user's build has and the build for repair has not.
@@ -54,21 +55,25 @@ impl Repair<'_> {
             true => verified.design.changes.clone(),
             false => ordered.changes.clone(),
         };
-        self.judge_durability(outcome, verified, ordered);
+        let plan = self.site.copy.plan_to_tree(&verified.design.plan);
+        self.judge_durability(outcome, &plan, verified, ordered);
         self.judge_crashes(outcome, verified, ordered);
-        let remaining = match &ordered.trial {
-            Some(trial) => &trial.comparison.remaining,
-            None => &verified.remaining,
-        };
-        let crashes = final_crashes(verified, ordered);
-        for finding in remaining.iter().chain(&crashes.remaining) {
+        let (checks, crashes) = last_comparisons(verified, ordered);
+        for finding in checks.remaining.iter().chain(&crashes.remaining) {
             outcome.findings.push(FindingOutcome {
                 reason: Some(ONLY_THERE.to_owned()),
                 seen_before: Some(true),
                 ..FindingOutcome::of(finding)
             });
         }
-        outcome.clones = verified.design.plan.clones.clone();
+        let tree = self.site.workspace.tree();
+        for (index, fix) in outcome.fixes.iter_mut().enumerate() {
+            fix.changes = ChangedLine::of(&changes, Cause::Fix(index), tree);
+        }
+        for (index, order) in outcome.orders.iter_mut().enumerate() {
+            order.changes = ChangedLine::of(&changes, Cause::Order(index), tree);
+        }
+        outcome.clones = plan.clones;
         outcome.idiom = verified.design.idiom.clone();
         outcome.diff = source::diff(&changes);
         outcome.verification = verification(verified, ordered);
@@ -76,22 +81,24 @@ impl Repair<'_> {
         changes
     }
 
-    fn judge_durability(&self, outcome: &mut Outcome, verified: &Verified, ordered: &Ordered) {
+    fn judge_durability(&self, outcome: &mut Outcome, plan: &Plan, verified: &Verified, ordered: &Ordered) {
         let Verified { design, failed, .. } = verified;
-        let (still, seen_before) = match &ordered.trial {
-            Some(trial) => (&trial.comparison.still, &trial.comparison.seen_before),
-            None => (&verified.still, &verified.seen_before),
+        let (checks, _) = last_comparisons(verified, ordered);
+        let copy = &self.site.copy;
+        let refused = |fix: &usize| {
+            let refusal = design.impossible.get(fix)?.clone();
+            Some(refusal.with_path(|path| copy.path_to_tree(path)).to_string())
         };
-        let plan = &design.plan;
         for (index, fix) in plan.fixes.iter().enumerate() {
-            let reason = design.impossible.get(&index);
+            let reason = refused(&index);
             outcome.fixes.push(FixOutcome {
                 findings: fix.findings.clone(),
                 edit: fix.edit.clone(),
                 safe_by: fix.safe_by,
                 candidates: fix.candidates.clone(),
                 in_source: reason.is_none(),
-                reason: reason.cloned(),
+                reason,
+                changes: Vec::new(),
             });
             for &finding in &fix.findings {
                 if let Some(finding) = outcome.findings.get_mut(finding) {
@@ -104,17 +111,16 @@ impl Repair<'_> {
                 continue;
             }
             let left = plan.left.iter().find(|left| left.finding == index);
-            let refused = finding.fixes.iter().find_map(|fix| design.impossible.get(fix));
+            let refused = finding.fixes.iter().find_map(refused);
             let reason = if let Some(reason) = failed.get(&index) {
                 Some(reason.clone())
             } else if let Some(left) = left {
-                Some(self.site.copy.to_tree(&left.reason))
+                Some(left.reason.clone())
             } else if let Some(reason) = refused {
-                let reason = self.site.copy.to_tree(reason);
                 Some(format!(
                     "the source has no good place for the fix: {reason}; --out-binary makes a program that has it"
                 ))
-            } else if still.contains(&index) {
+            } else if checks.still.contains(&index) {
                 Some(STAYS.to_owned())
             } else if finding.fixes.is_empty() {
                 Some("no fix was planned for it".to_owned())
@@ -124,13 +130,13 @@ impl Repair<'_> {
             finding.state = if reason.is_none() { State::Repaired } else { State::Left };
             finding.reason = reason;
             if verified.verification.is_some() {
-                finding.seen_before = Some(seen_before.contains(&index));
+                finding.seen_before = Some(checks.seen_before.contains(&index));
             }
         }
     }
 
     fn judge_crashes(&self, outcome: &mut Outcome, verified: &Verified, ordered: &Ordered) {
-        let crashes = final_crashes(verified, ordered);
+        let (_, crashes) = last_comparisons(verified, ordered);
         let has_patch = !verified.design.changes.is_empty() || !ordered.orders.is_empty();
         let is_tried = ordered.trial.is_some() || verified.verification.is_some();
         let fixes = |index: usize| ordered.orders.iter().position(|order| order.findings.contains(&index));
@@ -189,11 +195,11 @@ impl FindingOutcome {
     }
 }
 
-/// As the patch that is delivered left them.
-fn final_crashes<'a>(verified: &'a Verified, ordered: &'a Ordered) -> &'a Comparison {
+/// What the patch that is delivered left: of the check, and of the crash test.
+fn last_comparisons<'a>(verified: &'a Verified, ordered: &'a Ordered) -> (&'a Comparison, &'a Comparison) {
     match &ordered.trial {
-        Some(trial) => &trial.crashes,
-        None => &verified.crashes,
+        Some(trial) => (&trial.comparison, &trial.crashes),
+        None => (&verified.comparison, &verified.crashes),
     }
 }
 

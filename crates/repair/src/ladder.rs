@@ -7,9 +7,9 @@ use crashproof_finding::Finding;
 use crate::design::{Design, Designer};
 use crate::outcome::{Attempt, Verification};
 use crate::plan::PlanOptions;
-use crate::source::Changed;
+use crate::source::{self, Cause};
 use crate::trial::{Trial, TrialError, Trials};
-use crate::verify::Comparison;
+use crate::verify::{Comparison, Named};
 
 /// With more fixes than this, leaving out one at a time takes too long.
 const SINGLY: usize = 8;
@@ -19,11 +19,7 @@ pub struct Verified {
     pub design: Design,
     /// Findings that are left because nothing that was tried repairs them, and why.
     pub failed: BTreeMap<usize, String>,
-    /// Findings that were to be repaired and are still there.
-    pub still: BTreeSet<usize>,
-    /// What only the user's build has.
-    pub remaining: Vec<Finding>,
-    pub seen_before: BTreeSet<usize>,
+    pub comparison: Comparison,
     /// Of the crash findings.
     pub crashes: Comparison,
     /// All is well but a crash test, which what comes after may mend.
@@ -36,9 +32,7 @@ impl Verified {
         Verified {
             design,
             failed: BTreeMap::new(),
-            still: BTreeSet::new(),
-            remaining: Vec::new(),
-            seen_before: BTreeSet::new(),
+            comparison: Comparison::default(),
             crashes: Comparison::default(),
             crash_problem: None,
             verification: None,
@@ -59,7 +53,8 @@ struct Ladder<'a, 'b, 't> {
     findings: &'a [Finding],
     crashes: &'a [Finding],
     attempts: Vec<Attempt>,
-    tried: BTreeSet<Vec<Changed>>,
+    /// The diffs.
+    tried: BTreeSet<String>,
 }
 
 /// What trying a rung came to.
@@ -139,7 +134,7 @@ pub(crate) fn climb(
     if let Some(at) = good.min_by_key(|&at| tried[at].trial.comparison.new_warnings.len()) {
         return Ok(ladder.conclude(tried.swap_remove(at)));
     }
-    for rung in without_what_fails(&tried, options) {
+    for rung in without_what_fails(&tried, options, subject.findings) {
         if let Some(attempt) = ladder.try_rung(&rung)?.filter(Tried::is_good) {
             return Ok(ladder.conclude(attempt));
         }
@@ -184,7 +179,7 @@ fn simpler(options: &PlanOptions) -> Vec<Rung> {
 }
 
 /// Where it is known which findings stay, without those; else without one fix at a time.
-fn without_what_fails(tried: &[Tried], options: &PlanOptions) -> Vec<Rung> {
+fn without_what_fails(tried: &[Tried], options: &PlanOptions, findings: &[Finding]) -> Vec<Rung> {
     let best = tried
         .iter()
         .filter(|tried| tried.trial.is_harmless() && tried.trial.crash_problem.is_none())
@@ -207,33 +202,47 @@ fn without_what_fails(tried: &[Tried], options: &PlanOptions) -> Vec<Rung> {
         return Vec::new();
     };
     let fixes = &first.design.plan.fixes;
-    if fixes.len() > SINGLY || fixes.len() < 2 {
+    if fixes.len() < 2 {
         return Vec::new();
     }
-    let problem = first.problem();
+    // What is new on lines that a fix has changed is most likely brought by that fix.
+    let new = first.trial.comparison.new.iter().flat_map(|new| &new.causes);
+    let suspects: BTreeSet<usize> = new
+        .filter_map(|cause| match cause {
+            Cause::Fix(index) => Some(*index),
+            Cause::Order(_) => None,
+        })
+        .collect();
+    let others = (0..fixes.len()).filter(|index| fixes.len() <= SINGLY && !suspects.contains(index));
+    let singly = suspects.iter().copied().chain(others).take(SINGLY);
+    let problem = first.problem(findings);
     let without = |findings: &[usize]| {
         let reason = format!("with its fix the patch does not verify: {problem}");
         findings.iter().map(|&index| (index, reason.clone())).collect()
     };
-    fixes
-        .iter()
-        .enumerate()
-        .map(|(index, fix)| Rung {
+    singly
+        .map(|index| Rung {
             how: format!("without fix {}", index + 1),
             options: options.clone(),
-            without: without(&fix.findings),
+            without: without(&fixes[index].findings),
         })
         .collect()
 }
 
 impl Tried {
-    fn problem(&self) -> String {
+    /// `findings` are those to be repaired.
+    fn problem(&self, findings: &[Finding]) -> String {
         let Comparison { still, new, .. } = &self.trial.comparison;
         if let Some(problem) = &self.trial.problem {
             return problem.clone();
         }
         if let Some(new) = new.first() {
-            return format!("it brings something new: {}", new.in_words(""));
+            let repaired = |cause: Cause| {
+                let Cause::Fix(index) = cause else { return None };
+                let finding = *self.design.plan.fixes.get(index)?.findings.first()?;
+                findings.get(finding).map(Named::of)
+            };
+            return format!("it brings something new: {}", new.in_words("", repaired));
         }
         match still.len() {
             0 => self.trial.crash_problem.clone().unwrap_or_default(),
@@ -252,7 +261,7 @@ impl Ladder<'_, '_, '_> {
 
     /// `None` if there is nothing to try, or it was tried before.
     fn try_design(&mut self, design: Design, rung: &Rung) -> Result<Option<Tried>, TrialError> {
-        if design.changes.is_empty() || !self.tried.insert(design.changes.clone()) {
+        if design.changes.is_empty() || !self.tried.insert(source::diff(&design.changes)) {
             return Ok(None);
         }
         let mut trial = self.trials.try_patch(&design.changes, self.findings, self.crashes)?;
@@ -268,7 +277,7 @@ impl Ladder<'_, '_, '_> {
         self.attempts.push(Attempt {
             how: rung.how.clone(),
             passed: tried.is_good(),
-            problem: Some(tried.problem()).filter(|problem| !problem.is_empty()),
+            problem: Some(tried.problem(self.findings)).filter(|problem| !problem.is_empty()),
             new_warnings: tried.trial.comparison.new_warnings.clone(),
         });
         Ok(Some(tried))
@@ -302,9 +311,7 @@ impl Ladder<'_, '_, '_> {
             crashes: trial.crashes,
             crash_problem: trial.crash_problem,
             failed: without,
-            still: trial.comparison.still,
-            remaining: trial.comparison.remaining,
-            seen_before: trial.comparison.seen_before,
+            comparison: trial.comparison,
         }
     }
 
@@ -313,20 +320,81 @@ impl Ladder<'_, '_, '_> {
         let Some(first) = tried.into_iter().next() else {
             return Verified::not_done(Design::default());
         };
-        let reason = format!("the patch does not verify: {}", first.problem());
+        let reason = format!("the patch does not verify: {}", first.problem(self.findings));
         let failed = first.design.fixed().map(|index| (index, reason.clone())).collect();
         Verified {
             verification: Some(self.verification(false, &first.trial)),
             failed,
             crashes: Comparison::default(),
             crash_problem: None,
-            still: first.trial.comparison.still,
-            remaining: Vec::new(),
-            seen_before: first.trial.comparison.seen_before,
+            comparison: Comparison {
+                remaining: Vec::new(),
+                ..first.trial.comparison
+            },
             design: Design {
                 changes: Vec::new(),
                 ..first.design
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Edit, Fix, Place, Plan, SafeBy};
+    use crate::verify::New;
+    use crashproof_finding::Kind;
+
+    #[test]
+    fn the_fix_that_changed_the_line_is_left_out_first() {
+        let fix = |finding| Fix {
+            findings: vec![finding],
+            edit: Edit::Fence {
+                after: Place {
+                    function: "f".into(),
+                    instruction: 0,
+                    position: None,
+                },
+            },
+            safe_by: SafeBy::FenceInsertion,
+            candidates: Vec::new(),
+        };
+        let rungs = |fixes: usize, suspect: Option<usize>| -> Vec<String> {
+            let new = New {
+                finding: Named {
+                    kind: Kind::MissingFlush,
+                    file: None,
+                    line: None,
+                    function: None,
+                },
+                causes: suspect.into_iter().map(Cause::Fix).collect(),
+            };
+            let tried = Tried {
+                design: Design {
+                    plan: Plan {
+                        fixes: (0..fixes).map(fix).collect(),
+                        ..Plan::default()
+                    },
+                    ..Design::default()
+                },
+                trial: Trial {
+                    comparison: Comparison {
+                        new: vec![new],
+                        ..Comparison::default()
+                    },
+                    problem: None,
+                    ..Trial::failed(String::new(), None)
+                },
+                without: BTreeMap::new(),
+                attempt: 0,
+            };
+            let rungs = without_what_fails(&[tried], &PlanOptions::default(), &[]);
+            rungs.into_iter().map(|rung| rung.how).collect()
+        };
+        assert_eq!(rungs(3, None), ["without fix 1", "without fix 2", "without fix 3"]);
+        assert_eq!(rungs(3, Some(2)), ["without fix 3", "without fix 1", "without fix 2"]);
+        assert_eq!(rungs(20, Some(4)), ["without fix 5"]);
+        assert!(rungs(20, None).is_empty());
     }
 }

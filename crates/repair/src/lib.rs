@@ -18,7 +18,7 @@ pub mod bitcode;
 mod commands;
 #[expect(unsafe_code, reason = "lseek(2) tells holes from data")]
 mod copy;
-pub mod design;
+mod design;
 pub mod flow;
 mod input;
 #[expect(unsafe_code, reason = "signal handlers and kill(2)")]
@@ -28,10 +28,10 @@ mod judge;
 mod ladder;
 mod lines;
 mod loaded;
-pub mod locate;
+mod locate;
 pub mod observed;
-pub mod order;
-pub mod outcome;
+mod order;
+mod outcome;
 mod paths;
 pub mod plan;
 mod recovery;
@@ -42,5 +42,7 @@ pub mod terminal;
 #[cfg(test)]
 mod testing;
 mod trial;
-pub mod verify;
+mod verify;
 mod workspace;
+
+pub use outcome::Verdict;

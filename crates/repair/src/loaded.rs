@@ -7,7 +7,7 @@ use crashproof_program::{Program, ProgramError};
 use crashproof_sites::SitesError;
 use crashproof_trace::TraceReader;
 
-use crate::commands::{Site, shown};
+use crate::commands::{BuildSite, shown};
 use crate::flow::RepairError;
 use crate::observed::Observed;
 
@@ -23,7 +23,7 @@ pub(crate) fn read_trace(path: &Path) -> Result<(TraceReader, Observed), RepairE
 
 /// The program's bitcode: of the program itself, or, of a script, of what it ran.
 pub(crate) fn load<'context>(
-    site: &Site,
+    site: &BuildSite,
     reader: &TraceReader,
     context: &'context Context,
 ) -> Result<Program<'context>, RepairError> {

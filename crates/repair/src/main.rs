@@ -5,8 +5,7 @@
 use clap::{ColorChoice, Parser};
 
 use crashproof_repair::arguments::RepairArguments;
-use crashproof_repair::outcome::Verdict;
-use crashproof_repair::{flow, interrupt, source, terminal};
+use crashproof_repair::{Verdict, flow, interrupt, source, terminal};
 
 #[derive(Debug, Parser)]
 #[command(name = "crashproof repair", version, max_term_width = 100)]

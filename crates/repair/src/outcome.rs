@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 use crashproof_finding::{Finding, Kind, Severity};
 use serde::Serialize;
 
 use crate::plan::{Candidate, Edit, PersistentFunction, SafeBy};
+use crate::source::{Cause, Changed, LineChange};
 use crate::verify::Named;
 
 #[derive(Clone, Debug, Serialize)]
@@ -82,6 +84,46 @@ pub struct FixOutcome {
     pub in_source: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The lines of the patch that it makes.
+    pub changes: Vec<ChangedLine>,
+}
+
+/// A line that is changed for a fix; some are for several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChangedLine {
+    pub file: PathBuf,
+    /// From 1: in the patched file if it is added, else in the unpatched one.
+    pub line: u32,
+    pub change: LineKind,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LineKind {
+    Added,
+    Removed,
+}
+
+impl ChangedLine {
+    /// Those of a patch of the tree that are made for a cause.
+    pub(crate) fn of(changes: &[Changed], cause: Cause, tree: &Path) -> Vec<ChangedLine> {
+        let in_file = |changed: &Changed| {
+            let file = tree.join(&changed.path);
+            let line = |line: LineChange| ChangedLine {
+                file: file.clone(),
+                line: line.line,
+                change: if line.is_added {
+                    LineKind::Added
+                } else {
+                    LineKind::Removed
+                },
+                text: line.text.to_owned(),
+            };
+            changed.of(cause).map(line).collect::<Vec<_>>()
+        };
+        changes.iter().flat_map(in_file).collect()
+    }
 }
 
 /// What is put in order for crash findings.
@@ -93,6 +135,8 @@ pub struct OrderOutcome {
     pub words: Vec<String>,
     /// The slice of the trace, repaired.
     pub litmus: String,
+    /// The lines of the patch that it makes.
+    pub changes: Vec<ChangedLine>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -102,7 +146,7 @@ pub struct Verification {
     pub attempts: Vec<Attempt>,
     /// The user's tests passed; `None` if there are none, or it did not come to them.
     pub test: Option<bool>,
-    pub output: Compared,
+    pub output: OutputComparison,
     /// Findings of the crash test that is configured, without and with the patch; `None` if there is none.
     pub crash: Option<CrashTest>,
 }
@@ -120,7 +164,7 @@ pub struct Attempt {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Compared {
+pub enum OutputComparison {
     Same,
     Differs,
     /// The unpatched program's own output is not the same in two runs.
@@ -147,7 +191,7 @@ pub struct CrashTest {
 }
 
 /// Why a repair has nothing to do with a finding; `None` if it has.
-pub fn not_handled(finding: &Finding, performance: bool) -> Option<(State, &'static str)> {
+pub(crate) fn not_handled(finding: &Finding, performance: bool) -> Option<(State, &'static str)> {
     match finding.kind {
         Kind::MissingFlush | Kind::MissingFence => None,
         Kind::RedundantFlush | Kind::FlushUnmodified | Kind::RedundantFence if performance => None,
@@ -354,7 +398,7 @@ impl Outcome {
                     None => "recorded and checked again",
                 };
                 let output = match verification.output {
-                    Compared::NotComparable => "its output differs from run to run and was not compared",
+                    OutputComparison::NotComparable => "its output differs from run to run and was not compared",
                     _ => "its output is the same",
                 };
                 let _ = write!(text, "; verified: built by your command, {tested}{crashed}; {output}");

@@ -8,6 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use crashproof_finding::{Finding, Report};
 
+use crate::plan::Plan;
+
 /// A file of the source tree, relative to its root: the same in every copy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourcePath(PathBuf);
@@ -109,17 +111,20 @@ impl WorkingCopy {
         replace_path(text, &self.tree.to_string_lossy(), &self.root.to_string_lossy())
     }
 
-    /// As [`WorkingCopy::to_tree`], for JSON that is written for the user, where a path may need escapes.
-    pub fn json_to_tree(&self, json: &str) -> String {
-        let escaped = |path: &Path| {
-            let text = serde_json::Value::from(path.to_string_lossy()).to_string();
-            text[1..text.len() - 1].to_owned()
-        };
-        replace_path(json, &escaped(&self.root), &escaped(&self.tree))
-    }
-
     pub fn path_to_tree(&self, path: &Path) -> PathBuf {
         SourcePath::of(&self.root, path).map_or_else(|| path.to_owned(), |inside| self.tree.join(inside))
+    }
+
+    /// A plan for the copy, as one for the user's tree.
+    pub(crate) fn plan_to_tree(&self, plan: &Plan) -> Plan {
+        let mut plan = plan.clone();
+        plan.for_each_place_mut(&mut |place| {
+            if let Some(position) = &mut place.position {
+                position.file = self.path_to_tree(&position.file);
+            }
+        });
+        plan.for_each_reason_mut(&mut |reason| *reason = self.to_tree(reason));
+        plan
     }
 
     /// A report on the copy, as one on the user's tree.
@@ -139,7 +144,7 @@ impl WorkingCopy {
         finding
     }
 
-    /// A finding of another build, with the source files of the copy.
+    /// A finding of another build, with the source files of the copy. Its numbers of events are those of another trace.
     pub fn finding_from_tree(&self, mut finding: Finding) -> Finding {
         let rename = |file: &mut Option<String>| {
             if let Some(path) = file {
@@ -148,6 +153,14 @@ impl WorkingCopy {
         };
         rename(&mut finding.file);
         finding.for_each_frame_mut(&mut |frame| rename(&mut frame.file));
+        for order in &mut finding.order {
+            (order.before_event, order.after_event) = (None, None);
+        }
+        if let Some(crash) = &mut finding.crash {
+            crash.event = None;
+            let stores = crash.persisted.iter_mut().chain(&mut crash.missing);
+            stores.for_each(|store| store.event = None);
+        }
         finding
     }
 

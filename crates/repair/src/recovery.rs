@@ -15,7 +15,7 @@ use crashproof_render::{TerminalOptions, render_terminal};
 use crashproof_trace::{EventKind, Item, TraceReader};
 
 use crate::arguments::RepairArguments;
-use crate::commands::{CommandError, Run, Site};
+use crate::commands::{BuildSite, CommandError, Run};
 use crate::interrupt;
 
 /// A crash test that is given no budget ends after this time: there are several in one repair.
@@ -56,38 +56,8 @@ impl Recovery {
         for (name, words) in test.into_iter().flat_map(Test::crash_options) {
             set(name, words);
         }
-        let given = |value: &Option<String>| value.clone();
-        for (name, value) in [
-            ("recover", given(&arguments.recover)),
-            ("check", given(&arguments.check)),
-            (
-                "expect-output",
-                arguments
-                    .expect_output
-                    .as_ref()
-                    .map(|path| path.to_string_lossy().into_owned()),
-            ),
-            ("strategy", given(&arguments.strategy)),
-            ("from", given(&arguments.from)),
-            ("until", given(&arguments.until)),
-            ("depth", given(&arguments.depth)),
-            ("model", given(&arguments.model)),
-            ("time", given(&arguments.time)),
-            ("max-states", given(&arguments.max_states)),
-            ("jobs", given(&arguments.jobs)),
-            ("timeout", given(&arguments.timeout)),
-        ] {
-            if let Some(value) = value {
-                set(name, vec![format!("--{name}={value}")]);
-            }
-        }
-        for (name, on) in [
-            ("no-tear", arguments.no_tear),
-            ("reorder-in-line", arguments.reorder_in_line),
-        ] {
-            if on {
-                set(name, vec![format!("--{name}")]);
-            }
+        for (name, word) in given_options(arguments) {
+            set(name, vec![word]);
         }
         let has = |name: &str| options.iter().any(|(known, _)| known == name);
         if !has("recover") {
@@ -117,6 +87,33 @@ impl Recovery {
         let words = words.map(|word| translate(word).into());
         CrashOptions::parse(std::iter::once("crash".into()).chain(words).chain(more))
     }
+}
+
+/// The options of a crash test that the command line has: the name of each, and the word.
+pub(crate) fn given_options(arguments: &RepairArguments) -> impl Iterator<Item = (&'static str, String)> {
+    let expected = arguments.expect_output.as_ref();
+    let expected = expected.map(|path| path.to_string_lossy().into_owned());
+    let with_values = [
+        ("recover", &arguments.recover),
+        ("check", &arguments.check),
+        ("expect-output", &expected),
+        ("strategy", &arguments.strategy),
+        ("from", &arguments.from),
+        ("until", &arguments.until),
+        ("depth", &arguments.depth),
+        ("model", &arguments.model),
+        ("time", &arguments.time),
+        ("max-states", &arguments.max_states),
+        ("jobs", &arguments.jobs),
+        ("timeout", &arguments.timeout),
+    ];
+    let switches = [
+        ("no-tear", arguments.no_tear),
+        ("reorder-in-line", arguments.reorder_in_line),
+    ];
+    let with_values = with_values.map(|(name, value)| Some((name, format!("--{name}={}", value.as_ref()?))));
+    let switches = switches.map(|(name, on)| on.then(|| (name, format!("--{name}"))));
+    with_values.into_iter().chain(switches).flatten()
 }
 
 /// Writes what a campaign tells to a log.
@@ -155,7 +152,7 @@ impl Listener for Log {
     }
 }
 
-impl Site<'_> {
+impl BuildSite<'_> {
     /// Crashes what `run` did, or another run of the program if that one knew that it was watched.
     pub fn crash(&self, recovery: &Recovery, run: &Run) -> Result<Crashed, CommandError> {
         let trace = match recovery.client_requests || !has_requests(&run.trace) {
@@ -187,7 +184,7 @@ impl Site<'_> {
         })
     }
 
-    /// Runs a campaign in the folder of the copy in which commands run.
+    /// Runs a campaign in the directory of the copy in which commands run.
     fn campaign(
         &self,
         options: Result<CrashOptions, crashproof_campaign::Error>,
@@ -198,23 +195,14 @@ impl Site<'_> {
             source,
         };
         let log = Log(Mutex::new(File::create(path).map_err(unwritable)?));
-        let here = std::env::current_dir().and_then(|here| {
-            std::env::set_current_dir(&self.copy.work)?;
-            Ok(here)
-        });
-        let here = here.map_err(|source| CommandError::Folder {
-            path: self.copy.work.clone(),
-            source,
-        })?;
         let tested = options.and_then(|options| {
             // What could be resumed is not kept longer than the copies.
             let states = self.file("state").join("crashproof/crash");
-            let campaign = Campaign::new(&options, self.workspace.programs.join("crashproof"), &log)?;
+            let supervisor = self.workspace.programs.join("crashproof");
+            let campaign = Campaign::new(&options, supervisor, &self.copy.work, &log)?;
             // Whoever stops this process has its copies removed.
             campaign.with_states(states).run(|| ())
         });
-        let back = std::env::set_current_dir(&here);
-        back.map_err(|source| CommandError::Folder { path: here, source })?;
         if interrupt::received().is_some() {
             return Err(CommandError::Interrupted);
         }

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crashproof_finding::Finding;
 use crashproof_llvm::Context;
 
-use crate::commands::{CommandError, Compiler, Run, Site};
+use crate::commands::{BuildSite, CommandError, Compiler, Run};
 use crate::flow::RepairError;
-use crate::lines::LineMap;
+use crate::lines::PatchedLines;
 use crate::loaded;
-use crate::order::{self, OrderPatch, Ordering};
+use crate::order::{self, OrderPatch, OrderRequest};
 use crate::outcome::{Attempt, OrderOutcome};
 use crate::recovery::{Crashed, Recovery};
-use crate::source::{self, Changed};
+use crate::source::{self, Cause, Changed};
 use crate::terminal::step;
 use crate::trial::{Trial, TrialError, Trials, write_changes};
 use crate::verify;
@@ -29,7 +29,7 @@ const SINGLY: usize = 6;
 /// What the rounds need.
 pub(crate) struct Rounds<'a, 't> {
     /// The build for repair, unpatched.
-    pub site: &'a Site<'a>,
+    pub site: &'a BuildSite<'a>,
     pub recovery: &'a Recovery,
     /// What was found there.
     pub crashed: &'a Crashed,
@@ -84,7 +84,7 @@ impl Patched {
 
 /// The program of a round, built for repair.
 struct Built<'w> {
-    site: Site<'w>,
+    site: BuildSite<'w>,
     crashed: Crashed,
 }
 
@@ -112,7 +112,12 @@ impl Tried {
         if let Some(problem) = trial.problem.clone().or_else(|| trial.crash_problem.clone()) {
             problem
         } else if let Some(new) = trial.comparison.new.first() {
-            format!("it brings something new: {}", new.in_words(""))
+            let repaired = |cause: Cause| {
+                let Cause::Order(index) = cause else { return None };
+                let finding = findings.get(*self.patched.orders.get(index)?.findings.first()?)?;
+                Some(verify::Named::of(finding))
+            };
+            format!("it brings something new: {}", new.in_words("", repaired))
         } else if !trial.comparison.still.is_empty() {
             "what had been repaired by a flush or fence is there again".to_owned()
         } else if let Some(still) = still {
@@ -256,12 +261,15 @@ impl<'a> Rounds<'a, '_> {
             None => (self.site, &self.crashed.trace, self.wanted),
         };
         let tree = self.site.workspace.tree();
-        let lines = LineMap::of(&base.changes, tree);
+        let lines = PatchedLines {
+            changes: &base.changes,
+            tree,
+        };
         let mut indices = Vec::new();
         let mut findings = Vec::new();
         for (at, finding) in found.iter().enumerate() {
             let index = match built {
-                Some(_) => identify(finding, site, &lines, ordered),
+                Some(_) => identify(finding, site, lines, ordered),
                 None => at,
             };
             if !without.contains(&index) {
@@ -278,7 +286,7 @@ impl<'a> Rounds<'a, '_> {
         let program = loaded::load(site, &reader, &context)?;
         drop(doing);
         let doing = step("putting in order");
-        let OrderPatch { files, fixes, left } = order::patch(&Ordering {
+        let OrderPatch { files, fixes, left } = order::patch(&OrderRequest {
             findings: &findings,
             program: &program,
             trace,
@@ -315,8 +323,13 @@ impl<'a> Rounds<'a, '_> {
                     .map(in_tree)
                     .collect(),
                 litmus: fix.litmus.clone(),
+                changes: Vec::new(),
             }
         }));
+        let files: Vec<Changed> = files
+            .into_iter()
+            .map(|file| file.with_orders_from(base.orders.len()))
+            .collect();
         Ok(Some(Patched {
             changes: source::combine(&base.changes, &files),
             orders,
@@ -327,7 +340,7 @@ impl<'a> Rounds<'a, '_> {
     fn build(&self, name: &str, changes: &[Changed]) -> Result<Result<Built<'a>, String>, RepairError> {
         let workspace = self.site.workspace;
         let _doing = step("building and crashing the patched program by crashproof cc");
-        let site = Site {
+        let site = BuildSite {
             workspace,
             commands: self.site.commands.clone(),
             copy: workspace.copy(name)?,
@@ -384,10 +397,11 @@ impl<'a> Rounds<'a, '_> {
             Err(problem) => Some(problem),
             Ok(built) => {
                 let tree = self.site.workspace.tree();
-                let lines = LineMap::of(&tried.patched.changes, tree);
+                let changes = &tried.patched.changes;
+                let lines = PatchedLines { changes, tree };
                 let found = &built.crashed.in_tree.findings;
                 let before = &self.crashed.in_tree.findings;
-                let compared = verify::compare_crashes(&ordered.findings, before, found, &lines);
+                let compared = verify::compare_crashes(&ordered.findings, before, found, lines);
                 let still = compared.still.intersection(&unseen).next();
                 still.and_then(|&index| ordered.findings.get(index)).map(|finding| {
                     let place = verify::Named::of(finding).at(&tree.to_string_lossy());
@@ -406,8 +420,8 @@ impl<'a> Rounds<'a, '_> {
 }
 
 /// The index of a finding of the patched program; it is added if it is none of those known.
-fn identify(finding: &Finding, site: &Site, lines: &LineMap, ordered: &mut Ordered) -> usize {
-    let finding = verify::in_unpatched(site.copy.finding_to_tree(finding), lines);
+fn identify(finding: &Finding, site: &BuildSite, lines: PatchedLines, ordered: &mut Ordered) -> usize {
+    let (finding, _) = verify::in_unpatched(site.copy.finding_to_tree(finding), lines);
     let exactly =
         |known: &Finding| (known.kind, &known.file, known.line) == (finding.kind, &finding.file, finding.line);
     let known = ordered.findings.iter().position(exactly).or_else(|| {

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crashproof_finding::Finding;
 
-use crate::commands::{CommandError, Compiler, Run, Site, UserCommands};
-use crate::lines::LineMap;
-use crate::outcome::{Compared, CrashTest};
+use crate::commands::{BuildSite, CommandError, Compiler, Run, UserCommands};
+use crate::lines::PatchedLines;
+use crate::outcome::{CrashTest, OutputComparison};
 use crate::recovery::Recovery;
 use crate::source::{Changed, SourceError};
 use crate::terminal::step;
@@ -45,7 +45,7 @@ pub(crate) struct Trials<'a> {
 
 /// The unpatched program, built by the user's command.
 struct Before<'a> {
-    site: Site<'a>,
+    site: BuildSite<'a>,
     run: Run,
 }
 
@@ -54,7 +54,7 @@ pub struct Trial {
     pub comparison: Comparison,
     /// Whether the user's tests passed, if they were run.
     pub test: Option<bool>,
-    pub output: Compared,
+    pub output: OutputComparison,
     pub crash: Option<CrashTest>,
     pub crashes: Comparison,
     /// What is wrong with the patch as a whole.
@@ -64,11 +64,11 @@ pub struct Trial {
 }
 
 impl Trial {
-    fn failed(problem: String, test: Option<bool>) -> Trial {
+    pub(crate) fn failed(problem: String, test: Option<bool>) -> Trial {
         Trial {
             comparison: Comparison::default(),
             test,
-            output: Compared::NotCompared,
+            output: OutputComparison::NotCompared,
             crash: None,
             crashes: Comparison::default(),
             problem: Some(problem),
@@ -156,8 +156,11 @@ impl<'a> Trials<'a> {
         };
         drop(doing);
         complete(&after)?;
-        let lines = LineMap::of(changes, self.workspace.tree());
-        let comparison = verify::compare(findings, &self.before()?.run.in_tree, &after.in_tree, &lines);
+        let lines = PatchedLines {
+            changes,
+            tree: self.workspace.tree(),
+        };
+        let comparison = verify::compare(findings, &self.before()?.run.in_tree, &after.in_tree, lines);
         let (output, problem) = self.compare_output(&after)?;
         let mut trial = Trial {
             comparison,
@@ -169,15 +172,15 @@ impl<'a> Trials<'a> {
             crash_problem: None,
         };
         if let (Some(recovery), true) = (self.recovery, trial.is_harmless()) {
-            self.crash(&site, recovery, &after, crashes, &lines, &mut trial)?;
+            self.crash(&site, recovery, &after, crashes, lines, &mut trial)?;
         }
         Ok(trial)
     }
 
-    fn compare_output(&mut self, after: &Run) -> Result<(Compared, Option<String>), TrialError> {
+    fn compare_output(&mut self, after: &Run) -> Result<(OutputComparison, Option<String>), TrialError> {
         let before = self.before()?.run.output.clone();
         let Some(difference) = verify::difference(&before, &after.output) else {
-            return Ok((Compared::Same, None));
+            return Ok((OutputComparison::Same, None));
         };
         let reproducible = match self.reproducible {
             Some(known) => known,
@@ -194,21 +197,21 @@ impl<'a> Trials<'a> {
         self.reproducible = Some(reproducible);
         Ok(match reproducible {
             true => (
-                Compared::Differs,
+                OutputComparison::Differs,
                 Some(format!("the patched program behaves differently: {difference}")),
             ),
-            false => (Compared::NotComparable, None),
+            false => (OutputComparison::NotComparable, None),
         })
     }
 
     /// Crashes the patched program. The unpatched one is crashed only if that fails, or findings of a crash test are to be repaired.
     fn crash(
         &mut self,
-        site: &Site,
+        site: &BuildSite,
         recovery: &Recovery,
         run: &Run,
         crashes: &[Finding],
-        lines: &LineMap,
+        lines: PatchedLines,
         trial: &mut Trial,
     ) -> Result<(), TrialError> {
         let doing = step("crashing the patched program");
@@ -236,7 +239,7 @@ impl<'a> Trials<'a> {
         });
         let compared = verify::compare_crashes(crashes, &before.unwrap_or_default(), found, lines);
         if let Some(new) = compared.new.first() {
-            let words = new.in_words(&self.workspace.tree().to_string_lossy());
+            let words = new.finding.in_words(&self.workspace.tree().to_string_lossy());
             trial.crash_problem = Some(format!("a crash test finds something new: {words}"));
         }
         trial.crashes = compared;
@@ -283,20 +286,24 @@ pub(crate) fn try_binary(
     written.map_err(|source| TrialError::Write { path: place, source })?;
     let _doing = step("recording the repaired binary");
     let after = site.record().map_err(TrialError::Command)?;
-    let compared = verify::compare(findings, &before.in_tree, &after.in_tree, &LineMap::default());
+    let unpatched = PatchedLines {
+        changes: &[],
+        tree: workspace.tree(),
+    };
+    let compared = verify::compare(findings, &before.in_tree, &after.in_tree, unpatched);
     let root = workspace.tree().to_string_lossy();
     Ok(if let Some(&index) = compared.still.first() {
         Some(format!("it still has {}", Named::of(&findings[index]).in_words(&root)))
     } else if let Some(new) = compared.new.first() {
-        Some(format!("it has something new: {}", new.in_words(&root)))
+        Some(format!("it has something new: {}", new.finding.in_words(&root)))
     } else {
         verify::difference(&before.output, &after.output)
     })
 }
 
-fn site<'a>(workspace: &'a Workspace, commands: &'a UserCommands, name: &str) -> Result<Site<'a>, TrialError> {
+fn site<'a>(workspace: &'a Workspace, commands: &'a UserCommands, name: &str) -> Result<BuildSite<'a>, TrialError> {
     let _doing = step("copying the source");
-    Ok(Site {
+    Ok(BuildSite {
         workspace,
         commands: commands.clone(),
         copy: workspace.copy(name)?,

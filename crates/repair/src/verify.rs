@@ -10,16 +10,9 @@ use crashproof_finding::{Finding, Kind, Report, Severity};
 use serde::Serialize;
 
 use crate::commands::Output;
-use crate::lines::LineMap;
+use crate::lines::PatchedLines;
 use crate::paths::plain;
-
-/// A finding, by what a patch does not change. The line is one of the unpatched source; `None` if the patch added it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    kind: Kind,
-    file: Option<String>,
-    line: Option<u32>,
-}
+use crate::source::{Cause, Origin};
 
 /// As the report of a repair names a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,6 +32,29 @@ impl Named {
             function: finding.function.clone(),
         }
     }
+
+    fn is_at_place_of(&self, other: &Named) -> bool {
+        (&self.file, self.line) == (&other.file, other.line)
+    }
+}
+
+/// What a patch brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct New {
+    pub finding: Named,
+    /// The fixes that changed its line.
+    pub causes: BTreeSet<Cause>,
+}
+
+impl New {
+    /// `repaired` says what a fix repairs.
+    pub(crate) fn in_words(&self, root: &str, repaired: impl Fn(Cause) -> Option<Named>) -> String {
+        let finding = self.finding.in_words(root);
+        match self.causes.iter().find_map(|cause| repaired(*cause)) {
+            Some(repaired) => format!("{finding}, which the fix for {} has changed", repaired.in_words(root)),
+            None => finding,
+        }
+    }
 }
 
 /// What a comparison of two checks or of two crash tests showed.
@@ -49,64 +65,63 @@ pub struct Comparison {
     /// Findings to be repaired that the unpatched program had, built by the user's command: their indices.
     pub seen_before: BTreeSet<usize>,
     /// Errors that were neither there before nor are to be repaired.
-    pub new: Vec<Named>,
+    pub new: Vec<New>,
     /// New, but of performance only.
     pub new_warnings: Vec<Named>,
     /// Missing flushes and fences, or failures of the recovery, that were there before and are not to be repaired.
     pub remaining: Vec<Finding>,
 }
 
-pub fn is_durability(kind: Kind) -> bool {
+pub(crate) fn is_durability(kind: Kind) -> bool {
     matches!(kind, Kind::MissingFlush | Kind::MissingFence)
 }
 
 /// `findings`: those to be repaired. All reports name the files of the tree.
-pub fn compare(findings: &[Finding], before: &Report, after: &Report, lines: &LineMap) -> Comparison {
-    let old: BTreeSet<Key> = before.findings.iter().map(key).collect();
+pub(crate) fn compare(findings: &[Finding], before: &Report, after: &Report, lines: PatchedLines) -> Comparison {
+    let named = |findings: &[Finding]| findings.iter().map(Named::of).collect::<Vec<_>>();
+    let (given, old) = (named(findings), named(&before.findings));
     // Flushed, but not fenced, is not repaired.
-    let same_kind = |a: Kind, b: Kind| a == b || (is_durability(a) && is_durability(b));
-    let at =
-        |finding: &Finding, other: &Key| same_kind(finding.kind, other.kind) && place(&key(finding)) == place(other);
-    let mut comparison = Comparison::default();
-    for (index, finding) in findings.iter().enumerate() {
-        if old.iter().any(|key| at(finding, key)) {
-            comparison.seen_before.insert(index);
-        }
-    }
+    let is_same = |one: &Named, other: &Named| {
+        let same_kind = one.kind == other.kind || (is_durability(one.kind) && is_durability(other.kind));
+        same_kind && one.is_at_place_of(other)
+    };
+    let seen_before = (0..given.len()).filter(|&index| old.iter().any(|old| is_same(&given[index], old)));
+    let mut comparison = Comparison {
+        seen_before: seen_before.collect(),
+        ..Comparison::default()
+    };
     for finding in &after.findings {
-        let mut key = key(finding);
-        if let (Some(file), Some(line)) = (&finding.file, finding.line) {
-            key.line = lines.old_line(Path::new(file), line);
-        }
-        let mut wanted = false;
-        for (index, given) in findings.iter().enumerate() {
-            if key.line.is_some() && at(given, &key) {
-                comparison.still.insert(index);
-                wanted = true;
-            }
-        }
-        let known = key.line.is_some() && old.contains(&key);
-        match (finding.severity, known) {
-            _ if wanted => {}
-            (_, true) if is_durability(finding.kind) => comparison.remaining.push(Finding {
-                line: key.line,
-                ..finding.clone()
-            }),
+        let (unpatched, causes) = in_unpatched(finding.clone(), lines);
+        let now = Named::of(&unpatched);
+        let has_line = now.line.is_some();
+        let still = (0..given.len()).filter(|&index| has_line && is_same(&given[index], &now));
+        let still: BTreeSet<usize> = still.collect();
+        let is_known = has_line && old.iter().any(|old| old.kind == now.kind && old.is_at_place_of(&now));
+        let finding = Named::of(finding);
+        match (unpatched.severity, is_known) {
+            _ if !still.is_empty() => {}
+            (_, true) if is_durability(now.kind) => comparison.remaining.push(unpatched),
             (_, true) => {}
-            (Severity::Error, false) => comparison.new.push(Named::of(finding)),
-            (_, false) => comparison.new_warnings.push(Named::of(finding)),
+            (Severity::Error, false) => comparison.new.push(New { finding, causes }),
+            (_, false) => comparison.new_warnings.push(finding),
         }
+        comparison.still.extend(still);
     }
     comparison
 }
 
-pub fn is_crash(kind: Kind) -> bool {
+pub(crate) fn is_crash(kind: Kind) -> bool {
     matches!(kind, Kind::CrashOrder | Kind::CrashAtomicity | Kind::CrashDurability)
 }
 
 /// `findings`: those to be repaired. All reports name the files of the tree. Which of several missing stores a finding is at depends on which
 /// failing state was met first, so two findings are one if they are of one kind and lack a store in common.
-pub fn compare_crashes(findings: &[Finding], before: &[Finding], after: &[Finding], lines: &LineMap) -> Comparison {
+pub(crate) fn compare_crashes(
+    findings: &[Finding],
+    before: &[Finding],
+    after: &[Finding],
+    lines: PatchedLines,
+) -> Comparison {
     let mut comparison = Comparison::default();
     for (index, finding) in findings.iter().enumerate() {
         if before.iter().any(|old| same_crash(finding, old)) {
@@ -114,17 +129,18 @@ pub fn compare_crashes(findings: &[Finding], before: &[Finding], after: &[Findin
         }
     }
     for finding in after {
-        let finding = in_unpatched(finding.clone(), lines);
+        let (finding, causes) = in_unpatched(finding.clone(), lines);
+        let now = Named::of(&finding);
         let mut wanted = false;
         for (index, given) in findings.iter().enumerate() {
-            if given.line.is_some() && place(&key(given)) == place(&key(&finding)) {
+            if given.line.is_some() && Named::of(given).is_at_place_of(&now) {
                 comparison.still.insert(index);
                 wanted = true;
             }
         }
         match before.iter().any(|old| same_crash(&finding, old)) {
             _ if wanted => {}
-            false => comparison.new.push(Named::of(&finding)),
+            false => comparison.new.push(New { finding: now, causes }),
             true if findings.iter().any(|given| same_crash(&finding, given)) => {}
             true => comparison.remaining.push(finding),
         }
@@ -133,7 +149,7 @@ pub fn compare_crashes(findings: &[Finding], before: &[Finding], after: &[Findin
 }
 
 /// Of one kind, and with a missing store in common.
-pub fn same_crash(a: &Finding, b: &Finding) -> bool {
+pub(crate) fn same_crash(a: &Finding, b: &Finding) -> bool {
     let places = |finding: &Finding| -> BTreeSet<(String, u32)> {
         let missing = finding.crash.iter().flat_map(|crash| &crash.missing);
         let own = (finding.file.as_deref(), finding.line);
@@ -146,26 +162,26 @@ pub fn same_crash(a: &Finding, b: &Finding) -> bool {
     a.kind == b.kind && !places(a).is_disjoint(&places(b))
 }
 
-/// A finding of the patched program with the lines of the unpatched one; what the patch added has none.
-pub fn in_unpatched(mut finding: Finding, lines: &LineMap) -> Finding {
-    let old = |file: &Option<String>, line: &mut Option<u32>| {
+/// A finding of the patched program with the lines of the unpatched one, and the fixes that changed its lines. What the
+/// patch added has no line.
+pub(crate) fn in_unpatched(mut finding: Finding, lines: PatchedLines) -> (Finding, BTreeSet<Cause>) {
+    let mut fixes = BTreeSet::new();
+    let mut old = |file: &Option<String>, line: &mut Option<u32>| {
         if let (Some(file), Some(new)) = (file, *line) {
-            *line = lines.old_line(Path::new(file), new);
+            *line = match lines.origin(Path::new(file), new) {
+                Origin::Kept(old) => Some(old),
+                Origin::Added(causes) => {
+                    fixes.extend(causes);
+                    None
+                }
+            };
         }
     };
     old(&finding.file, &mut finding.line);
     for store in finding.crash.iter_mut().flat_map(|crash| &mut crash.missing) {
         old(&store.frame.file, &mut store.frame.line);
     }
-    finding
-}
-
-fn key(finding: &Finding) -> Key {
-    Key {
-        kind: finding.kind,
-        file: finding.file.as_deref().map(plain_name),
-        line: finding.line,
-    }
+    (finding, fixes)
 }
 
 /// Compilers write `src/./a.h`, or do not.
@@ -173,12 +189,8 @@ fn plain_name(file: &str) -> String {
     plain(Path::new(file)).to_string_lossy().into_owned()
 }
 
-fn place(key: &Key) -> (Option<&str>, Option<u32>) {
-    (key.file.as_deref(), key.line)
-}
-
 /// The first difference of two runs, in words.
-pub fn difference(before: &Output, after: &Output) -> Option<String> {
+pub(crate) fn difference(before: &Output, after: &Output) -> Option<String> {
     if before.status != after.status {
         let say = |status: Option<i32>| status.map_or("nothing".to_owned(), |status| status.to_string());
         return Some(format!(
@@ -214,6 +226,8 @@ pub fn difference(before: &Output, after: &Output) -> Option<String> {
 mod tests {
     use super::*;
     use crate::source::Changed;
+    use crate::source::changed::Splice;
+    use crate::source::text::SourceFile;
 
     fn finding(kind: Kind, severity: Severity, line: u32) -> Finding {
         let text = format!(
@@ -225,21 +239,24 @@ mod tests {
         }
     }
 
-    /// Of a patch that adds a line behind each of these.
-    fn added_behind(lines: &[u32]) -> LineMap {
-        let text = |added: &[u32]| -> String {
-            let line = |number: u32| {
-                let added = if added.contains(&number) { "added\n" } else { "" };
-                format!("{number}\n{added}")
-            };
-            (1..=50).map(line).collect()
+    /// A patch that adds a line behind each of these; the fix's number is the line's.
+    fn added_behind(lines: &[usize]) -> [Changed; 1] {
+        let text: String = (1..=50).map(|line| format!("{line}\n")).collect();
+        let file = SourceFile::new("/t/a.c".into(), text.clone());
+        let splice = |&line: &usize| {
+            let at = text.split_inclusive('\n').take(line).map(str::len).sum();
+            Splice {
+                range: at..at,
+                text: "added\n".into(),
+                causes: BTreeSet::from([Cause::Fix(line)]),
+            }
         };
-        let change = Changed {
-            path: "a.c".into(),
-            old: Some(text(&[])),
-            new: text(lines),
-        };
-        LineMap::of(&[change], Path::new("/t"))
+        [Changed::new("a.c".into(), &file, lines.iter().map(splice).collect())]
+    }
+
+    fn patched(changes: &[Changed]) -> PatchedLines<'_> {
+        let tree = Path::new("/t");
+        PatchedLines { changes, tree }
     }
 
     fn report(findings: &[Finding]) -> Report {
@@ -256,7 +273,7 @@ mod tests {
         let useless = |line| finding(Kind::RedundantFlush, Severity::Warning, line);
         let (given, before) = ([lost(5), lost(9)], report(&[lost(5), lost(20), useless(30)]));
         let lines = added_behind(&[5, 9]);
-        let compared = |after: &[Finding]| compare(&given, &before, &report(after), &lines);
+        let compared = |after: &[Finding]| compare(&given, &before, &report(after), patched(&lines));
         let good = compared(&[lost(22), useless(32)]);
         assert_eq!((good.still.len(), good.new.len(), good.new_warnings.len()), (0, 0, 0));
         assert_eq!(good.remaining[0].line, Some(20));
@@ -273,8 +290,19 @@ mod tests {
             "flushed, but not fenced, is not repaired"
         );
         assert_eq!(
-            bad.new.iter().map(|named| named.line).collect::<Vec<_>>(),
-            [Some(6), Some(50)]
+            bad.new
+                .iter()
+                .map(|new| (new.finding.line, &new.causes))
+                .collect::<Vec<_>>(),
+            [
+                (Some(6), &BTreeSet::from([Cause::Fix(5)])),
+                (Some(50), &BTreeSet::new())
+            ]
+        );
+        let repaired = |_| Some(Named::of(&lost(5)));
+        assert_eq!(
+            bad.new[0].in_words("/t", repaired),
+            "missing-flush, a.c:6, which the fix for missing-flush, a.c:5 has changed"
         );
         assert_eq!(bad.new_warnings.len(), 1);
         let mut other_name = lost(5);
@@ -302,7 +330,7 @@ mod tests {
         let given = [crash("crash-order", 5, &[5, 6]), crash("crash-order", 9, &[9])];
         let before = [crash("crash-order", 6, &[6]), crash("crash-atomicity", 20, &[20, 21])];
         let lines = added_behind(&[5]);
-        let compared = |after: &[Finding]| compare_crashes(&given, &before, after, &lines);
+        let compared = |after: &[Finding]| compare_crashes(&given, &before, after, patched(&lines));
         let good = compared(&[crash("crash-atomicity", 22, &[22])]);
         assert_eq!((good.still.len(), good.new.len(), good.remaining.len()), (0, 0, 1));
         assert_eq!(good.seen_before, BTreeSet::from([0]));
@@ -312,7 +340,7 @@ mod tests {
             crash("crash-order", 22, &[22]),
         ]);
         assert_eq!(bad.still, BTreeSet::from([0]), "of whatever kind");
-        let new: Vec<_> = bad.new.iter().map(|named| named.line).collect();
+        let new: Vec<_> = bad.new.iter().map(|new| new.finding.line).collect();
         assert_eq!(new, [None, Some(21)], "an added line; another kind");
     }
 

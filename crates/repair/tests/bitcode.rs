@@ -76,7 +76,7 @@ fn repair(program: &str, options: &PlanOptions) -> Result<(), String> {
     let context = Context::create();
     let mut code = Program::load(&app, &context).unwrap();
     let plan = plan(&code, &OnceCell::new(), &findings, &observed, options);
-    let words = explain(&plan, &findings);
+    let words = explain(&plan, &findings, &[]);
     if plan.fixes.is_empty() || !plan.left.is_empty() {
         return Err(format!("not everything is repaired:\n{words}"));
     }

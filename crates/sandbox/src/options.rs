@@ -51,6 +51,8 @@ pub struct Options {
     pub recover: Command,
     /// Run after a recovery that succeeded, on what it left.
     pub check: Option<Command>,
+    /// Absolute: where both are started.
+    pub directory: PathBuf,
     pub limits: Limits,
     pub track: Track,
     /// Pages (index of the file, offset) whose lines are told apart when reads are tracked.

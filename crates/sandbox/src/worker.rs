@@ -83,7 +83,7 @@ struct Sandbox {
 impl Sandbox {
     fn start(options: &Options, allowed: u64) -> Result<Self, SandboxError> {
         let config = Config {
-            cwd: current_folder()?.into(),
+            cwd: options.directory.clone().into(),
             folders: folders(options),
             disk: allowed,
             memory: options.limits.memory,
@@ -116,15 +116,6 @@ impl Sandbox {
     }
 }
 
-fn current_folder() -> Result<PathBuf, SandboxError> {
-    std::env::current_dir().map_err(|error| {
-        SandboxError::Build(crate::error::BuildError::Cwd {
-            path: ".".into(),
-            errno: crate::error::errno(&error),
-        })
-    })
-}
-
 fn command_line(command: &Command) -> CommandLine {
     match command {
         Command::Direct(words) => CommandLine::Direct(words.clone()),
@@ -144,8 +135,7 @@ fn folders(options: &Options) -> Vec<OsString> {
         .map(PathBuf::from);
     let mut folders: Vec<OsString> = beside
         .chain(variables)
-        .chain(std::env::current_dir().ok())
-        .chain([PathBuf::from("/var/tmp"), PathBuf::from("/tmp")])
+        .chain([options.directory.clone(), "/var/tmp".into(), "/tmp".into()])
         // A folder that is not there yet is made in the one that is.
         .filter_map(|folder| folder.ancestors().find_map(|folder| folder.canonicalize().ok()))
         .map(PathBuf::into_os_string)

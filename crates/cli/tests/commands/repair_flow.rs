@@ -104,6 +104,9 @@ fn a_repair_writes_a_diff_and_json_and_leaves_the_tree_alone() {
         ),
         (&json!("put"), &json!(file), &json!(17))
     );
+    let change = &fix["changes"][0];
+    assert_eq!((&change["file"], &change["change"]), (&json!(file), &json!("added")));
+    assert!(change["text"].as_str().unwrap().contains("words[8]"), "{change}");
     assert_eq!(
         json["verification"],
         json!({

@@ -43,6 +43,7 @@ fn a_recovery_is_run_and_recorded_in_a_sandbox() {
         }],
         recover: Command::Direct(vec![program.clone().into(), pool.clone().into()]),
         check: None,
+        directory: folder.path().to_owned(),
         limits: Limits {
             time: Duration::from_secs(20),
             memory: 1 << 30,

@@ -22,7 +22,7 @@ pub(crate) struct Spots {
 
 /// Where the program's prefix fails: from just after `persisted` to just before the last of `missing`.
 #[derive(Clone, Debug)]
-pub(super) struct Range {
+pub(super) struct FailingSpan {
     pub start: Index,
     pub end: Index,
     pub persisted: BTreeSet<Index>,
@@ -44,7 +44,7 @@ pub(super) struct Known {
     /// Of states of this cause: what had persisted is among the uncertain stores.
     pub uncertain: bool,
     /// Where the program's prefix is known to fail for this reason.
-    pub between: Vec<Range>,
+    pub between: Vec<FailingSpan>,
     /// There are states in which stores that had been executed are missing.
     pub lost: bool,
     pub states: u64,
@@ -155,8 +155,8 @@ pub(super) fn merge(known: Vec<Known>) -> Vec<Known> {
 
 /// Ranges that a state lies in, and of which it misses nothing that came too early.
 pub(super) fn ranges_at(known: &[Known], subject: &Subject) -> Vec<RangeId> {
-    let held = |range: &Range| !range.persisted.iter().any(|index| subject.missing.contains(index));
-    let within = |range: &Range| (range.start..range.end).contains(&subject.point) && held(range);
+    let held = |range: &FailingSpan| !range.persisted.iter().any(|index| subject.missing.contains(index));
+    let within = |range: &FailingSpan| (range.start..range.end).contains(&subject.point) && held(range);
     let ranges = known.iter().enumerate().flat_map(|(number, known)| {
         let of_cause = known.between.iter().enumerate();
         of_cause.filter_map(move |(index, range)| within(range).then_some((number, index)))
@@ -226,7 +226,7 @@ mod tests {
         // The program itself stores in the wrong order.
         let mut all = parts();
         all.push(known(Order, &[1, 2], &[3], None));
-        all[2].between.push(Range {
+        all[2].between.push(FailingSpan {
             start: 1,
             end: 2,
             persisted: BTreeSet::new(),

@@ -39,7 +39,7 @@ use cause::{Cause, Form, Investigation, Subject};
 use clusters::{Clusters, Doing};
 use history::Index;
 pub(crate) use history::{Laboratory, Reach};
-use known::{Known, Range, Signature, Spots};
+use known::{FailingSpan, Known, Signature, Spots};
 use left::Left;
 use places::Places;
 use relied::Relied;
@@ -57,6 +57,8 @@ const MAX_COMPARED: usize = 8;
 pub struct Words {
     pub recover: String,
     pub check: Option<String>,
+    /// Where they run.
+    pub directory: PathBuf,
     /// Of one run.
     pub timeout: Duration,
     /// Limits of one run, in bytes, and all paths that PM files had in the recorded one: for a replay.
@@ -215,7 +217,7 @@ impl Investigator {
         };
         let between = match cause.form {
             Form::Lost => None,
-            Form::Between(start, end) => Some(Range {
+            Form::Between(start, end) => Some(FailingSpan {
                 start,
                 end,
                 persisted: cause.persisted.iter().copied().collect(),
@@ -542,7 +544,7 @@ fn healing(
             if !investigation.lab.fails(&state)? {
                 if let Some(&last) = state.extra.last() {
                     let persisted = investigation.last_of(subject.point, &cause.spots.persisted);
-                    cause.between.push(Range {
+                    cause.between.push(FailingSpan {
                         start: subject.point,
                         end: last + 1,
                         persisted,

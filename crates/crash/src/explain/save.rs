@@ -189,7 +189,7 @@ pub(super) fn save(
         version: VERSION,
         recover: with_arguments(&words.recover, &lab.arguments(&cause.state)),
         check: words.check.clone(),
-        folder: std::env::current_dir().map_err(at(Path::new(".")))?,
+        folder: words.directory.clone(),
         timeout_ms: words.timeout.as_millis().try_into().unwrap_or(u64::MAX),
         memory: Some(words.memory),
         disk: Some(words.disk),

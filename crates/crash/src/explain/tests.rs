@@ -243,6 +243,7 @@ impl Case {
             paths: Vec::new(),
             recover: "./app --verify pool".into(),
             check: None,
+            directory: self.folder.path().to_owned(),
             depth: 1,
         };
         Investigator::new(&self.opened(), options, self.executor(), words).unwrap()
@@ -406,10 +407,10 @@ fn an_entry_that_is_not_flushed() {
     let crash = finding.crash.as_ref().unwrap();
     assert_eq!(crash.after.address, 15);
     assert_eq!(finding.order.len(), 1);
-    assert_eq!(
-        (finding.order[0].before.address, finding.order[0].after.address),
-        (14, 15)
-    );
+    let order = &finding.order[0];
+    assert_eq!((order.before.address, order.after.address), (14, 15));
+    let events = (crash.missing[0].event, crash.persisted[0].event);
+    assert!(events.0.is_some() && (order.before_event, order.after_event) == events);
     assert_eq!(crash.recovery.status, Some(1));
     assert_eq!(crash.recovery.stderr, "an entry is empty");
     assert_eq!(finding.address.as_ref().unwrap().offset, 64);

@@ -194,6 +194,8 @@ fn order(missing: &[CrashStore], persisted: &[CrashStore]) -> Vec<Order> {
             let pair = Order {
                 before: before.frame.clone(),
                 after: after.frame.clone(),
+                before_event: before.event,
+                after_event: after.event,
             };
             let known = |other: &Order| same_line(&other.before, &pair.before) && same_line(&other.after, &pair.after);
             if !order.iter().any(known) {

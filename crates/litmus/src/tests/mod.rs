@@ -10,7 +10,7 @@ use crate::moves::moves;
 use crate::needs::{Index, Order, needs};
 use crate::verdict::violations_of;
 use crate::{
-    Action, Flush, Least, Litmus, NoRepair, Op, Property, Range, Repair, Store, StoreKind, repair, violations,
+    Action, AddressRange, Flush, Least, Litmus, NoRepair, Op, Property, Repair, Store, StoreKind, repair, violations,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -146,7 +146,7 @@ fn by_force(litmus: &Litmus, most_added: usize) -> Option<Cost> {
     // What is added belongs to the thread of a store that needs it, or that flushes it already.
     let mut flushes: Vec<(u32, Flush)> = Vec::new();
     let mut threads: Vec<u32> = Vec::new();
-    let mut add = |thread: u32, names: Option<usize>, range: Range| {
+    let mut add = |thread: u32, names: Option<usize>, range: AddressRange| {
         let known = |(other, known): &(u32, Flush)| known.at.lines().eq(range.lines()) && *other == thread;
         if !flushes.iter().any(known) {
             flushes.push((
@@ -341,7 +341,7 @@ fn litmus(
                     Shape::Wide => 60,
                     Shape::Shared => 56,
                 };
-                let at = Range {
+                let at = AddressRange {
                     start: line * 64 + start,
                     len: if shape == Shape::Own { 4 } else { 8 },
                 };

@@ -57,7 +57,7 @@ fn repeated(one: &Litmus, count: usize, ordered: bool) -> Litmus {
     };
     let stores = one.stores.len();
     for n in 0..count {
-        let shift = |range: Range| Range {
+        let shift = |range: AddressRange| AddressRange {
             start: range.start + 0x1000 * n as u64,
             ..range
         };

@@ -187,6 +187,8 @@ fn crash_without_debug_info() {
     finding.order = vec![Order {
         before: crash.missing[0].frame.clone(),
         after: crash.after.clone(),
+        before_event: None,
+        after_event: None,
     }];
     finding.stack = crash.missing[0].stack.clone();
     (finding.file, finding.line, finding.column, finding.function) = (None, None, None, None);

@@ -21,7 +21,7 @@ use names::Names;
 
 /// What the innermost frame is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub(crate) enum Wanted {
     Store,
     Flush,
     Fence,
@@ -31,7 +31,7 @@ pub enum Wanted {
 
 /// A stack in the bitcode.
 #[derive(Clone, Debug)]
-pub struct Stack<'m> {
+pub(crate) struct Stack<'m> {
     /// Index of the innermost frame that is in the bitcode.
     pub innermost: usize,
     /// The instructions that the frame is about: several if a macro, or a line without columns, has several.
@@ -42,7 +42,7 @@ pub struct Stack<'m> {
 
 /// Why an instruction could not be found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unlocated {
+pub(crate) enum Unlocated {
     #[error("the finding has no stack")]
     NoStack,
     #[error(
@@ -70,7 +70,7 @@ impl Wanted {
 }
 
 /// All instructions of a module that a frame can be about, by source line.
-pub struct Locator<'m> {
+pub(crate) struct Locator<'m> {
     by_line: FxHashMap<(u32, u32), Vec<Value<'m>>>,
     /// Paths of the files of debug info, and their numbers by name.
     files: Vec<PathBuf>,
@@ -79,7 +79,7 @@ pub struct Locator<'m> {
 }
 
 impl<'m> Locator<'m> {
-    pub fn new(module: &'m Module<'_>) -> Locator<'m> {
+    pub(crate) fn new(module: &'m Module<'_>) -> Locator<'m> {
         let mut locator = Locator {
             by_line: FxHashMap::default(),
             files: Vec::new(),
@@ -120,7 +120,7 @@ impl<'m> Locator<'m> {
     }
 
     /// The stack of a finding, an event by which it had to be durable, or an event of a trace.
-    pub fn stack(&self, frames: &[Frame], wanted: Wanted) -> Result<Stack<'m>, Unlocated> {
+    pub(crate) fn stack(&self, frames: &[Frame], wanted: Wanted) -> Result<Stack<'m>, Unlocated> {
         let first = frames.first().ok_or(Unlocated::NoStack)?;
         let (innermost, here) = frames
             .iter()
@@ -332,7 +332,7 @@ fn is_storing_assembly(instruction: Value) -> bool {
 }
 
 /// A frame as a person would name it.
-pub fn describe(frame: &Frame) -> String {
+pub(crate) fn describe(frame: &Frame) -> String {
     struct Words<'a>(&'a Frame);
     impl fmt::Display for Words<'_> {
         fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {

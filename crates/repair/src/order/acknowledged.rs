@@ -17,8 +17,8 @@ use super::{Fix, Orderer, Side};
 pub(super) fn persist_earlier(orderer: &Orderer, before: &Side, broken: &[&Pair]) -> Option<Fix> {
     let events = &orderer.trace.events;
     let (flush, _) = persisted_by(orderer, broken.first()?)?;
-    let flushed = list::in_tree(orderer.trace.stack(&events[flush]));
-    let parting = list::parting(&before.path, &flushed).ok()?;
+    let flushed = orderer.trace.path(events[flush].stack);
+    let parting = list::parting(&before.path, flushed).ok()?;
     let list = List::around(orderer.units, parting.before.last()?, parting.after.last()?).ok()?;
     let places = list.place(orderer.trace);
     let unit = |index: usize| places.get(&events[index].stack).map(|place| place.unit);

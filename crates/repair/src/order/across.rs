@@ -3,13 +3,12 @@
 //! What has to persist first is made persistent where it is stored, which is safe anywhere: a fence behind the statement that flushes it, or a flush and a
 //! fence behind the one that stores it. Right if it is stored first, which the recording has to show.
 
-use crashproof_litmus::{Action, Flush, Litmus, Op, Property, Range, Store, StoreKind, violations};
+use crashproof_litmus::{Action, AddressRange, Flush, Litmus, Op, Property, Store, StoreKind, violations};
 
 use super::acknowledged;
-use super::instance::Wanted;
-use super::list::{self, List};
+use super::list::{self, List, Parting};
 use super::search::Arrangement;
-use super::trace::{Event, What};
+use super::trace::{CallPath, Event, What};
 use super::{Fix, Orderer, Side};
 
 /// Pairs of stores that are looked at.
@@ -74,8 +73,8 @@ pub(super) fn put_in_order(orderer: &Orderer, orders: &[(Side, Side)]) -> Result
 
 /// A fence behind the statement that flushes what was stored.
 fn fence_behind(orderer: &Orderer, before: &Side, flush: usize) -> Result<Fix, String> {
-    let flushed = list::in_tree(orderer.trace.stack(&orderer.trace.events[flush]));
-    let parting = list::parting(&before.path, &flushed).map_err(|_| "apart")?;
+    let flushed = orderer.trace.path(orderer.trace.events[flush].stack);
+    let parting = list::parting(&before.path, flushed).map_err(|_| "apart")?;
     let (Some(ours), Some(theirs)) = (parting.before.last(), parting.after.last()) else {
         return Err("the flush has no place".into());
     };
@@ -118,13 +117,13 @@ fn pairs(orderer: &Orderer, before: &Side, after: &Side) -> Vec<Pair> {
     // An output is recorded without its stack.
     let is_second = |event: &Event| match after.path.is_empty() {
         true => event.what == What::Output,
-        false => orderer.is_of(event, after),
+        false => after.stacks.contains(&event.stack),
     };
     for (index, event) in orderer.trace.events.iter().enumerate() {
         if !matches!(event.what, What::Store { .. } | What::File(_) | What::Output) {
             continue;
         }
-        if orderer.is_of(event, before) {
+        if before.stacks.contains(&event.stack) {
             last = Some(index);
         } else if is_second(event)
             && let Some(before) = last
@@ -165,7 +164,7 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
         } as u32;
         let mut push = |action: Action| litmus.ops.push(Op { thread, action });
         let fence = Action::Fence { full: false };
-        let flush = |at: Range| {
+        let flush = |at: AddressRange| {
             Action::Flush(Flush {
                 names: None,
                 at,
@@ -177,13 +176,13 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
                 push(Action::Store(litmus.stores.len()));
                 litmus.stores.push(Store {
                     name: format!("s{index}"),
-                    at: Range { start: at, len },
+                    at: AddressRange { start: at, len },
                     kind,
                 });
                 if index == 0 && persisted == Some(true) {
                     litmus.ops.push(Op {
                         thread,
-                        action: flush(Range { start: at, len }),
+                        action: flush(AddressRange { start: at, len }),
                     });
                     litmus.ops.push(Op { thread, action: fence });
                 }
@@ -192,7 +191,7 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
                 push(Action::Store(litmus.stores.len()));
                 litmus.stores.push(Store {
                     name: format!("s{index}"),
-                    at: Range {
+                    at: AddressRange {
                         start: (1 << 60) + 64 * index as u64,
                         len: 1,
                     },
@@ -200,14 +199,14 @@ fn holds(orderer: &Orderer, pair: &Pair, persisted: Option<bool>) -> bool {
                 });
             }
             What::Flush { at, .. } => {
-                push(flush(Range { start: at, len: 1 }));
+                push(flush(AddressRange { start: at, len: 1 }));
                 if persisted == Some(false) && event.thread == stored.thread && covers(event, stored) {
                     litmus.ops.push(Op { thread, action: fence });
                 }
             }
             What::Fence { full } => push(Action::Fence { full }),
             What::Sync { at, len } => {
-                push(flush(Range { start: at, len }));
+                push(flush(AddressRange { start: at, len }));
                 litmus.ops.push(Op { thread, action: fence });
             }
         }
@@ -224,10 +223,10 @@ pub(super) fn unseen<'a>(
     orderer: &Orderer<'a, '_, '_>,
     orders: &[(Side, Side)],
     list: &List<'a>,
-    wanted: &[Wanted],
+    wanted: &[Parting],
 ) -> Result<Fix, String> {
-    let unit = |path: &list::Path| path.last().and_then(|site| list.unit_of(site));
-    let comes_first = |wanted: &Wanted| unit(&wanted.before) < unit(&wanted.after);
+    let unit = |path: &CallPath| path.last().and_then(|site| list.unit_of(site));
+    let comes_first = |wanted: &Parting| unit(&wanted.before) < unit(&wanted.after);
     if !wanted.iter().all(comes_first) {
         return Err("what has to persist first is stored second".into());
     }

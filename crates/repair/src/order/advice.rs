@@ -1,12 +1,17 @@
 //! What would help where no order does, for a person to do.
 
+use std::path::Path;
+
 use crashproof_finding::{CrashStore, Finding, Kind};
+
+use super::atomic::WrittenName;
+use crate::source::units::canonical;
 
 /// Bytes that become persistent at once.
 const WORD: u64 = 8;
 
-/// `names` are the places that are stored to, as the source has them, with their lines.
-pub(super) fn advice(finding: &Finding, names: &[(String, u32)]) -> Option<String> {
+/// `names` are what is stored to, as the source has it.
+pub(super) fn advice(finding: &Finding, names: &[WrittenName]) -> Option<String> {
     if finding.kind != Kind::CrashAtomicity {
         return None;
     }
@@ -26,8 +31,11 @@ pub(super) fn advice(finding: &Finding, names: &[(String, u32)]) -> Option<Strin
     let named: Vec<String> = places
         .iter()
         .map(|(file, line)| {
-            let here = names.iter().filter(|(_, at)| at == line);
-            let here: Vec<String> = here.map(|(name, _)| format!("`{name}`")).collect();
+            let path = canonical(Path::new(file));
+            let here = names.iter().filter(|name| (&name.file, name.line) == (&path, *line));
+            let here: Vec<String> = here.map(|name| format!("`{}`", name.name)).collect();
+            // Of the file, its name.
+            let file = file.rsplit('/').next().unwrap_or(file);
             match here.is_empty() {
                 true => format!("{file}:{line}"),
                 false => format!("{} ({file}:{line})", here.join(" and ")),
@@ -53,8 +61,40 @@ pub(super) fn advice(finding: &Finding, names: &[(String, u32)]) -> Option<Strin
     ))
 }
 
-/// The file's name, and the line.
+/// The file and the line.
 fn place(store: &CrashStore) -> Option<(&str, u32)> {
-    let file = store.frame.file.as_deref()?;
-    Some((file.rsplit('/').next().unwrap_or(file), store.frame.line?))
+    Some((store.frame.file.as_deref()?, store.frame.line?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_belongs_to_a_file_and_a_line() {
+        let store = |file: &str, offset: u64| {
+            format!(
+                r#"{{"file": "/t/{file}", "line": 5, "address": 0, "stack": [], "pm": {{"file": "p", "offset": {offset}, "length": 8}}, "data": ""}}"#
+            )
+        };
+        let text = format!(
+            r#"{{"kind": "crash-atomicity", "severity": "error", "file": "/t/a.c", "line": 5, "count": 1, "message": "", "stack": [],
+                "crash": {{"after": {{"address": 0}}, "after_stack": [], "persisted": [{}], "missing": [{}],
+                           "recovery": {{"command": "", "timeout": false, "stdout": "", "stderr": ""}}, "states": 1, "depth": 1}}}}"#,
+            store("a.c", 0),
+            store("b.c", 64),
+        );
+        let finding: Finding = serde_json::from_str(&text).expect("a finding");
+        let name = |name: &str, file: &str| WrittenName {
+            name: name.into(),
+            file: file.into(),
+            line: 5,
+        };
+        let names = [name("head", "/t/a.c"), name("tail", "/t/b.c"), name("other", "/t/c.c")];
+        let advice = advice(&finding, &names).expect("advice");
+        assert!(
+            advice.starts_with("make the updates of `head` (a.c:5) and `tail` (b.c:5) one"),
+            "{advice}"
+        );
+    }
 }

@@ -6,6 +6,8 @@
 //!
 //! Everything else is for a person; see [`super::advice`].
 
+use std::path::PathBuf;
+
 use clang::{Entity, EntityKind, TypeKind};
 use crashproof_finding::{CrashStore, Finding};
 use crashproof_stacks::file_name;
@@ -37,7 +39,7 @@ fn stored(orderer: &mut Orderer, finding: &Finding) -> Vec<Stored> {
     let mut all: Vec<Stored> = Vec::new();
     let stores: Vec<&CrashStore> = crash.persisted.iter().chain(&crash.missing).collect();
     for store in stores {
-        let side = orderer.side(&store.frame, std::slice::from_ref(store));
+        let side = orderer.side(store, crash);
         if all.iter().any(|other| other.side.path == side.path) {
             continue;
         }
@@ -52,8 +54,17 @@ fn stored(orderer: &mut Orderer, finding: &Finding) -> Vec<Stored> {
     all
 }
 
-/// What the finding's stores write, as the source has it: `pair->first`.
-pub(super) fn names(orderer: &mut Orderer, finding: &Finding) -> Vec<(String, u32)> {
+/// What a statement stores to, as the source has it: `pair->first`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WrittenName {
+    pub name: String,
+    /// Canonical.
+    pub file: PathBuf,
+    pub line: u32,
+}
+
+/// What the finding's stores write.
+pub(super) fn names(orderer: &mut Orderer, finding: &Finding) -> Vec<WrittenName> {
     let mut names = Vec::new();
     for stored in stored(orderer, finding) {
         for place in &stored.places {
@@ -68,8 +79,12 @@ pub(super) fn names(orderer: &mut Orderer, finding: &Finding) -> Vec<(String, u3
             };
             for write in writes {
                 if let Target::Lvalue(target) | Target::Range { address: target, .. } = write.target {
-                    let name = (tree.text(target).to_owned(), position.line);
-                    if !names.contains(&name) && !name.0.is_empty() && !name.0.contains('\n') {
+                    let name = WrittenName {
+                        name: tree.text(target).to_owned(),
+                        file: tree.file.path.clone(),
+                        line: position.line,
+                    };
+                    if !names.contains(&name) && !name.name.is_empty() && !name.name.contains('\n') {
                         names.push(name);
                     }
                 }

@@ -7,9 +7,9 @@ use crashproof_litmus::{Action, Property, StoreKind, violations};
 use crashproof_trace::StackId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::list::{List, Path, Place};
+use super::list::{List, Parting, Place};
 use super::slice::Slice;
-use super::trace::{Event, Trace, What};
+use super::trace::{CallPath, Event, Trace, What, is_same_path};
 use super::unpersisted::Unpersisted;
 
 /// Events after an instance in which what it stored may still become durable.
@@ -35,12 +35,6 @@ pub(super) struct Instance {
     pub fences: Vec<usize>,
     /// Indices of those from which on something waits that was stored before the list, and flushed before or in it.
     pub awaiting: Vec<usize>,
-}
-
-/// One order: what leads from the list to the store that has to persist first, and to the other.
-pub(super) struct Wanted {
-    pub before: Path,
-    pub after: Path,
 }
 
 /// A statement of the new list.
@@ -81,7 +75,7 @@ pub(super) enum Strictness {
 }
 
 /// All instances in which both sides of an order have a part.
-pub(super) fn instances(trace: &Trace, list: &List, wanted: &[Wanted]) -> Vec<Instance> {
+pub(super) fn instances(trace: &Trace, list: &List, wanted: &[Parting]) -> Vec<Instance> {
     let places = list.place(trace);
     let roles: FxHashMap<StackId, Roles> = places
         .iter()
@@ -179,15 +173,12 @@ fn orders_hold(mut slice: Slice, strictness: Strictness) -> bool {
     }
 }
 
-fn roles(place: &Place, wanted: &[Wanted]) -> Roles {
-    let matches = |path: &Path| {
-        path.len() == place.path.len() && path.iter().zip(&place.path).all(|(ours, theirs)| ours.is_at(theirs))
-    };
-    let bits = |side: fn(&Wanted) -> &Path| {
+fn roles(place: &Place, wanted: &[Parting]) -> Roles {
+    let bits = |side: fn(&Parting) -> &CallPath| {
         wanted
             .iter()
             .enumerate()
-            .filter(|(_, wanted)| matches(side(wanted)))
+            .filter(|(_, wanted)| is_same_path(side(wanted), &place.path))
             .fold(0, |bits, (index, _)| bits | 1 << index)
     };
     Roles {

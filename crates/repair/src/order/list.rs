@@ -7,24 +7,15 @@ use clang::EntityKind;
 use crashproof_trace::StackId;
 use rustc_hash::FxHashMap;
 
-use super::trace::{Site, Trace};
-use crate::plan::Position;
+use super::trace::{CallPath, CallSite, Trace};
 use crate::source::refusal::Refusal;
 use crate::source::tree::{FunctionTree, NodeId};
 use crate::source::units::Units;
 
-/// The sites of a stack that are in the tree, innermost first.
-pub(super) type Path = Vec<Site>;
-
-pub(super) fn in_tree(stack: &[Site]) -> Path {
-    let known = stack.iter().filter(|site| site.file.is_some() && site.line > 0);
-    known.cloned().collect()
-}
-
-/// Two paths, cut off at the function that both pass and part in: what leads to each store from there.
+/// The paths of two stores (what has to persist first, and the other), cut off at the function that both pass and part in: what leads to each store from there.
 pub(super) struct Parting {
-    pub before: Path,
-    pub after: Path,
+    pub before: CallPath,
+    pub after: CallPath,
 }
 
 /// Why two stores have no list.
@@ -37,7 +28,7 @@ pub(super) enum NoList {
 }
 
 /// Where the ways to two stores part.
-pub(super) fn parting(before: &[Site], after: &[Site]) -> Result<Parting, NoList> {
+pub(super) fn parting(before: &[CallSite], after: &[CallSite]) -> Result<Parting, NoList> {
     let (mut ours, mut theirs) = (before.len(), after.len());
     while ours > 0 && theirs > 0 && before[ours - 1].is_at(&after[theirs - 1]) {
         (ours, theirs) = (ours - 1, theirs - 1);
@@ -46,7 +37,7 @@ pub(super) fn parting(before: &[Site], after: &[Site]) -> Result<Parting, NoList
         return Err(NoList::Same);
     }
     let (last, other) = (&before[ours - 1], &after[theirs - 1]);
-    if last.function != other.function || last.file != other.file {
+    if last.function != other.function || last.position.file != other.position.file {
         return Err(NoList::Apart);
     }
     Ok(Parting {
@@ -71,15 +62,16 @@ pub(super) struct Unit {
 
 impl<'a> List<'a> {
     /// Of the places at which two ways part.
-    pub(super) fn around(units: &'a Units<'_>, before: &Site, after: &Site) -> Result<List<'a>, ListError> {
-        let tree = FunctionTree::around(units, &position(before)?)?;
-        let nothing = |site: &Site| Refusal::NoStatement {
+    pub(super) fn around(units: &'a Units<'_>, before: &CallSite, after: &CallSite) -> Result<List<'a>, ListError> {
+        let tree = FunctionTree::around(units, &before.position)?;
+        let nothing = |site: &CallSite| Refusal::NoStatement {
             path: tree.file.path.clone(),
-            line: site.line,
+            line: site.position.line,
         };
-        let offset = |site: &Site| {
+        let offset = |site: &CallSite| {
+            let position = &site.position;
             tree.file
-                .offset(site.line, site.column.max(1))
+                .offset(position.line, position.column)
                 .ok_or_else(|| nothing(site))
         };
         let (from, to) = (offset(before)?, offset(after)?);
@@ -103,9 +95,9 @@ impl<'a> List<'a> {
     }
 
     /// The innermost block around a place.
-    pub(super) fn holding(units: &'a Units<'_>, site: &Site) -> Result<List<'a>, Refusal> {
-        let tree = FunctionTree::around(units, &position(site)?)?;
-        let offset = tree.file.offset(site.line, site.column.max(1));
+    pub(super) fn holding(units: &'a Units<'_>, site: &CallSite) -> Result<List<'a>, Refusal> {
+        let tree = FunctionTree::around(units, &site.position)?;
+        let offset = tree.file.offset(site.position.line, site.position.column);
         let mut blocks = (0..tree.nodes.len()).filter(|node| {
             tree.kind(*node) == EntityKind::CompoundStmt
                 && offset.is_some_and(|offset| tree.range(*node).contains(&offset))
@@ -113,15 +105,15 @@ impl<'a> List<'a> {
         let Some(node) = blocks.next_back() else {
             return Err(Refusal::NoStatement {
                 path: tree.file.path.clone(),
-                line: site.line,
+                line: site.position.line,
             });
         };
         let units = units_of(&tree, node)?;
         Ok(List { tree, node, units })
     }
 
-    pub(super) fn unit_of(&self, site: &Site) -> Option<usize> {
-        self.unit_at(self.tree.file.offset(site.line, site.column.max(1))?)
+    pub(super) fn unit_of(&self, site: &CallSite) -> Option<usize> {
+        self.unit_at(self.tree.file.offset(site.position.line, site.position.column)?)
     }
 
     pub(super) fn range(&self) -> Range<usize> {
@@ -154,23 +146,19 @@ impl<'a> List<'a> {
     /// Where the events with each stack belong.
     pub(super) fn place(&self, trace: &Trace) -> FxHashMap<StackId, Place> {
         let mut places = FxHashMap::default();
-        for (stack, sites) in trace.stacks() {
-            let inner = sites.iter().enumerate().find_map(|(depth, site)| {
-                let is_here = site.file.as_deref() == Some(&*self.tree.file.path) && site.line > 0;
-                let offset = self
-                    .tree
-                    .file
-                    .offset(site.line, site.column.max(1))
-                    .filter(|_| is_here)?;
-                Some((depth, self.unit_at(offset)?))
+        for (id, stack) in trace.stacks() {
+            let inner = stack.path.iter().enumerate().find_map(|(at, site)| {
+                let is_here = site.position.file == self.tree.file.path;
+                let unit = is_here.then(|| self.unit_of(site))??;
+                Some((at, site.depth, unit))
             });
-            if let Some((depth, unit)) = inner {
+            if let Some((at, depth, unit)) = inner {
                 places.insert(
-                    stack,
+                    id,
                     Place {
                         unit,
-                        path: in_tree(&sites[..=depth]),
-                        outer: sites[depth + 1..].iter().map(|site| site.address).collect(),
+                        path: stack.path[..=at].to_vec(),
+                        outer: stack.frames[depth + 1..].iter().map(|frame| frame.address).collect(),
                     },
                 );
             }
@@ -183,7 +171,7 @@ impl<'a> List<'a> {
 pub(super) struct Place {
     pub unit: usize,
     /// From the event to the list.
-    pub path: Path,
+    pub path: CallPath,
     /// From where the function was called.
     pub outer: Vec<u64>,
 }
@@ -198,14 +186,6 @@ impl From<Refusal> for ListError {
     fn from(refusal: Refusal) -> ListError {
         ListError::Refused(refusal)
     }
-}
-
-pub(super) fn position(site: &Site) -> Result<Position, Refusal> {
-    Ok(Position {
-        file: site.file.as_deref().ok_or(Refusal::NoPosition)?.to_path_buf(),
-        line: site.line,
-        column: site.column.max(1),
-    })
 }
 
 /// The statements of a block.

@@ -29,10 +29,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clang::Index;
-use crashproof_finding::{CrashStore, Finding, Frame, Kind};
+use crashproof_finding::{Crash, CrashStore, Finding, Frame, Kind};
 use crashproof_llvm::Module;
 use crashproof_program::Program;
 use crashproof_trace::StackId;
+use rustc_hash::FxHashSet;
 
 use crate::ir::Code;
 use crate::locate::{self, Locator};
@@ -41,20 +42,20 @@ use crate::plan::{Place, Plan};
 use crate::source::changes::Changes;
 use crate::source::patcher::Patcher;
 use crate::source::units::{Libclang, Units};
-use crate::source::{self, Changed, CompileCommand, SourceError};
+use crate::source::{self, Cause, Changed, CompileCommand, SourceError};
 use effects::Analysis;
-use instance::{Instance, Strictness, Wanted};
-use list::{List, ListError, NoList};
+use instance::{Instance, Strictness};
+use list::{List, ListError, NoList, Parting};
 use moves::Movable;
 use search::Possible;
-use trace::{Event, Sites, Trace, What};
+use trace::{CallPath, SourceTree, Trace, What};
 use write::Writer;
 
 /// Orders of one list that are looked at together: as many as [`instance::Roles`] has bits.
 const MOST_ORDERS: usize = 32;
 
 /// What is to be put in order.
-pub struct Ordering<'a, 'context> {
+pub(crate) struct OrderRequest<'a, 'context> {
     /// Of `crashproof crash`, with the paths of `tree`.
     pub findings: &'a [Finding],
     pub program: &'a Program<'context>,
@@ -67,14 +68,14 @@ pub struct Ordering<'a, 'context> {
 
 /// The changes, and what became of each finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OrderPatch {
+pub(crate) struct OrderPatch {
     pub files: Vec<Changed>,
     pub fixes: Vec<OrderFix>,
     pub left: Vec<OrderLeft>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OrderFix {
+pub(crate) struct OrderFix {
     /// Their indices.
     pub findings: Vec<usize>,
     /// What is moved or inserted where, and why it is safe.
@@ -84,7 +85,7 @@ pub struct OrderFix {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OrderLeft {
+pub(crate) struct OrderLeft {
     pub finding: usize,
     pub reason: String,
     /// What would help, for a person to do.
@@ -92,19 +93,19 @@ pub struct OrderLeft {
 }
 
 /// Puts in order what can be.
-pub fn patch(ordering: &Ordering) -> Result<OrderPatch, SourceError> {
-    let mut sites = Sites::new(ordering.tree);
-    let trace = Trace::read(ordering.trace, &mut sites).map_err(|source| SourceError::Trace {
-        path: ordering.trace.to_path_buf(),
+pub(crate) fn patch(request: &OrderRequest) -> Result<OrderPatch, SourceError> {
+    let mut tree = SourceTree::new(request.tree);
+    let trace = Trace::read(request.trace, &mut tree).map_err(|source| SourceError::Trace {
+        path: request.trace.to_path_buf(),
         source,
     })?;
     let sources = Sources {
-        module: &ordering.program.module,
-        commands: source::commands(ordering.program),
-        observed: ordering.observed,
-        tree: ordering.tree,
+        module: &request.program.module,
+        commands: source::commands(request.program),
+        observed: request.observed,
+        tree: request.tree,
     };
-    patch_sources(ordering.findings, sources, &trace, sites)
+    patch_sources(request.findings, sources, &trace, tree)
 }
 
 /// The program, as bitcode and as text.
@@ -119,7 +120,7 @@ fn patch_sources(
     findings: &[Finding],
     sources: Sources,
     trace: &Trace,
-    sites: Sites,
+    tree: SourceTree,
 ) -> Result<OrderPatch, SourceError> {
     let libclang = Libclang::load()?;
     let index = Index::new(&libclang.clang, false, false);
@@ -133,7 +134,7 @@ fn patch_sources(
         locator: Locator::new(module),
         analysis: Analysis::new(module),
         patcher: Patcher::new(&plan, module, sources.observed, &units),
-        sites,
+        tree,
         accepted: Vec::new(),
         solved: Vec::new(),
     };
@@ -163,7 +164,7 @@ struct Orderer<'a, 'c, 'u> {
     locator: Locator<'a>,
     analysis: Analysis<'a, 'c>,
     patcher: Patcher<'a, 'c, 'u>,
-    sites: Sites,
+    tree: SourceTree,
     /// Fixes so far, with their place in the patch.
     accepted: Vec<(usize, Fix)>,
     /// Orders with their fixes: another finding may ask for some of them again.
@@ -186,7 +187,7 @@ struct Fix {
 
 /// Orders of a finding, as what leads to the stores, and their fixes.
 struct Solved {
-    orders: Vec<(list::Path, list::Path)>,
+    orders: Vec<(CallPath, CallPath)>,
     fixes: Vec<Fix>,
 }
 
@@ -200,7 +201,9 @@ struct Group {
 #[derive(Clone)]
 struct Side {
     frames: Vec<Frame>,
-    path: list::Path,
+    path: CallPath,
+    /// Those of the trace that are the same path.
+    stacks: FxHashSet<StackId>,
 }
 
 impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
@@ -215,7 +218,7 @@ impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
             }
             _ => return Err("it is no finding of a crash test".into()),
         };
-        let paths: Vec<(list::Path, list::Path)> = orders
+        let paths: Vec<(CallPath, CallPath)> = orders
             .iter()
             .map(|(before, after)| (before.path.clone(), after.path.clone()))
             .collect();
@@ -245,8 +248,8 @@ impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
         }
         let mut orders = Vec::new();
         for order in &finding.order {
-            let before = self.side(&order.before, &crash.missing);
-            let after = self.side(&order.after, &crash.persisted);
+            let before = self.side_of(&order.before, order.before_event, &crash.missing, crash);
+            let after = self.side_of(&order.after, order.after_event, &crash.persisted, crash);
             for (side, frame) in [(&before, &order.before), (&after, &order.after)] {
                 if side.path.is_empty() {
                     let function = frame.function.as_deref().unwrap_or("an unknown function");
@@ -260,17 +263,49 @@ impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
         Ok(orders)
     }
 
-    fn side(&mut self, frame: &Frame, stores: &[CrashStore]) -> Side {
-        let stack = stores
-            .iter()
-            .find(|store| store.frame == *frame)
-            .map(|store| &*store.stack);
-        let frames = stack
-            .filter(|stack| !stack.is_empty())
-            .unwrap_or(std::slice::from_ref(frame))
-            .to_vec();
-        let path = list::in_tree(&self.sites.sites(&frames));
-        Side { frames, path }
+    /// One of the stores; without the event, the first at the frame.
+    fn side_of(&mut self, frame: &Frame, event: Option<u64>, stores: &[CrashStore], crash: &Crash) -> Side {
+        let is_it = |store: &&CrashStore| match event {
+            Some(_) => store.event == event,
+            None => store.frame == *frame,
+        };
+        match stores.iter().find(is_it) {
+            Some(store) => self.side(store, crash),
+            None => self.side_at(vec![frame.clone()]),
+        }
+    }
+
+    /// A store of a crash: where the trace has its event, by that.
+    fn side(&mut self, store: &CrashStore, crash: &Crash) -> Side {
+        if let Some(stack) = self.event(store, crash).and_then(|index| {
+            let event = &self.trace.events[index];
+            self.trace.stack(event.stack)
+        }) {
+            return Side {
+                frames: stack.frames.clone(),
+                path: stack.path.clone(),
+                stacks: self.trace.stacks_of(&stack.path),
+            };
+        }
+        self.side_at(match store.stack.is_empty() {
+            true => vec![store.frame.clone()],
+            false => store.stack.clone(),
+        })
+    }
+
+    /// The index of a store in the trace. A crash of the recovery is in another one.
+    fn event(&self, store: &CrashStore, crash: &Crash) -> Option<usize> {
+        self.trace.index(store.event.filter(|_| crash.depth < 2)?)
+    }
+
+    /// What another build, or another tool, says of a stack: found by its places in the source.
+    fn side_at(&mut self, frames: Vec<Frame>) -> Side {
+        let path = self.tree.path(&frames);
+        Side {
+            stacks: self.trace.stacks_of(&path),
+            path,
+            frames,
+        }
     }
 
     /// Of what was acknowledged before it was durable: the store before the output that came next.
@@ -281,32 +316,29 @@ impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
             .ok_or("the finding does not say which crash it is about")?;
         let mut orders: Vec<(Side, Side)> = Vec::new();
         for store in crash.missing.iter().filter(|store| store.executed) {
-            let before = self.side(&store.frame, &crash.missing);
-            let at = self.trace.events.iter().position(|event| self.is_of(event, &before));
+            let before = self.side(store, crash);
+            let mut events = self.trace.events.iter();
+            let at = self
+                .event(store, crash)
+                .or_else(|| events.position(|event| before.stacks.contains(&event.stack)));
             let output = at.and_then(|at| {
                 let thread = self.trace.events[at].thread;
                 let mut later = self.trace.events[at + 1..].iter();
                 later.find(|event| event.thread == thread && event.what == What::Output)
             });
             let output = output.ok_or("the recording has no output behind the store")?;
-            let path = list::in_tree(self.trace.stack(output));
-            orders.push((
-                before,
-                Side {
-                    frames: Vec::new(),
-                    path,
-                },
-            ));
+            let path = self.trace.path(output.stack).to_vec();
+            let output = Side {
+                frames: Vec::new(),
+                stacks: self.trace.stacks_of(&path),
+                path,
+            };
+            orders.push((before, output));
         }
         match orders.is_empty() {
             true => Err("the finding names no store that was lost".into()),
             false => Ok(orders),
         }
-    }
-
-    fn is_of(&self, event: &Event, side: &Side) -> bool {
-        let path = list::in_tree(self.trace.stack(event));
-        path.len() == side.path.len() && path.iter().zip(&side.path).all(|(ours, theirs)| ours.is_at(theirs))
     }
 
     /// Orders that are about one list, together.
@@ -326,7 +358,7 @@ impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
         groups
     }
 
-    fn list_of(&self, (before, after): &(Side, Side)) -> Result<(List<'a>, Wanted), String> {
+    fn list_of(&self, (before, after): &(Side, Side)) -> Result<(List<'a>, Parting), String> {
         let same = || "one statement makes both stores, so their order is not the source's to say".to_owned();
         let parting = list::parting(&before.path, &after.path).map_err(|none| match none {
             NoList::Same => same(),
@@ -339,11 +371,7 @@ impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
             ListError::Same => same(),
             ListError::Refused(refusal) => refusal.to_string(),
         })?;
-        let wanted = Wanted {
-            before: parting.before,
-            after: parting.after,
-        };
-        Ok((list, wanted))
+        Ok((list, parting))
     }
 
     /// Solves the orders of one list.
@@ -417,8 +445,8 @@ impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
 
     /// The store of a stack, as `line7`.
     fn store_name(&self, stack: StackId) -> Option<String> {
-        let site = list::in_tree(self.trace.stack_by_id(stack)).into_iter().next()?;
-        Some(format!("line{}", site.line))
+        let site = self.trace.path(stack).first()?;
+        Some(format!("line{}", site.position.line))
     }
 
     /// Stores in the bitcode; none if one of them is not in it.
@@ -456,7 +484,10 @@ impl<'a, 'c, 'u> Orderer<'a, 'c, 'u> {
             patch.fixes[*index].findings.push(finding);
             return;
         }
-        if !fixes.iter().any(clashes) && fixes.iter().all(|fix| self.patcher.add(&fix.changes).is_ok()) {
+        let mut together = Changes::default();
+        let merged = fixes.iter().try_for_each(|fix| together.merge(&fix.changes));
+        let cause = Cause::Order(patch.fixes.len());
+        if !fixes.iter().any(clashes) && merged.is_ok() && self.patcher.add(together, cause).is_ok() {
             patch.fixes.push(OrderFix {
                 findings: vec![finding],
                 words: fixes.iter().flat_map(|fix| fix.words.clone()).collect(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crashproof_litmus::{Action, Flush, Line, Litmus, Op, Property, Range, Store, StoreKind, violations};
+use crashproof_litmus::{Action, AddressRange, Flush, Line, Litmus, Op, Property, Store, StoreKind, violations};
 use crashproof_trace::StackId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -39,11 +39,11 @@ impl Slice {
 
     pub(super) fn event(&mut self, event: &Event, roles: Roles, moved: bool) {
         match event.what {
-            What::Store { at, len, kind } => self.store(event, Range { start: at, len }, kind, roles, moved),
+            What::Store { at, len, kind } => self.store(event, AddressRange { start: at, len }, kind, roles, moved),
             What::Flush { at, at_once } => {
                 let flush = Flush {
                     names: None,
-                    at: Range {
+                    at: AddressRange {
                         start: at / 64 * 64,
                         len: 1,
                     },
@@ -53,7 +53,7 @@ impl Slice {
             }
             What::Fence { full } => self.push(Action::Fence { full }, false, moved),
             What::Sync { at, len } => {
-                let at = Range { start: at, len };
+                let at = AddressRange { start: at, len };
                 let flush = Flush {
                     names: None,
                     at,
@@ -64,7 +64,7 @@ impl Slice {
             }
             // Persistent at once, in a line of its own.
             What::File(_) | What::Output => {
-                let at = Range {
+                let at = AddressRange {
                     start: ELSEWHERE + 64 * self.litmus.stores.len() as u64,
                     len: 1,
                 };
@@ -79,7 +79,7 @@ impl Slice {
         }
     }
 
-    fn store(&mut self, event: &Event, at: Range, kind: StoreKind, roles: Roles, moved: bool) {
+    fn store(&mut self, event: &Event, at: AddressRange, kind: StoreKind, roles: Roles, moved: bool) {
         let name = slice_name(&mut self.names, stack_name(event.stack));
         self.litmus.stores.push(Store { name, at, kind });
         self.roles.push(roles);
@@ -126,7 +126,7 @@ impl Slice {
             {
                 litmus.stores.push(Store {
                     name: format!("after{id}"),
-                    at: Range {
+                    at: AddressRange {
                         start: 2 * ELSEWHERE + 64 * id as u64,
                         len: 1,
                     },
@@ -184,7 +184,7 @@ impl Slice {
             .filter(|id| self.roles[*id] != Roles::default())
             .flat_map(|id| self.litmus.stores[id].at.lines())
             .collect();
-        let concerns = |at: Range| at.lines().any(|line| lines.contains(&line));
+        let concerns = |at: AddressRange| at.lines().any(|line| lines.contains(&line));
         let own_ops = self
             .litmus
             .ops
@@ -324,10 +324,10 @@ fn slice_name(names: &mut FxHashMap<String, usize>, stem: String) -> String {
 }
 
 /// Two ranges of one line that touch, as one.
-fn joined(a: Range, b: Range) -> Option<Range> {
+fn joined(a: AddressRange, b: AddressRange) -> Option<AddressRange> {
     let (start, end) = (a.start.min(b.start), (a.start + a.len).max(b.start + b.len));
     let touches = a.start <= b.start + b.len && b.start <= a.start + a.len;
-    (touches && start / 64 == (end - 1) / 64).then_some(Range {
+    (touches && start / 64 == (end - 1) / 64).then_some(AddressRange {
         start,
         len: end - start,
     })

@@ -1,7 +1,6 @@
 //! The trace of the repair build, as orders need it: what happened when, and where in the source.
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use crashproof_base::{LINE, LineAddress};
 use crashproof_finding::Frame;
@@ -9,8 +8,9 @@ use crashproof_litmus::StoreKind;
 use crashproof_replay::{Cut, Step, Steps};
 use crashproof_stacks::Stacks;
 use crashproof_trace::{EventKind, FenceKind, FileId, FlushKind, Item, PmAddress, ReadError, StackId, TraceReader};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::plan::Position;
 use crate::source::units::canonical;
 
 /// Most events that are kept; an order that shows only later is left.
@@ -20,11 +20,13 @@ const FILE_BITS: u32 = 40;
 
 pub(super) struct Trace {
     pub events: Vec<Event>,
-    stacks: FxHashMap<StackId, Rc<[Site]>>,
+    stacks: FxHashMap<StackId, CallStack>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Event {
+    /// Its number.
+    pub seq: u64,
     pub thread: u32,
     pub stack: StackId,
     pub what: What,
@@ -56,66 +58,82 @@ pub(super) enum What {
     },
 }
 
-/// A frame of a stack.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Site {
-    pub function: Option<String>,
-    /// Canonical, if it is in the tree.
-    pub file: Option<Rc<Path>>,
-    pub line: u32,
-    pub column: u32,
-    pub address: u64,
+/// A call stack of the trace.
+pub(super) struct CallStack {
+    pub frames: Vec<Frame>,
+    pub path: CallPath,
 }
 
-impl Site {
-    /// Whether both are at one place of the source; a column of 0 is not known.
-    pub(super) fn is_at(&self, other: &Site) -> bool {
+/// The part of a call stack that is in the source tree, innermost first.
+pub(super) type CallPath = Vec<CallSite>;
+
+/// A place on a call stack, in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CallSite {
+    pub function: Option<String>,
+    /// The file is canonical; a column of 0 is not known.
+    pub position: Position,
+    pub address: u64,
+    /// Of the frame in the call stack; the innermost is 0.
+    pub depth: usize,
+}
+
+impl CallSite {
+    /// Whether both are at one place of the source.
+    pub(super) fn is_at(&self, other: &CallSite) -> bool {
+        let (ours, theirs) = (&self.position, &other.position);
         self.function == other.function
-            && self.file == other.file
-            && self.line == other.line
-            && (self.column == other.column || self.column == 0 || other.column == 0)
+            && (&ours.file, ours.line) == (&theirs.file, theirs.line)
+            && (ours.column == theirs.column || ours.column == 0 || theirs.column == 0)
     }
 }
 
-/// Turns frames into sites.
-pub(super) struct Sites {
-    tree: PathBuf,
-    paths: FxHashMap<String, Option<Rc<Path>>>,
+/// Whether two paths lead to one place in one way.
+pub(super) fn is_same_path(ours: &[CallSite], theirs: &[CallSite]) -> bool {
+    ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(ours, theirs)| ours.is_at(theirs))
 }
 
-impl Sites {
-    pub(super) fn new(tree: &Path) -> Sites {
-        Sites {
-            tree: canonical(tree),
+/// Finds frames in the source tree.
+pub(super) struct SourceTree {
+    root: PathBuf,
+    paths: FxHashMap<String, Option<PathBuf>>,
+}
+
+impl SourceTree {
+    pub(super) fn new(root: &Path) -> SourceTree {
+        SourceTree {
+            root: canonical(root),
             paths: FxHashMap::default(),
         }
     }
 
-    pub(super) fn site(&mut self, frame: &Frame) -> Site {
-        let tree = &self.tree;
-        let file = frame.file.as_ref().and_then(|file| {
-            let known = self.paths.entry(file.clone()).or_insert_with(|| {
-                let path = canonical(Path::new(file));
-                path.starts_with(tree).then(|| path.into())
-            });
-            known.clone()
+    /// `None` if the frame is not in the tree.
+    fn site(&mut self, depth: usize, frame: &Frame) -> Option<CallSite> {
+        let (root, file) = (&self.root, frame.file.as_ref()?);
+        let known = self.paths.entry(file.clone()).or_insert_with(|| {
+            let path = canonical(Path::new(file));
+            path.starts_with(root).then_some(path)
         });
-        Site {
+        Some(CallSite {
             function: frame.function.clone(),
-            file,
-            line: frame.line.unwrap_or(0),
-            column: frame.column.unwrap_or(0),
+            position: Position {
+                file: known.clone()?,
+                line: frame.line.filter(|line| *line > 0)?,
+                column: frame.column.unwrap_or(0),
+            },
             address: frame.address,
-        }
+            depth,
+        })
     }
 
-    pub(super) fn sites(&mut self, stack: &[Frame]) -> Vec<Site> {
-        stack.iter().map(|frame| self.site(frame)).collect()
+    pub(super) fn path(&mut self, stack: &[Frame]) -> CallPath {
+        let sites = stack.iter().enumerate();
+        sites.filter_map(|(depth, frame)| self.site(depth, frame)).collect()
     }
 }
 
 impl Trace {
-    pub(super) fn read(path: &Path, sites: &mut Sites) -> Result<Trace, ReadError> {
+    pub(super) fn read(path: &Path, tree: &mut SourceTree) -> Result<Trace, ReadError> {
         let mut reader = TraceReader::open(path)?;
         let mut events = Vec::new();
         while events.len() < MOST_EVENTS
@@ -155,17 +173,19 @@ impl Trace {
                 _ => continue,
             };
             events.push(Event {
+                seq: event.seq,
                 thread: event.thread.0,
                 stack: event.stack,
                 what,
             });
         }
         let mut symbols = Stacks::default();
-        let mut stacks: FxHashMap<StackId, Rc<[Site]>> = FxHashMap::default();
+        let mut stacks = FxHashMap::default();
         for event in &events {
             stacks.entry(event.stack).or_insert_with(|| {
                 let frames = symbols.symbolize(event.stack, reader.tables()).frames;
-                sites.sites(&frames).into()
+                let path = tree.path(&frames);
+                CallStack { frames, path }
             });
         }
         Ok(Trace { events, stacks })
@@ -173,26 +193,40 @@ impl Trace {
 
     /// For tests: stacks of one frame, by number.
     #[cfg(test)]
-    pub(super) fn of(events: impl Iterator<Item = Event>, frames: &[Frame], sites: &mut Sites) -> Trace {
-        let stacks = frames.iter().enumerate();
-        let stacks = stacks.map(|(id, frame)| (StackId(id as u32), vec![sites.site(frame)].into()));
+    pub(super) fn of(events: impl Iterator<Item = Event>, frames: &[Frame], tree: &mut SourceTree) -> Trace {
+        let stacks = frames.iter().enumerate().map(|(id, frame)| {
+            let frames = vec![frame.clone()];
+            let path = tree.path(&frames);
+            (StackId(id as u32), CallStack { frames, path })
+        });
         Trace {
             stacks: stacks.collect(),
             events: events.collect(),
         }
     }
 
-    pub(super) fn stack(&self, event: &Event) -> &[Site] {
-        self.stack_by_id(event.stack)
+    /// The index of the event of this number.
+    pub(super) fn index(&self, seq: u64) -> Option<usize> {
+        self.events.binary_search_by_key(&seq, |event| event.seq).ok()
     }
 
-    pub(super) fn stack_by_id(&self, stack: StackId) -> &[Site] {
-        self.stacks.get(&stack).map_or(&[], |sites| sites)
+    pub(super) fn stack(&self, stack: StackId) -> Option<&CallStack> {
+        self.stacks.get(&stack)
+    }
+
+    pub(super) fn path(&self, stack: StackId) -> &[CallSite] {
+        self.stack(stack).map_or(&[], |stack| &stack.path)
     }
 
     /// All stacks of events.
-    pub(super) fn stacks(&self) -> impl Iterator<Item = (StackId, &[Site])> {
-        self.stacks.iter().map(|(stack, sites)| (*stack, &**sites))
+    pub(super) fn stacks(&self) -> impl Iterator<Item = (StackId, &CallStack)> {
+        self.stacks.iter().map(|(id, stack)| (*id, stack))
+    }
+
+    /// The stacks that lead to a place in this way.
+    pub(super) fn stacks_of(&self, path: &[CallSite]) -> FxHashSet<StackId> {
+        let same = self.stacks().filter(|(_, stack)| is_same_path(&stack.path, path));
+        same.map(|(id, _)| id).collect()
     }
 }
 

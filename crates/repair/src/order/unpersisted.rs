@@ -82,6 +82,7 @@ mod tests {
         let store = What::Store { at: 8, len: 8, kind };
         for what in [store].iter().chain(after) {
             lines.event(&Event {
+                seq: 0,
                 thread: 0,
                 stack: StackId(0),
                 what: *what,
@@ -122,6 +123,7 @@ mod tests {
         let mut lines = Unpersisted::default();
         let at = (1 << 40) + 64;
         lines.event(&Event {
+            seq: 0,
             thread: 0,
             stack: StackId(0),
             what: What::Store {

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crashproof_finding::Finding;
 
 use super::{Candidate, Edit, Fix, Place, Plan, SafeBy};
+use crate::source::{Cause, Changed};
 
 impl SafeBy {
     /// The theorem of section 4.2, in words.
@@ -33,11 +34,12 @@ impl SafeBy {
     }
 }
 
-/// The plan in words, fix by fix, then what is left.
-pub fn explain(plan: &Plan, findings: &[Finding]) -> String {
+/// The plan in words, fix by fix, then what is left. All name the files of one tree; `changes` are the patch.
+pub fn explain(plan: &Plan, findings: &[Finding], changes: &[Changed]) -> String {
     let mut text = String::new();
-    for fix in &plan.fixes {
+    for (index, fix) in plan.fixes.iter().enumerate() {
         explain_fix(fix, findings, &mut text);
+        explain_changes(changes, Cause::Fix(index), &mut text);
     }
     for clone in &plan.clones {
         let flushes = clone.flushes.iter().map(Vec::len).sum();
@@ -56,6 +58,16 @@ pub fn explain(plan: &Plan, findings: &[Finding]) -> String {
         let _ = writeln!(text, "left: {finding}: {}", left.reason);
     }
     text
+}
+
+fn explain_changes(changes: &[Changed], cause: Cause, text: &mut String) {
+    for changed in changes {
+        for line in changed.of(cause) {
+            let sign = if line.is_added { '+' } else { '-' };
+            let place = format_args!("{}:{}", changed.path.display(), line.line);
+            let _ = writeln!(text, "  changes: {place}: {sign} {}", line.text.trim());
+        }
+    }
 }
 
 fn explain_fix(fix: &Fix, findings: &[Finding], text: &mut String) {

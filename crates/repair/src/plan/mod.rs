@@ -214,12 +214,35 @@ impl Plan {
         });
         fenced.cloned().collect()
     }
+
+    /// Visits every place.
+    pub(crate) fn for_each_place_mut(&mut self, visit: &mut dyn FnMut(&mut Place)) {
+        for fix in &mut self.fixes {
+            fix.edit.places_mut().iter_mut().for_each(&mut *visit);
+            let candidates = fix.candidates.iter_mut().map(|candidate| &mut candidate.place);
+            candidates.for_each(&mut *visit);
+        }
+        for clone in &mut self.clones {
+            let calls = clone.calls.iter_mut().map(|(call, _)| call);
+            let flushes = clone.flushes.iter_mut().flatten();
+            flushes.chain(&mut clone.fences).chain(calls).for_each(&mut *visit);
+        }
+    }
+
+    /// Visits every reason.
+    pub(crate) fn for_each_reason_mut(&mut self, visit: &mut dyn FnMut(&mut String)) {
+        let candidates = self.fixes.iter_mut().flat_map(|fix| &mut fix.candidates);
+        let reasons = candidates.filter_map(|candidate| candidate.reason.as_mut());
+        let left = self.left.iter_mut().map(|left| &mut left.reason);
+        reasons.chain(left).for_each(visit);
+    }
 }
 
 /// One edit, and the findings that it repairs (or helps to).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fix {
-    /// Indices into the findings that were given.
+    /// Indices into the findings that were given. None with `--inject-flushes`, if the cause is a store of the trace that is
+    /// in no finding and that a fence passed by.
     pub findings: Vec<usize>,
     pub edit: Edit,
     pub safe_by: SafeBy,
@@ -265,6 +288,16 @@ impl Edit {
             | Edit::Subprogram { call: place, .. }
             | Edit::RemoveFlush { flush: place }
             | Edit::RemoveFence { fence: place } => std::slice::from_ref(place),
+        }
+    }
+
+    fn places_mut(&mut self) -> &mut [Place] {
+        match self {
+            Edit::Flush { stores, .. } => stores,
+            Edit::Fence { after: place }
+            | Edit::Subprogram { call: place, .. }
+            | Edit::RemoveFlush { flush: place }
+            | Edit::RemoveFence { fence: place } => std::slice::from_mut(place),
         }
     }
 }

@@ -436,7 +436,7 @@ fn the_plan_in_words() {
     );
     let findings = [finding];
     let plan = hoisted(&code, &findings, &[("modify", 1)]);
-    let words = explain::explain(&plan, &findings);
+    let words = explain::explain(&plan, &findings, &[]);
     for expected in [
         "call `modify_persist`",
         "theorem 4",

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::changed::Cause;
 use super::edits::Edits;
 use super::idiom::Include;
 use super::refusal::Refusal;
@@ -14,8 +15,17 @@ pub(crate) struct Changes {
     pub variants: BTreeMap<VariantKey, Variant>,
     /// Persistent functions of the plan that the variants stand for.
     pub cloned: BTreeSet<String>,
-    /// Of variants: what goes on the line behind a declaration, by its file and end; and where that starts.
-    pub declarations: BTreeMap<(PathBuf, usize), (usize, String)>,
+    /// Of variants: declarations, by the file and the end of that of the original.
+    pub declarations: BTreeMap<(PathBuf, usize), Declaration>,
+}
+
+/// What goes on the line behind a declaration.
+#[derive(Clone, Debug)]
+pub(crate) struct Declaration {
+    /// Where that of the original starts.
+    pub start: usize,
+    pub text: String,
+    pub causes: BTreeSet<Cause>,
 }
 
 impl Changes {
@@ -37,8 +47,38 @@ impl Changes {
         self.files = files;
         self.variants = variants;
         self.cloned.extend(other.cloned.iter().cloned());
-        self.declarations.extend(other.declarations.clone());
+        for (at, declaration) in &other.declarations {
+            let own = self
+                .declarations
+                .entry(at.clone())
+                .or_insert_with(|| declaration.clone());
+            own.causes.extend(&declaration.causes);
+        }
         Ok(())
+    }
+
+    /// Says of all changes what they are made for.
+    pub(crate) fn because(mut self, cause: Cause) -> Changes {
+        let variants = self.variants.values_mut().map(|variant| &mut variant.edits);
+        for edits in self.files.values_mut().chain(variants) {
+            edits.because(cause);
+        }
+        for declaration in self.declarations.values_mut() {
+            declaration.causes.insert(cause);
+        }
+        self
+    }
+
+    /// What the changes of a file are made for.
+    pub(crate) fn causes(&self, path: &Path) -> BTreeSet<Cause> {
+        self.edits(path).flat_map(Edits::causes).collect()
+    }
+
+    /// Of a file and of the variants in it.
+    fn edits(&self, path: &Path) -> impl Iterator<Item = &Edits> {
+        let variants = self.variants.iter().filter(move |((of, _), _)| of == path);
+        let variants = variants.map(|(_, variant)| &variant.edits);
+        self.files.get(path).into_iter().chain(variants)
     }
 
     pub(crate) fn edit(&mut self, path: &Path, edits: &Edits) -> Result<(), Refusal> {
@@ -47,13 +87,7 @@ impl Changes {
 
     /// What the text of a file will call has to be declared there.
     pub(crate) fn includes(&self, path: &Path) -> BTreeSet<Include> {
-        let variants = self.variants.iter().filter(|((of, _), _)| of == path);
-        let edits = self
-            .files
-            .get(path)
-            .into_iter()
-            .chain(variants.map(|(_, variant)| &variant.edits));
-        edits.flat_map(Edits::includes).collect()
+        self.edits(path).flat_map(Edits::includes).collect()
     }
 
     /// The functions that the insertions call, for people to read.

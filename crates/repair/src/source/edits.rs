@@ -1,10 +1,11 @@
 //! Changes of a text: collected, composed, and applied at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
 use super::anchor::{Anchor, Context, declaration};
+use super::changed::{self, Cause, Splice};
 use super::idiom::{Idiom, Include};
 use super::refusal::Refusal;
 use super::text::SourceFile;
@@ -27,6 +28,8 @@ pub(crate) struct Edits {
     redirections: BTreeMap<(usize, usize), BTreeMap<String, String>>,
     /// Calls that replacements have written out: what they call has to be declared all the same.
     calls: Vec<(Rc<Idiom>, After)>,
+    /// What the change of a range is made for.
+    causes: BTreeMap<(usize, usize), BTreeSet<Cause>>,
 }
 
 #[derive(Clone, Debug)]
@@ -71,6 +74,19 @@ impl Edits {
     pub(crate) fn start(&self) -> Option<usize> {
         let insertions = self.insertions.keys().map(|key| key.0);
         insertions.chain(self.replacements.keys().map(|key| key.0)).min()
+    }
+
+    /// Says of all changes what they are made for.
+    pub(crate) fn because(&mut self, cause: Cause) {
+        let ranges = self.insertions.keys().chain(self.replacements.keys());
+        for range in ranges.chain(self.redirections.keys()) {
+            self.causes.entry(*range).or_default().insert(cause);
+        }
+    }
+
+    /// What the changes are made for.
+    pub(crate) fn causes(&self) -> BTreeSet<Cause> {
+        self.causes.values().flatten().copied().collect()
     }
 
     /// `variable` is a name that is free in the function.
@@ -127,10 +143,12 @@ impl Edits {
         for (&(start, end), text) in &other.replacements {
             merged.replace(start..end, text.clone())?;
         }
-        for (&(start, end), redirections) in &other.redirections {
-            for (original, instead) in redirections {
-                merged.redirect(start..end, original.clone(), instead.clone());
-            }
+        for (range, redirections) in &other.redirections {
+            let own = merged.redirections.entry(*range).or_default();
+            own.extend(redirections.clone());
+        }
+        for (range, causes) in &other.causes {
+            merged.causes.entry(*range).or_default().extend(causes);
         }
         for (&(start, end), insertion) in &other.insertions {
             let is_same = |mine: &&Insertion| mine.context == insertion.context;
@@ -153,36 +171,41 @@ impl Edits {
         Ok(())
     }
 
-    /// The range of the file with the changes in it, and further text at some offsets.
-    pub(crate) fn apply(&self, file: &SourceFile, range: Range<usize>, further: &[(usize, String)]) -> String {
-        let mut splices: Vec<(Range<usize>, String)> = self
-            .replacements
-            .iter()
-            .map(|(&(start, end), text)| (start..end, text.clone()))
+    /// The changes as pieces of text.
+    pub(crate) fn splices(&self, file: &SourceFile) -> Vec<Splice> {
+        let splice = |of: &(usize, usize), range: Range<usize>, text: String| Splice {
+            range,
+            text,
+            causes: self.causes.get(of).cloned().unwrap_or_default(),
+        };
+        let replacements = self.replacements.iter();
+        let mut splices: Vec<Splice> = replacements
+            .map(|(at, text)| splice(at, at.0..at.1, text.clone()))
             .collect();
-        for (&(start, end), insertion) in &self.insertions {
-            splices.extend(Layout { file }.splices(start..end, insertion));
+        for (at, insertion) in &self.insertions {
+            let pieces = Layout { file }.splices(at.0..at.1, insertion);
+            splices.extend(pieces.into_iter().map(|(range, text)| splice(at, range, text)));
         }
-        for (&(start, end), redirections) in &self.redirections {
-            let pointer = &file.text[start..end];
+        for (at, redirections) in &self.redirections {
+            let pointer = &file.text[at.0..at.1];
             let tests: String = redirections
                 .iter()
                 .map(|(original, instead)| format!("{pointer} == {original} ? {instead} : "))
                 .collect();
-            splices.push((start..end, format!("({tests}{pointer})")));
+            splices.push(splice(at, at.0..at.1, format!("({tests}{pointer})")));
         }
-        splices.extend(further.iter().map(|(at, text)| (*at..*at, text.clone())));
-        // Of those at one place, in the order in which they were made; a replacement goes before what comes behind it.
-        splices.sort_by_key(|(at, _)| (at.start, at.end));
+        splices
+    }
+
+    /// The range of the file with the changes in it.
+    pub(crate) fn apply(&self, file: &SourceFile, range: Range<usize>) -> String {
+        let splices = self.splices(file);
         let mut text = String::new();
         let mut from = range.start;
-        for (at, new) in splices {
-            if at.start < from || at.end > range.end {
-                continue;
-            }
-            text.push_str(&file.text[from..at.start]);
-            text.push_str(&new);
-            from = at.end;
+        for splice in changed::in_order(splices, &range) {
+            text.push_str(&file.text[from..splice.range.start]);
+            text.push_str(&splice.text);
+            from = splice.range.end;
         }
         text.push_str(&file.text[from..range.end]);
         text

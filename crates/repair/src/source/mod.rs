@@ -10,11 +10,11 @@
 //! - `anchor`, `edits`: where a statement can be inserted, and how it is laid out;
 //! - `variants`: persistent subprograms;
 //! - `idiom`: the functions to call;
-//! - `diff`: the result.
+//! - `changed`: the result.
 
 pub(crate) mod anchor;
+pub(crate) mod changed;
 pub(crate) mod changes;
-mod diff;
 pub(crate) mod edits;
 pub(crate) mod hint;
 mod hoist;
@@ -41,7 +41,7 @@ use crashproof_trace::ReadError;
 
 use crate::observed::Observed;
 use crate::plan::Plan;
-pub use diff::{Changed, Patch, combine, diff};
+pub use changed::{Cause, Changed, LineChange, Origin, Patch, combine, diff};
 pub use refusal::Refusal;
 pub use units::CompileCommand;
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::anchor::{Anchor, Context};
+use super::changed::{Cause, Changed, Patch, Splice};
 use super::changes::Changes;
-use super::diff::{Changed, Patch};
 use super::edits::{After, Edits};
 use super::hint::Hint;
 use super::hoist::Hoisted;
@@ -54,7 +54,8 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
     pub(crate) fn patch(mut self) -> Patch {
         let mut impossible = Vec::new();
         for (index, fix) in self.plan.fixes.iter().enumerate() {
-            let result = self.edit(&fix.edit).and_then(|changes| self.changes.merge(&changes));
+            let changes = self.edit(&fix.edit);
+            let result = changes.and_then(|changes| self.add(changes, Cause::Fix(index)));
             if let Err(refusal) = result {
                 impossible.push((index, refusal));
             }
@@ -272,9 +273,9 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         changes.edit(&file.path, &edits)
     }
 
-    /// Changes that were made elsewhere.
-    pub(crate) fn add(&mut self, changes: &Changes) -> Result<(), Refusal> {
-        self.changes.merge(changes)
+    /// All of the changes, or none.
+    pub(crate) fn add(&mut self, changes: Changes, cause: Cause) -> Result<(), Refusal> {
+        self.changes.merge(&changes.because(cause))
     }
 
     pub(crate) fn render(&self) -> Vec<Changed> {
@@ -287,19 +288,13 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
         for path in paths {
             if let (Ok(file), Some(source)) = (self.units.file(path), source(path)) {
                 let includes = self.includes(path, header.as_deref());
-                files.push(Changed {
-                    path: source,
-                    old: Some(file.text.clone()),
-                    new: self.rendered(&file, &includes),
-                });
+                files.push(Changed::new(source, &file, self.splices(&file, &includes)));
             }
         }
         if let Some(path) = header.filter(|header| !header.exists()).as_deref().and_then(source) {
-            files.push(Changed {
-                path,
-                old: None,
-                new: HEADER.into(),
-            });
+            let users = self.changes.paths().into_iter().filter(uses_header);
+            let causes = users.flat_map(|path| self.changes.causes(path)).collect();
+            files.push(Changed::file(path, HEADER, &causes));
         }
         files.retain(|file| file.old.as_ref() != Some(&file.new));
         files
@@ -318,27 +313,34 @@ impl<'a, 'c, 'u> Patcher<'a, 'c, 'u> {
             .collect()
     }
 
-    fn rendered(&self, file: &SourceFile, includes: &[String]) -> String {
+    fn splices(&self, file: &SourceFile, includes: &[String]) -> Vec<Splice> {
         let newline = file.newline();
-        let none = Edits::default();
-        let edits = self.changes.files.get(&file.path).unwrap_or(&none);
-        let mut lines: Vec<(usize, String)> = Vec::new();
-        for ((path, end), (start, line)) in &self.changes.declarations {
+        let edits = self.changes.files.get(&file.path);
+        let mut splices = edits.map_or_else(Vec::new, |edits| edits.splices(file));
+        for ((path, end), declaration) in &self.changes.declarations {
             if *path == file.path {
                 let behind = file.next_token(*end).filter(|token| file.token_text(*token) == ";");
                 let at = behind.map_or(*end, |token| token.end);
-                lines.push((at, format!("{newline}{}{line}", file.indentation(*start))));
+                splices.push(Splice {
+                    range: at..at,
+                    text: format!("{newline}{}{}", file.indentation(declaration.start), declaration.text),
+                    causes: declaration.causes.clone(),
+                });
             }
         }
-        let mut start = edits.start().unwrap_or(file.text.len());
+        let mut start = edits.and_then(Edits::start).unwrap_or(file.text.len());
         for ((path, at), variant) in &self.changes.variants {
             if *path == file.path {
-                lines.push(variants::rendered(file, variant));
+                splices.push(variants::rendered(file, variant));
                 start = start.min(*at);
             }
         }
-        lines.extend(includes::insertion(file, start, includes));
-        edits.apply(file, 0..file.text.len(), &lines)
+        splices.extend(includes::insertion(file, start, includes).map(|(at, text)| Splice {
+            range: at..at,
+            text,
+            causes: self.changes.causes(&file.path),
+        }));
+        splices
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why a fix has no good source form.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The reason why the source is left alone; the bitcode can be repaired all the same.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,4 +35,19 @@ pub enum Refusal {
     NotRemovable { why: String },
     #[error("another fix changes the same text")]
     Overlap,
+}
+
+impl Refusal {
+    /// With another path for the file that it is about.
+    pub(crate) fn with_path(mut self, rename: impl Fn(&Path) -> PathBuf) -> Refusal {
+        match &mut self {
+            Refusal::OutsideTree { path }
+            | Refusal::Generated { path, .. }
+            | Refusal::Unreadable { path, .. }
+            | Refusal::NoCommand { path }
+            | Refusal::NoStatement { path, .. } => *path = rename(path),
+            _ => {}
+        }
+        self
+    }
 }

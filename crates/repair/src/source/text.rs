@@ -65,6 +65,12 @@ impl SourceFile {
         self.line_starts.partition_point(|start| *start <= offset)
     }
 
+    /// Of a line, from 1, without the line break.
+    pub(crate) fn line_text(&self, line: usize) -> &str {
+        let start = self.line_starts[line - 1];
+        &self.text[start..self.line_end(start)]
+    }
+
     /// Without the line break.
     pub(crate) fn line_end(&self, offset: usize) -> usize {
         let end = self.text[offset..]

@@ -3,12 +3,14 @@
 //! A variant is the text of the original with its own insertions. What a copy of the text does not share with the original keeps it from being one:
 //! variables of static duration, virtual dispatch, its name.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clang::{Entity, EntityKind, EntityVisitResult, StorageClass};
 
-use super::changes::Changes;
+use super::changed::Splice;
+use super::changes::{Changes, Declaration};
 use super::edits::{After, Edits};
 use super::hint::Hint;
 use super::patcher::Patcher;
@@ -249,7 +251,12 @@ impl Patcher<'_, '_, '_> {
             let Some(line) = renamed_declaration(&file, &range, &changes.variants[key].original, name) else {
                 continue;
             };
-            changes.declarations.insert((path, range.end), (range.start, line));
+            let declaration = Declaration {
+                start: range.start,
+                text: line,
+                causes: BTreeSet::new(),
+            };
+            changes.declarations.insert((path, range.end), declaration);
             found = true;
             break;
         }
@@ -417,7 +424,7 @@ fn renamed_declaration(file: &SourceFile, range: &Range<usize>, original: &str, 
         &mut edits,
     )
     .ok()?;
-    Some(format!("{};", edits.apply(file, range.clone(), &[])))
+    Some(format!("{};", edits.apply(file, range.clone())))
 }
 
 /// Moves the lines of a parameter list that is aligned with its parenthesis, behind a name that is longer by so much.
@@ -450,7 +457,7 @@ fn realign(file: &SourceFile, name_end: usize, end: usize, by: usize, edits: &mu
 }
 
 /// The text that goes behind the original's definition.
-pub(super) fn rendered(file: &SourceFile, variant: &Variant) -> (usize, String) {
+pub(super) fn rendered(file: &SourceFile, variant: &Variant) -> Splice {
     let range = variant.definition.clone();
     let newline = file.newline();
     let indentation = file.indentation(range.start);
@@ -462,11 +469,12 @@ pub(super) fn rendered(file: &SourceFile, variant: &Variant) -> (usize, String) 
         true => format!("// As {}, and flushes what it stores.", variant.original),
         false => format!("/* As {}, and flushes what it stores. */", variant.original),
     };
-    let text = variant.edits.apply(file, range, &[]);
-    (
-        end,
-        format!("{newline}{newline}{indentation}{comment}{newline}{indentation}{text}"),
-    )
+    let text = variant.edits.apply(file, range);
+    Splice {
+        range: end..end,
+        text: format!("{newline}{newline}{indentation}{comment}{newline}{indentation}{text}"),
+        causes: variant.edits.causes(),
+    }
 }
 
 fn uses_line_comments(file: &SourceFile) -> bool {

@@ -37,6 +37,7 @@ impl Place {
             }],
             recover,
             check: None,
+            directory: std::env::current_dir().unwrap(),
             limits: Limits {
                 time: Duration::from_secs(10),
                 memory: 1 << 30,

@@ -3,6 +3,8 @@
 mod progress;
 mod replay;
 
+use std::path::Path;
+
 use crashproof_campaign::{Campaign, Tested};
 
 use super::outcome::{self, Judge};
@@ -30,7 +32,7 @@ pub(crate) fn test(
     judge: &Judge,
     stopped: impl FnOnce() + Send + 'static,
 ) -> std::result::Result<(Exit, Tested), Box<dyn std::error::Error>> {
-    let campaign = Campaign::new(&arguments.options, own_path()?, &Terminal)?;
+    let campaign = Campaign::new(&arguments.options, own_path()?, Path::new(""), &Terminal)?;
     let mut tested = campaign.with_pictures(arguments.results.html.is_some()).run(move || {
         terminal::error(&"interrupted before anything was tested");
         stopped();

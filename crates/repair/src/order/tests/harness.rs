@@ -8,7 +8,7 @@ use crashproof_litmus::StoreKind;
 use crashproof_llvm::Context;
 
 use crate::observed::Observed;
-use crate::order::trace::{Event, Sites, Trace, What};
+use crate::order::trace::{Event, SourceTree, Trace, What};
 use crate::order::{OrderPatch, Sources, patch_sources};
 use crate::source::CompileCommand;
 
@@ -91,28 +91,50 @@ fn patched(text: &str, kind: Kind) -> (OrderPatch, String) {
     let module = context.read_bitcode(&bitcode).expect("a module");
     std::fs::remove_file(bitcode).expect("removed");
 
-    let mut sites = Sites::new(&tree);
+    let mut source_tree = SourceTree::new(&tree);
     let trace = Trace::of(
         events.into_iter().map(|(stack, what)| Event {
+            // A stack for each event.
+            seq: u64::from(stack),
             thread: 0,
             stack: crashproof_trace::StackId(stack),
             what,
         }),
         &frames,
-        &mut sites,
+        &mut source_tree,
     );
     let (before, after) = (before.expect("`before`"), after.expect("`after`"));
-    let sources = Sources {
+    let observed = Observed::default();
+    let sources = || Sources {
         module: &module,
         commands: vec![CompileCommand {
             source: "a.c".into(),
             directory: tree.clone(),
-            command,
+            command: command.clone(),
         }],
-        observed: &Observed::default(),
+        observed: &observed,
         tree: &tree,
     };
-    let patch = patch_sources(&[finding(kind, before, after)], sources, &trace, sites).expect("libclang");
+    let by_position = finding(kind, before, after);
+    let mut by_event = by_position.clone();
+    let event = |frame: &Frame| frames.iter().position(|other| other == frame).map(|event| event as u64);
+    for order in &mut by_event.order {
+        (order.before_event, order.after_event) = (event(&order.before), event(&order.after));
+    }
+    if let Some(crash) = &mut by_event.crash {
+        let stores = crash.missing.iter_mut().chain(&mut crash.persisted);
+        stores.for_each(|store| store.event = event(&store.frame));
+    }
+    let patched = |finding: Finding| {
+        let tree = SourceTree::new(&tree);
+        patch_sources(&[finding], sources(), &trace, tree).expect("libclang")
+    };
+    let patch = patched(by_event);
+    assert_eq!(
+        patch,
+        patched(by_position),
+        "numbers of events and positions say the same"
+    );
     check_compiles(&tree, &patch);
     (patch, plain)
 }
@@ -190,7 +212,12 @@ fn finding(kind: Kind, before: Frame, after: Frame) -> Finding {
             unreduced: false,
             ..Crash::default()
         }),
-        order: vec![Order { before, after }],
+        order: vec![Order {
+            before,
+            after,
+            before_event: None,
+            after_event: None,
+        }],
     }
 }
 

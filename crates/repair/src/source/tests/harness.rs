@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::ir::Code;
 use crate::observed::Observed;
 use crate::plan::{Edit, Fix, PersistentFunction, Place, Plan, SafeBy, known};
-use crate::source::{CompileCommand, Patch, diff, patch_sources};
+use crate::source::{Cause, Changed, CompileCommand, Origin, Patch, diff, patch_sources};
 use crashproof_llvm::{Context, Module, Value};
 
 /// The changed files, and what was refused, for a snapshot.
@@ -18,6 +18,7 @@ pub(super) fn repaired(files: &[(&str, &str)]) -> String {
     let tree = folder.path().canonicalize().expect("a path");
     let (patch, plan) = patched(&tree, files);
     check_applies(&tree, &patch);
+    check_causes(&patch, &plan);
     let mut text = String::new();
     for changed in &patch.files {
         let is_header = changed.path.ends_with("crashproof_pm.h");
@@ -121,6 +122,28 @@ fn run(command: &mut Command) {
 }
 
 /// With git, and the result compiles without a warning.
+/// Each changed line says which fixes it is made for, and each fix has its lines.
+fn check_causes(patch: &Patch, plan: &Plan) {
+    for changed in &patch.files {
+        let old: Vec<&str> = changed.old.as_deref().unwrap_or_default().lines().collect();
+        for (line, text) in (1..).zip(changed.new.lines()) {
+            match changed.origin(line) {
+                Origin::Kept(kept) => assert_eq!(old[kept as usize - 1], text),
+                Origin::Added(causes) => assert!(!causes.is_empty(), "{text}"),
+            }
+        }
+    }
+    let is_refused = |fix: usize| patch.impossible.iter().any(|(refused, _)| *refused == fix);
+    for fix in (0..plan.fixes.len()).filter(|fix| !is_refused(*fix)) {
+        let lines = |changed: &Changed| changed.of(Cause::Fix(fix)).count();
+        assert!(
+            patch.files.iter().map(lines).sum::<usize>() > 0,
+            "{:?}",
+            plan.fixes[fix]
+        );
+    }
+}
+
 fn check_applies(tree: &Path, patch: &Patch) {
     if patch.files.is_empty() {
         return;
