@@ -325,6 +325,8 @@ fn crash() -> Report {
         order: vec![Order {
             before: missing.frame.clone(),
             after: persisted.frame.clone(),
+            before_event: None,
+            after_event: None,
         }],
         help: Some("fence what src/list.c:17 stores before the store at src/list.c:21".into()),
         crash: Some(Crash {

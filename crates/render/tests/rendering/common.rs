@@ -176,6 +176,8 @@ pub(crate) fn crash_order() -> Finding {
         order: vec![Order {
             before: missing.frame.clone(),
             after: persisted.frame.clone(),
+            before_event: None,
+            after_event: None,
         }],
         help: Some("flush and fence what log.c:11 stores before the store at log.c:14".into()),
         ..crash_finding(
