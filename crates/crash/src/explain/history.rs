@@ -22,6 +22,7 @@ use crashproof_wire::recovery::Mapping;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::ExplainError;
+use super::snapshots::Snapshots;
 use crate::campaign::{CampaignOptions, SurveyedFile, judge, surveyed_files};
 use crate::edges::Update;
 use crate::error::CrashError;
@@ -208,6 +209,7 @@ pub(crate) struct Laboratory {
     mappings: Vec<Mapping>,
     /// What the executor holds.
     held: State,
+    snapshots: Snapshots,
     verdicts: FxHashMap<State, Judged>,
 }
 
@@ -239,6 +241,7 @@ impl Laboratory {
                 extra: BTreeSet::new(),
                 output: 0,
             },
+            snapshots: Snapshots::default(),
             verdicts: FxHashMap::default(),
         };
         lab.begin()?;
@@ -247,6 +250,11 @@ impl Laboratory {
 
     pub(crate) fn trace(&self) -> &TraceFile {
         &self.trace
+    }
+
+    /// The transactions of what has been read.
+    pub(super) fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
     }
 
     /// What the program relies on, where that is known.
@@ -419,6 +427,7 @@ impl Laboratory {
         self.output.clear();
         self.outputs.clear();
         self.mappings.clear();
+        self.snapshots.restart();
         self.held = self.prefix(0);
         self.floor = 0;
         self.crashed = Window::new(self.options.from.as_deref(), self.options.until.as_deref());
@@ -467,6 +476,7 @@ impl Laboratory {
             history.places.retain(|&index| index >= first);
         }
         self.changes.drain(..first - self.first);
+        self.snapshots.cut(first);
         self.first = first;
         self.verdicts.clear();
     }
@@ -544,6 +554,8 @@ impl Laboratory {
             }
             _ => {}
         }
+        let next = self.first + self.changes.len();
+        self.snapshots.event(&event, tables, next..next + changes.len());
         let (seq, thread, stack) = (event.seq, event.thread, event.stack);
         for (piece, (file, what)) in changes.into_iter().enumerate() {
             let piece = piece as u16;
