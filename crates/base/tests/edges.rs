@@ -108,7 +108,7 @@ const LAYERS: &[Layer] = &[
     layer(
         "crash",
         &[
-            "base", "wire", "trace", "model", "finding", "replay", "stacks", "sites", "infer", "sandbox",
+            "base", "library", "wire", "trace", "model", "finding", "replay", "stacks", "sites", "infer", "sandbox",
         ],
         "an analysis; tests the conditions of infer, and runs recoveries in a sandbox",
     ),

@@ -359,15 +359,11 @@ impl Pass {
         replay::step_memory(&mut self.memory, by.thread, by.stack.0, step, |_| tag(fences))
     }
 
-    /// Whether the program makes the store in a transaction that ought to cover it and does not. What a constructor does,
-    /// which libpmemobj calls, is for the program to persist.
+    /// Whether the program makes the store in a transaction that ought to cover it and does not.
     fn lacks_snapshot(&mut self, step: Step, at: PmAddress, len: u64, flags: StoreFlags, tables: &Tables) -> bool {
-        let (file, end) = (at.file.0, at.offset.saturating_add(len));
-        self.transactions.is_in_pool(step.thread, file) == Some(true)
-            && !flags.syscall
-            && self.transactions.lacks_snapshot(step.thread, file, at.offset, end)
-            && self.stacks.origin(step.stack, tables) == Origin::Program
-            && !self.stacks.is_callback(step.stack, tables)
+        let stacks = &mut self.stacks;
+        let is_by_program = || stacks.is_by_program(step.stack, tables);
+        !flags.syscall && self.transactions.should_cover(step.thread, at, len, is_by_program)
     }
 
     /// Of a process (of every process, if not given) that is at its end: the transactions that it is in.

@@ -15,8 +15,8 @@ pub(crate) struct CrashMark<'a> {
     pub file: &'a str,
     pub line: u32,
     pub column: Option<u32>,
-    /// It has a store that is missing.
-    pub missing: bool,
+    /// It has a store that is missing; where the finding is at another line, it is that one.
+    pub primary: bool,
     pub told: Vec<Told>,
     pub label: String,
 }
@@ -42,14 +42,23 @@ pub(crate) fn marks<'a>(finding: &Finding, crash: &'a Crash) -> Vec<CrashMark<'a
             None => places.push((frame, vec![told])),
         }
     }
+    let is_missing = |told: &[Told]| {
+        told.iter()
+            .any(|told| matches!(told, Told::Missing | Told::StillToCome))
+    };
+    let is_own = |frame: &Frame| frame.line == finding.line && frame.file == finding.file;
+    let at_persisted = places
+        .iter()
+        .any(|(frame, told)| is_own(frame) && told.contains(&Told::Persisted) && !is_missing(told));
     let mark = |(frame, told): (&'a Frame, Vec<Told>)| {
         Some(CrashMark {
             file: frame.file.as_deref()?,
             line: frame.line?,
             column: frame.column,
-            missing: told
-                .iter()
-                .any(|told| matches!(told, Told::Missing | Told::StillToCome)),
+            primary: match at_persisted {
+                true => is_own(frame),
+                false => is_missing(&told),
+            },
             label: label(finding, &told),
             told,
         })

@@ -205,7 +205,7 @@ impl Terminal<'_> {
             file: mark.file,
             line: mark.line,
             column: mark.column,
-            kind: if mark.missing {
+            kind: if mark.primary {
                 AnnotationKind::Primary
             } else {
                 AnnotationKind::Context

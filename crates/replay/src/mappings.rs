@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crashproof_trace::{FileId, PmAddress, ProcessId};
+use crashproof_trace::{EventKind, FileId, PmAddress, ProcessId};
 
 struct Mapping {
     process: ProcessId,
@@ -87,6 +87,31 @@ impl Mappings {
         gone.into_iter()
             .flat_map(|m| self.unmapped(m.file, m.range).into_iter().map(move |r| (m.file, r)))
             .collect()
+    }
+
+    /// Takes in an event of the process, for those who only want to resolve addresses.
+    pub fn event(&mut self, process: ProcessId, event: &EventKind<'_>) {
+        match *event {
+            EventKind::Map {
+                file,
+                address,
+                offset,
+                len,
+                ..
+            } => self.map(process, file, offset, len, address),
+            EventKind::Unmap { file, offset, len } => {
+                self.unmap(process, file, offset, len);
+            }
+            EventKind::ProcessStart {
+                process,
+                parent: Some(parent),
+                ..
+            } => self.inherit(process, parent),
+            EventKind::ProcessEnd { process, .. } => {
+                self.end(process);
+            }
+            _ => {}
+        }
     }
 
     /// What an address of the process points to.

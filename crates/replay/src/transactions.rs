@@ -62,6 +62,8 @@ pub struct Transaction {
     allocated: RangeSet,
     /// What the thread has reserved and not published, in any transaction or in none.
     reserved: RangeSet,
+    /// Objects that it has called for, of which the trace does not say which they are.
+    unknown_objects: u32,
     /// The transaction publishes what was reserved when it ends.
     publishes: bool,
     /// Its process has ended, and it was reported as unfinished.
@@ -113,6 +115,7 @@ impl Transaction {
             self.asked.clear();
             self.objects.clear();
             self.allocated.clear();
+            self.unknown_objects = 0;
             self.by_call = std::mem::take(&mut self.called);
             self.files.clear();
             self.files.extend(self.pool_file.filter(|_| self.by_call));
@@ -239,15 +242,24 @@ impl Transactions {
 
     /// Whether the thread is at work in a transaction, and none of those that it is in covers the range, although it is neither memory that
     /// the program makes durable itself (reserved, or allocated without the transaction) nor excluded by a request.
-    /// Without client requests nobody says which objects are new, and the answer is no.
+    /// Where nobody says which objects are new, neither a client request nor the return of the call that made them, the answer is no.
     pub fn lacks_snapshot(&self, thread: u32, file: u32, start: u64, end: u64) -> bool {
-        if !self.requests || !self.of(thread).is_some_and(Transaction::is_working) {
+        let knows = |t: &Transaction| t.is_working() && (self.requests || t.unknown_objects == 0);
+        if !self.of(thread).is_some_and(knows) {
             return false;
         }
         let known = self.all_of(thread).any(|t| t.covers(file, start, end));
         let own = self.threads.get(thread as usize);
         let exempt = own.map(|t| [&t.allocated, &t.reserved]).into_iter().flatten();
         !known && !exempt.chain([&self.ignored]).any(|set| set.touches(file, start, end))
+    }
+
+    /// Whether a store of the thread ought to be covered by its transaction and is not. What a constructor does, which libpmemobj calls, is
+    /// for the program to persist; so `is_by_program` is asked whether the store is the program's own and not in a callback.
+    pub fn should_cover(&self, thread: u32, at: PmAddress, len: u64, is_by_program: impl FnOnce() -> bool) -> bool {
+        self.is_in_pool(thread, at.file.0) == Some(true)
+            && self.lacks_snapshot(thread, at.file.0, at.offset, at.offset.saturating_add(len))
+            && is_by_program()
     }
 
     /// The transactions of a process (of every process, if not given) that have not committed, a thread of it, and where they began:
@@ -464,14 +476,31 @@ impl Transactions {
 
     /// A function of libpmemobj that the program called has returned.
     fn returned(&mut self, thread: u32, process: ProcessId, returned: &CallReturn<'_>, mappings: &Mappings) {
-        let [pool, _, size, ..] = returned.arguments;
+        let [first, second, third, ..] = returned.arguments;
+        let t = self.thread(thread);
+        let in_transaction = returned.name.starts_with("pmemobj_tx_");
+        if in_transaction && returned.name.ends_with("alloc") {
+            t.unknown_objects = t.unknown_objects.saturating_sub(1);
+        }
         let Some(object) = returned.object else { return };
+        // The functions of transactions do not take the pool.
+        let pool = if in_transaction { t.pool } else { first };
         let Some(at) = mappings.resolve(process, pool.wrapping_add(object.offset)) else {
             return;
         };
+        let size = match returned.name {
+            "pmemobj_tx_alloc" | "pmemobj_tx_xalloc" | "pmemobj_tx_zalloc" => first,
+            _ => third,
+        };
         let end = at.offset.saturating_add(size);
-        let t = self.thread(thread);
         match returned.name {
+            "pmemobj_tx_alloc" | "pmemobj_tx_xalloc" | "pmemobj_tx_zalloc" => {
+                t.covered.insert(at.file.0, at.offset, end)
+            }
+            // What is large enough already stays where it is, and is not new.
+            "pmemobj_tx_realloc" | "pmemobj_tx_zrealloc" if second != object.offset => {
+                t.covered.insert(at.file.0, at.offset, end)
+            }
             "pmemobj_reserve" | "pmemobj_xreserve" => t.reserved.insert(at.file.0, at.offset, end),
             "pmemobj_alloc" | "pmemobj_xalloc" | "pmemobj_zalloc" if t.is_active() => {
                 t.allocated.insert(at.file.0, at.offset, end)
@@ -515,6 +544,10 @@ impl Transactions {
             // Which of the reservations these are about is in memory that the trace does not have.
             "pmemobj_publish" | "pmemobj_cancel" => t.reserved.clear(),
             "pmemobj_tx_publish" | "pmemobj_tx_xpublish" => t.publishes = true,
+            // A copy of a text is as long as the text, which the trace does not have.
+            _ if name.starts_with("pmemobj_tx_") && (name.ends_with("alloc") || name.ends_with("dup")) => {
+                t.unknown_objects += 1;
+            }
             _ => {}
         }
         TransactionChange::None
@@ -536,5 +569,113 @@ impl Transaction {
         self.asked.insert(file, at.offset, end);
         self.objects.insert(file, object.offset, end);
         TransactionChange::Asked { at, len, already_asked }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crashproof_trace::{FileId, PmemObject, ThreadId};
+
+    use super::*;
+
+    const POOL: u64 = 0x1000_0000;
+    const FILE: FileId = FileId(0);
+
+    /// A thread that has begun a transaction by a call; libpmemobj makes no requests.
+    struct Thread {
+        transactions: Transactions,
+        mappings: Mappings,
+    }
+
+    impl Thread {
+        fn new() -> Thread {
+            let mut mappings = Mappings::default();
+            mappings.map(ProcessId(0), FILE, 0, 1 << 20, POOL);
+            let mut thread = Thread {
+                transactions: Transactions::default(),
+                mappings,
+            };
+            thread.call("pmemobj_tx_begin", [POOL, 0, 0]);
+            thread
+        }
+
+        fn event(&mut self, kind: EventKind<'_>) {
+            let event = Event {
+                seq: 0,
+                begun: 0,
+                thread: ThreadId(0),
+                stack: StackId(0),
+                kind,
+            };
+            self.transactions.event(&event, ProcessId(0), &self.mappings, || true);
+        }
+
+        fn call(&mut self, name: &str, [a, b, c]: [u64; 3]) {
+            let arguments = [a, b, c, 0, 0, 0];
+            self.event(EventKind::Call { name, arguments });
+        }
+
+        fn returns(&mut self, name: &str, [a, b, c]: [u64; 3], offset: Option<u64>) {
+            let object = offset.map(|offset| PmemObject {
+                pool: 7,
+                offset,
+                usable: 0,
+            });
+            self.event(EventKind::Return(CallReturn {
+                name,
+                arguments: [a, b, c, 0, 0, 0],
+                result: 0,
+                object,
+            }));
+        }
+
+        fn lacks(&self, offset: u64, len: u64) -> bool {
+            let at = PmAddress { file: FILE, offset };
+            self.transactions.should_cover(0, at, len, || true)
+        }
+    }
+
+    #[test]
+    fn snapshots_are_known_by_calls() {
+        let mut thread = Thread::new();
+        assert!(thread.lacks(0x100, 8));
+        thread.call("pmemobj_tx_add_range_direct", [POOL + 0x100, 8, 0]);
+        assert!(!thread.lacks(0x100, 8));
+        assert!(thread.lacks(0x100, 16));
+        thread.call("pmemobj_tx_process", [0; 3]);
+        assert!(!thread.lacks(0x200, 8), "after the commit");
+    }
+
+    #[test]
+    fn new_objects_are_known_by_what_calls_return() {
+        let mut thread = Thread::new();
+        thread.call("pmemobj_tx_zalloc", [64, 1, 0]);
+        assert!(!thread.lacks(0x100, 8), "which object is new is not known yet");
+        thread.returns("pmemobj_tx_zalloc", [64, 1, 0], Some(0x400));
+        assert!(!thread.lacks(0x400, 64));
+        assert!(thread.lacks(0x440, 8) && thread.lacks(0x100, 8));
+    }
+
+    #[test]
+    fn an_object_that_stays_where_it_is_is_not_new() {
+        for (moved_to, lacks) in [(0x400, true), (0x800, false)] {
+            let mut thread = Thread::new();
+            thread.call("pmemobj_tx_realloc", [7, 0x400, 64]);
+            thread.returns("pmemobj_tx_realloc", [7, 0x400, 64], Some(moved_to));
+            assert_eq!(thread.lacks(moved_to, 64), lacks);
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_after_the_copy_of_a_text_or_a_return_that_is_not_logged() {
+        for name in ["pmemobj_tx_strdup", "pmemobj_tx_alloc"] {
+            let mut thread = Thread::new();
+            assert!(thread.lacks(0x100, 8));
+            thread.call(name, [64, 1, 0]);
+            assert!(!thread.lacks(0x100, 8), "{name}");
+            // A copy returns an object of a length that nobody knows.
+            thread.returns("pmemobj_tx_strdup", [64, 1, 0], Some(0x400));
+            assert!(!thread.lacks(0x100, 8), "{name}");
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! Calls of PMDK's functions by the program, which bind to the functions here.
 //!
-//! - Transaction functions are logged with their six register arguments. Their trampoline saves the argument registers, has
-//!   the call logged, and jumps on to the real function, so that stack arguments, variable arguments and results are untouched.
+//! - Functions that begin or abort a transaction, and some others, are logged with their six register arguments. Their trampoline saves the
+//!   argument registers, has the call logged, and jumps on to the real function, so that stack arguments, variable arguments and results are
+//!   untouched, and a jump out of the function (`longjmp`) does no harm.
+//! - The other functions of transactions are logged when they are called and when they have returned, with their result and the object that
+//!   they gave. They take register arguments only. An abort may jump over their frames.
 //! - Functions that persist leave a frame on the stack ([`stands_for`]). In stock builds of PMDK most of them end in a jump to
 //!   a function without a name, and a flush or fence in it would not say what the program has called. How the program got
 //!   the address (by its PLT, by a pointer, through a wrapper that ends in a jump) does not matter then.
@@ -41,28 +44,8 @@ calls! {
     1 pmemobj_tx_lock
     2 pmemobj_tx_xlock
     3 pmemobj_tx_abort
-    4 pmemobj_tx_commit
-    5 pmemobj_tx_end
-    6 pmemobj_tx_process
-    7 pmemobj_tx_add_range
-    8 pmemobj_tx_add_range_direct
-    9 pmemobj_tx_xadd_range
-    10 pmemobj_tx_xadd_range_direct
-    11 pmemobj_tx_alloc
-    12 pmemobj_tx_xalloc
-    13 pmemobj_tx_zalloc
-    14 pmemobj_tx_realloc
-    15 pmemobj_tx_zrealloc
-    16 pmemobj_tx_strdup
-    17 pmemobj_tx_xstrdup
-    18 pmemobj_tx_wcsdup
-    19 pmemobj_tx_xwcsdup
-    20 pmemobj_tx_free
-    21 pmemobj_tx_xfree
-    22 pmemobj_tx_publish
-    23 pmemobj_tx_xpublish
-    24 pmemobj_publish
-    25 pmemobj_cancel
+    4 pmemobj_publish
+    5 pmemobj_cancel
 }
 
 static REAL: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
@@ -82,16 +65,19 @@ macro_rules! framed {
     (
         persist { $($index:literal $name:ident $label:ident)* }
         objects { $($object_index:literal $object_name:ident $object_label:ident)* }
+        transactions { $($tx_index:literal $tx_name:ident $tx_label:ident)* }
     ) => {
         unsafe extern "C" {
             $(static $label: u8;)*
             $(static $object_label: u8;)*
+            $(static $tx_label: u8;)*
         }
 
         // SAFETY: labels in the text of the functions below; only their addresses are used.
         const FRAMED: &[Framed] = unsafe { &[
             $(Framed { name: concat!(stringify!($name), "\0"), returns: &$label },)*
             $(Framed { name: concat!(stringify!($object_name), "\0"), returns: &$object_label },)*
+            $(Framed { name: concat!(stringify!($tx_name), "\0"), returns: &$tx_label },)*
         ] };
 
         $(
@@ -173,6 +159,54 @@ macro_rules! framed {
                 )
             }
         )*
+
+        $(
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $tx_name() {
+                naked_asm!(
+                    ".cfi_startproc",
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "push rcx",
+                    "push r8",
+                    "push r9",
+                    "sub rsp, 24",
+                    ".cfi_adjust_cfa_offset 72",
+                    "mov edi, {index}",
+                    "lea rsi, [rsp + 24]",
+                    "call {called}",
+                    "mov r9, [rsp + 24]",
+                    "mov r8, [rsp + 32]",
+                    "mov rcx, [rsp + 40]",
+                    "mov rdx, [rsp + 48]",
+                    "mov rsi, [rsp + 56]",
+                    "mov rdi, [rsp + 64]",
+                    "call rax",
+                    concat!(".globl ", stringify!($tx_label)),
+                    concat!(".hidden ", stringify!($tx_label)),
+                    concat!(stringify!($tx_label), ":"),
+                    // The result takes two registers.
+                    "mov [rsp], rax",
+                    "mov [rsp + 8], rdx",
+                    "mov edi, {index}",
+                    "lea rsi, [rsp + 24]",
+                    "mov rcx, rdx",
+                    "mov rdx, rax",
+                    "call {returned}",
+                    "mov rax, [rsp]",
+                    "mov rdx, [rsp + 8]",
+                    "add rsp, 72",
+                    ".cfi_adjust_cfa_offset -72",
+                    "ret",
+                    ".cfi_endproc",
+                    index = const $tx_index,
+                    called = sym called,
+                    returned = sym returned,
+                )
+            }
+        )*
     };
 }
 
@@ -194,6 +228,36 @@ framed! {
         11 pmemobj_xalloc crashproof_in_pmemobj_xalloc
         12 pmemobj_zalloc crashproof_in_pmemobj_zalloc
     }
+    transactions {
+        13 pmemobj_tx_alloc crashproof_in_pmemobj_tx_alloc
+        14 pmemobj_tx_xalloc crashproof_in_pmemobj_tx_xalloc
+        15 pmemobj_tx_zalloc crashproof_in_pmemobj_tx_zalloc
+        16 pmemobj_tx_realloc crashproof_in_pmemobj_tx_realloc
+        17 pmemobj_tx_zrealloc crashproof_in_pmemobj_tx_zrealloc
+        18 pmemobj_tx_strdup crashproof_in_pmemobj_tx_strdup
+        19 pmemobj_tx_xstrdup crashproof_in_pmemobj_tx_xstrdup
+        20 pmemobj_tx_wcsdup crashproof_in_pmemobj_tx_wcsdup
+        21 pmemobj_tx_xwcsdup crashproof_in_pmemobj_tx_xwcsdup
+        22 pmemobj_tx_free crashproof_in_pmemobj_tx_free
+        23 pmemobj_tx_xfree crashproof_in_pmemobj_tx_xfree
+        24 pmemobj_tx_add_range crashproof_in_pmemobj_tx_add_range
+        25 pmemobj_tx_add_range_direct crashproof_in_pmemobj_tx_add_range_direct
+        26 pmemobj_tx_xadd_range crashproof_in_pmemobj_tx_xadd_range
+        27 pmemobj_tx_xadd_range_direct crashproof_in_pmemobj_tx_xadd_range_direct
+        28 pmemobj_tx_publish crashproof_in_pmemobj_tx_publish
+        29 pmemobj_tx_xpublish crashproof_in_pmemobj_tx_xpublish
+        30 pmemobj_tx_commit crashproof_in_pmemobj_tx_commit
+        31 pmemobj_tx_process crashproof_in_pmemobj_tx_process
+        32 pmemobj_tx_end crashproof_in_pmemobj_tx_end
+    }
+}
+
+/// The first of those that are logged when they are called, too.
+const FIRST_OF_TRANSACTIONS: usize = 13;
+
+/// What a function of a transaction gives.
+fn gives_object(name: &str) -> bool {
+    name.ends_with("alloc") || name.ends_with("dup")
 }
 
 /// Looks a framed function up, by its index in `r11`, and keeps the argument registers.
@@ -242,16 +306,36 @@ pub(crate) fn stands_for(return_address: u64) -> Option<std::ops::Range<u64>> {
     (start != 0).then_some(start..end)
 }
 
-/// Logs that a function has returned an object. `saved` holds the argument registers, last first.
+/// Logs the call of a function that stays on the stack, and returns the real one.
+unsafe extern "C" fn called(index: usize, saved: *const [u64; 6]) -> usize {
+    // SAFETY: the trampoline pushed six registers there.
+    let mut arguments = unsafe { *saved };
+    arguments.reverse();
+    let name = FRAMED[index].name.trim_end_matches('\0');
+    sys::without_signals(|| {
+        if log::session().is_some() {
+            log::call(log::stack_here(), name.as_bytes(), &arguments);
+        }
+    });
+    match FRAMED_REAL[index].load(Ordering::Relaxed) {
+        0 => lookup_framed(index),
+        found => found,
+    }
+}
+
+/// Logs that a function has returned, with the object that it gave. `saved` holds the argument registers, last first.
 unsafe extern "C" fn returned(index: usize, saved: *const [u64; 6], result: u64, second: u64) {
     // SAFETY: the trampoline pushed six registers there.
     let mut arguments = unsafe { *saved };
     arguments.reverse();
     let name = FRAMED[index].name.trim_end_matches('\0');
+    let of_transaction = index >= FIRST_OF_TRANSACTIONS;
     let is_reserved = name.ends_with("reserve");
     // A PMEMoid: the pool's id and the offset; 0 if there was no memory.
-    let [pool, offset] = if is_reserved {
+    let [pool, offset] = if is_reserved || of_transaction && gives_object(name) {
         [result, second]
+    } else if of_transaction {
+        [0; 2]
     } else {
         match arguments[1] as *const [u64; 2] {
             // SAFETY: the library has stored the object's PMEMoid there, if it reports success.
@@ -259,13 +343,16 @@ unsafe extern "C" fn returned(index: usize, saved: *const [u64; 6], result: u64,
             _ => [0; 2],
         }
     };
-    if offset == 0 || log::session().is_none() {
+    if offset == 0 && !of_transaction || log::session().is_none() {
         return;
     }
-    // What is only reserved has no header that says how large it is.
-    let usable = if is_reserved { 0 } else { usable_size(pool, offset) };
+    // What is only reserved, as all is until a transaction commits, need not have a header that says how large it is.
+    let usable = match is_reserved || of_transaction {
+        true => 0,
+        false => usable_size(pool, offset),
+    };
     sys::without_signals(|| {
-        let object = Some([pool, offset, usable]);
+        let object = (offset != 0).then_some([pool, offset, usable]);
         log::returned(log::stack_here(), name.as_bytes(), &arguments, result, object);
     });
 }
@@ -517,8 +604,16 @@ pub(crate) fn settle(modules: &[Arc<Module>], known: &[Arc<Module>]) {
 
 #[cfg(test)]
 mod tests {
-    use super::FRAMED;
+    use super::{FIRST_OF_TRANSACTIONS, FRAMED, Framed};
     use crashproof_stacks::Entry;
+
+    #[test]
+    fn functions_of_transactions_come_last() {
+        let is_of_transaction = |framed: &Framed| framed.name.starts_with("pmemobj_tx_");
+        let first = FRAMED.iter().position(is_of_transaction);
+        assert_eq!(first, Some(FIRST_OF_TRANSACTIONS));
+        assert!(FRAMED[FIRST_OF_TRANSACTIONS..].iter().all(is_of_transaction));
+    }
 
     #[test]
     fn what_persists_has_a_frame() {
@@ -529,7 +624,8 @@ mod tests {
                 library: String::new(),
             };
             let allocates = name.ends_with("alloc") || name.ends_with("reserve");
-            assert_ne!(entry.is_persist_primitive(), allocates, "{name}");
+            let is_logged = allocates || name.starts_with("pmemobj_tx_");
+            assert_ne!(entry.is_persist_primitive(), is_logged, "{name}");
         }
     }
 }

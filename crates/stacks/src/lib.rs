@@ -164,6 +164,11 @@ impl Stacks {
         origin
     }
 
+    /// Whether the program did this of its own accord: it is neither PMDK's nor in what PMDK calls.
+    pub fn is_by_program(&mut self, stack: StackId, tables: &Tables) -> bool {
+        self.origin(stack, tables) == Origin::Program && !self.is_callback(stack, tables)
+    }
+
     /// Whether code of PMDK called the code that this happened in: a constructor of an object, for example.
     pub fn is_callback(&self, stack: StackId, tables: &Tables) -> bool {
         let kinds = tables

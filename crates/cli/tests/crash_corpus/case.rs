@@ -37,6 +37,10 @@ pub(crate) struct Directives {
     pub link: Vec<String>,
     /// Options of `crashproof crash`.
     pub crash: Vec<String>,
+    /// The strategies to test it with, where all states are too many; empty: all strategies.
+    pub strategies: Vec<String>,
+    /// What the help of each finding has to name.
+    pub help: Option<String>,
     /// Why its states cannot be tested by the brute-force simulator.
     pub no_brute_force: Option<String>,
 }
@@ -133,6 +137,8 @@ fn parse_directives(text: &str) -> Result<Directives, String> {
             "hangs" => directives.hangs = value == "yes",
             "pie" => directives.no_pie = value == "no",
             "crash" => directives.crash = value.split_whitespace().map(str::to_owned).collect(),
+            "strategies" => directives.strategies = value.split_whitespace().map(str::to_owned).collect(),
+            "help" => directives.help = Some(value.to_owned()),
             "link" => directives.link = value.split_whitespace().map(str::to_owned).collect(),
             "signal" => directives.signal = Some(value.parse().map_err(|_| format!("`{line}` needs a number"))?),
             "brute-force" => directives.no_brute_force = value.strip_prefix("no, ").map(str::to_owned),

@@ -150,6 +150,11 @@ fn examine(case: &Case, finding: &Finding, complaints: &mut String) {
         let failed = recovery.status == Some(1) && !recovery.stderr.is_empty();
         require(failed, "another exit status, or no message");
     }
+    let help = finding.help.as_deref().unwrap_or_default();
+    require(
+        case.directives.help.as_ref().is_none_or(|named| help.contains(named)),
+        "another help",
+    );
     let ordered = finding.kind == Kind::CrashOrder;
     require(
         finding.order.is_empty() != ordered,

@@ -42,8 +42,20 @@ fn test(case: &Case, variant: Variant) -> Result<(), String> {
     let program = build::build(case, variant)?;
     if variant == Variant::Crashproof {
         // With the other compilers' code the strategies have been compared already.
-        let representative = crash::crash(case, &program, "representative")?;
-        return judge::judge(case, &representative).map_err(|error| format!("representative: {error}"));
+        let strategy = case
+            .directives
+            .strategies
+            .first()
+            .map_or("representative", String::as_str);
+        let crashed = crash::crash(case, &program, strategy)?;
+        return judge::judge(case, &crashed).map_err(|error| format!("{strategy}: {error}"));
+    }
+    if !case.directives.strategies.is_empty() {
+        for strategy in &case.directives.strategies {
+            let crashed = crash::crash(case, &program, strategy)?;
+            judge::judge(case, &crashed).map_err(|error| format!("{strategy}: {error}"))?;
+        }
+        return Ok(());
     }
     let exhaustive = crash::crash(case, &program, "exhaustive")?;
     judge::judge(case, &exhaustive).map_err(|error| format!("exhaustive: {error}"))?;

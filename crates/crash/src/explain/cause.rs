@@ -27,6 +27,7 @@ use super::ExplainError;
 use super::history::{Index, Laboratory, State, What};
 use super::places::{Places, SpotId};
 use super::shrink::{Items, minimise};
+use super::snapshots::LackingSnapshot;
 
 /// A recovery that hangs takes its whole time limit: after so many hangs, what has been reduced is left as it is.
 const MAX_HANGS: u32 = 24;
@@ -59,6 +60,20 @@ pub(crate) struct Cause {
     pub uncertain: bool,
     /// It was found with these taken as not persisted, although in `state` they are: they have to do with another cause.
     pub aside: Vec<Index>,
+    /// The snapshot that would have prevented it.
+    pub(crate) snapshot: Option<LackingSnapshot>,
+}
+
+impl Cause {
+    /// The reduced state as one that fails.
+    pub(super) fn subject(&self) -> Subject {
+        Subject {
+            point: self.state.point,
+            output: self.state.output,
+            persisted: Vec::new(),
+            missing: self.state.missing.iter().copied().collect(),
+        }
+    }
 }
 
 /// A failing state, as changes of the laboratory's window, ascending.
@@ -110,7 +125,7 @@ impl<'a> Investigation<'a> {
     }
 
     /// The program's own prefix, without what is kept missing.
-    fn prefix(&self, point: Index) -> State {
+    pub(super) fn prefix(&self, point: Index) -> State {
         State {
             missing: self.kept.range(..point).copied().collect(),
             ..self.lab.prefix(point)
@@ -235,7 +250,7 @@ impl<'a> Investigation<'a> {
     }
 
     /// The same crash, earlier.
-    fn until(&self, subject: &Subject, point: Index) -> Subject {
+    pub(super) fn until(&self, subject: &Subject, point: Index) -> Subject {
         let before = |indices: &[Index]| indices.iter().copied().filter(|&index| index < point).collect();
         Subject {
             point,
@@ -261,11 +276,11 @@ impl<'a> Investigation<'a> {
         Ok(Some(judged.fails))
     }
 
-    fn still_fails(&mut self, state: &State) -> Result<bool, ExplainError> {
+    pub(super) fn still_fails(&mut self, state: &State) -> Result<bool, ExplainError> {
         Ok(self.verdict(state)? == Some(true))
     }
 
-    fn recovers(&mut self, state: &State) -> Result<bool, ExplainError> {
+    pub(super) fn recovers(&mut self, state: &State) -> Result<bool, ExplainError> {
         Ok(self.verdict(state)? == Some(false))
     }
 
@@ -291,6 +306,7 @@ impl<'a> Investigation<'a> {
                 state,
                 uncertain: false,
                 aside: Vec::new(),
+                snapshot: None,
             });
         }
         let persisted = self.premature(subject, &missing, turn)?;
@@ -304,6 +320,7 @@ impl<'a> Investigation<'a> {
             state,
             uncertain,
             aside: Vec::new(),
+            snapshot: None,
         })
     }
 
@@ -392,6 +409,7 @@ impl<'a> Investigation<'a> {
             state,
             uncertain: false,
             aside: Vec::new(),
+            snapshot: None,
         };
         self.join_torn(&mut cause);
         Ok(cause)
@@ -485,7 +503,12 @@ impl<'a> Investigation<'a> {
 
     /// The last change between `floor` and `point` by which the prefix (without `missing`) came to fail: it recovers just before the
     /// change, and fails after it. `None`: it fails from the start, or enough was tried.
-    fn turn(&mut self, floor: Index, point: Index, missing: &BTreeSet<Index>) -> Result<Option<Index>, ExplainError> {
+    pub(super) fn turn(
+        &mut self,
+        floor: Index,
+        point: Index,
+        missing: &BTreeSet<Index>,
+    ) -> Result<Option<Index>, ExplainError> {
         let without = |this: &Self, point| {
             let mut state = this.prefix(point);
             state.missing.extend(missing.range(..point));
@@ -520,7 +543,7 @@ impl<'a> Investigation<'a> {
     }
 
     /// The change after which the prefix recovers again, that at `point` failing. `None`: it never does, or enough was tried.
-    fn recovered(&mut self, point: Index) -> Result<Option<Index>, ExplainError> {
+    pub(super) fn recovered(&mut self, point: Index) -> Result<Option<Index>, ExplainError> {
         let mut fails = point;
         let mut step = 1;
         let mut recovers = loop {
@@ -550,7 +573,7 @@ impl<'a> Investigation<'a> {
     }
 
     /// The fewest of `candidates` (ascending) that pass the test, which all of them together do.
-    fn fewest(
+    pub(super) fn fewest(
         &mut self,
         candidates: &[Index],
         closed: Closed,
@@ -623,7 +646,7 @@ impl<'a> Investigation<'a> {
 
 /// Which sets of stores are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Closed {
+pub(super) enum Closed {
     /// Those that can be missing.
     Missing,
     /// Hypothetical ones too.

@@ -22,6 +22,7 @@ use crashproof_wire::recovery::Mapping;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::ExplainError;
+use super::snapshots::Snapshots;
 use crate::campaign::{CampaignOptions, SurveyedFile, judge, surveyed_files};
 use crate::edges::{EdgesSoFar, Update};
 use crate::error::CrashError;
@@ -197,6 +198,7 @@ pub(crate) struct Laboratory {
     mappings: Vec<Mapping>,
     /// What the executor holds.
     held: State,
+    snapshots: Snapshots,
     verdicts: FxHashMap<State, Judged>,
 }
 
@@ -228,6 +230,7 @@ impl Laboratory {
                 extra: BTreeSet::new(),
                 output: 0,
             },
+            snapshots: Snapshots::default(),
             verdicts: FxHashMap::default(),
         };
         lab.begin()?;
@@ -236,6 +239,11 @@ impl Laboratory {
 
     pub(crate) fn trace(&self) -> &TraceFile {
         &self.trace
+    }
+
+    /// The transactions of what has been read.
+    pub(super) fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
     }
 
     /// What the program relies on, where that is known.
@@ -417,6 +425,7 @@ impl Laboratory {
         self.output.clear();
         self.outputs.clear();
         self.mappings.clear();
+        self.snapshots.restart();
         self.held = self.prefix(0);
         self.floor = 0;
         self.crashed = Window::new(self.options.from.as_deref(), self.options.until.as_deref());
@@ -465,6 +474,7 @@ impl Laboratory {
             history.places.retain(|&index| index >= first);
         }
         self.changes.drain(..first - self.first);
+        self.snapshots.cut(first);
         self.first = first;
         self.verdicts.clear();
     }
@@ -540,6 +550,8 @@ impl Laboratory {
             }
             _ => {}
         }
+        let next = self.first + self.changes.len();
+        self.snapshots.event(&event, tables, next..next + changes.len());
         let (seq, thread, stack) = (event.seq, event.thread, event.stack);
         for (piece, (file, what)) in changes.into_iter().enumerate() {
             let piece = piece as u16;

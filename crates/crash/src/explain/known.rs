@@ -8,6 +8,7 @@ use super::cause::Subject;
 use super::clusters::Doing;
 use super::history::Index;
 use super::places::SpotId;
+use super::snapshots::LackingSnapshot;
 use super::timeline::Scene;
 
 /// A cause is believed by its source lines alone when so many states have confirmed it.
@@ -52,6 +53,8 @@ pub(super) struct Known {
     pub operations: BTreeSet<u64>,
     pub paths: BTreeSet<u64>,
     pub confirmed: u64,
+    /// What a snapshot would have prevented is told apart by that alone.
+    pub snapshot: Option<LackingSnapshot>,
     pub finding: Finding,
     pub scene: Scene,
 }
@@ -192,6 +195,7 @@ mod tests {
             operations: BTreeSet::new(),
             paths: BTreeSet::new(),
             confirmed: 1,
+            snapshot: None,
             finding: serde_json::from_value(finding).unwrap(),
             scene: Scene::default(),
         }

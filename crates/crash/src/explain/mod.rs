@@ -16,6 +16,7 @@ mod places;
 mod relied;
 mod save;
 pub(crate) mod shrink;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -43,6 +44,7 @@ use known::{FailingSpan, Known, Signature, Spots};
 use left::Left;
 use places::Places;
 use relied::Relied;
+use snapshots::Suspect;
 pub(crate) use timeline::Scene;
 
 pub use save::{LoadError, SavedCrash, SavedFile, SavedMapping, load};
@@ -195,10 +197,21 @@ impl Investigator {
                 push_new(&mut causes, index);
                 return Ok(causes);
             }
+            if let Some(suspect) = investigation.suspect(subject)? {
+                let index = self.note_suspect(suspect)?;
+                push_new(&mut causes, index);
+                return Ok(causes);
+            }
             let Some(cause) = investigation.investigate(subject)? else {
                 return Ok(causes);
             };
-            let index = self.note(&cause)?;
+            // Of a state with several reasons one is left now, which may be a snapshot.
+            let reduced = cause.subject();
+            let mut investigation = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line);
+            let index = match investigation.suspect(&reduced)? {
+                Some(suspect) => self.note_suspect(suspect)?,
+                None => self.note(&cause)?,
+            };
             if !push_new(&mut causes, index) || cause.form == Form::Lost {
                 return Ok(causes);
             }
@@ -206,6 +219,22 @@ impl Investigator {
                 return Ok(causes);
             }
         }
+    }
+
+    /// The number of the cause that a state fails for which lacks a snapshot.
+    fn note_suspect(&mut self, suspect: Suspect) -> Result<usize, ExplainError> {
+        for (index, known) in self.known.iter_mut().enumerate() {
+            if let Some(snapshot) = &mut known.snapshot
+                && snapshot.is_same(&suspect.snapshot)
+            {
+                snapshot.extend(&suspect.snapshot);
+                known.confirmed += 1;
+                return Ok(index);
+            }
+        }
+        let mut investigation = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line);
+        let cause = investigation.lacking_snapshot(suspect)?;
+        self.note(&cause)
     }
 
     /// The number of the cause, which is put into words if it is new.
@@ -228,7 +257,11 @@ impl Investigator {
             Form::Lost => None,
             Form::Between(..) => cause.missing.last().map(|&last| investigation.spot(last)),
         };
-        let is_same = |known: &Known| known.is_same(cause.kind, &spots, completed);
+        let is_same = |known: &Known| match (&known.snapshot, &cause.snapshot) {
+            (None, None) => known.is_same(cause.kind, &spots, completed),
+            (Some(known), Some(snapshot)) => known.is_same(snapshot),
+            _ => false,
+        };
         let same = self.known.iter().position(is_same);
         if let Some(index) = same {
             // That the program itself stores in the wrong order says more than that what it stored was lost.
@@ -259,6 +292,7 @@ impl Investigator {
             operations: BTreeSet::new(),
             paths: BTreeSet::new(),
             confirmed: 1,
+            snapshot: cause.snapshot.clone(),
             finding,
             scene,
         });
@@ -369,6 +403,7 @@ impl Investigator {
             state,
             uncertain: false,
             aside: Vec::new(),
+            snapshot: None,
         };
         let number = self.known.len() + 1;
         // Of the failure's own run only the end was kept, which says nothing of the lines before.

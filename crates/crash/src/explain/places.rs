@@ -2,8 +2,8 @@
 
 pub(super) use crashproof_finding::blamed;
 use crashproof_sites::Typing;
-use crashproof_stacks::{DeclaredHelpers, Stacks, Symbolized};
-use crashproof_trace::{StackId, Tables};
+use crashproof_stacks::{DeclaredHelpers, Origin, Stacks, Symbolized};
+use crashproof_trace::{FileId, PmAddress, StackId, Tables};
 use rustc_hash::FxHashMap;
 
 use super::history::Change;
@@ -19,6 +19,16 @@ enum Spot {
     Offset(usize, u64),
 }
 
+/// What is stored to, and by which function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct WrittenObject {
+    /// With its file.
+    pub(super) function: Option<String>,
+    pub(super) ty: Option<String>,
+    /// How far before the store the object begins.
+    pub(super) distance: Option<u64>,
+}
+
 /// A [`Spot`]'s number.
 pub(super) type SpotId = usize;
 
@@ -26,6 +36,7 @@ pub(super) type SpotId = usize;
 pub(super) struct Places {
     stacks: Stacks,
     merged: FxHashMap<StackId, bool>,
+    written: FxHashMap<StackId, WrittenObject>,
     of_stack: FxHashMap<StackId, Option<SpotId>>,
     ids: FxHashMap<Spot, SpotId>,
 }
@@ -54,6 +65,40 @@ impl Places {
             .merged
             .entry(stack)
             .or_insert_with(|| Typing::new().is_merged(tables, stack))
+    }
+
+    /// Whether libpmemobj, or another library of PMDK, did it on its own account.
+    pub(super) fn is_library(&mut self, stack: StackId, tables: &Tables) -> bool {
+        self.stacks.origin(stack, tables) == Origin::Pmdk
+            && !self.stacks.entry(stack, tables).is_some_and(|entry| entry.is_copy())
+    }
+
+    pub(super) fn written_object(&mut self, change: &Change, tables: &Tables) -> WrittenObject {
+        if let Some(known) = self.written.get(&change.stack) {
+            return known.clone();
+        }
+        let frames = self.stacks.symbolize(change.stack, tables).frames;
+        let function = blamed(&frames).and_then(|frame| {
+            let function = frame.function.as_ref()?;
+            Some(format!("{}:{function}", frame.file.as_deref().unwrap_or_default()))
+        });
+        let mut written = WrittenObject {
+            function,
+            ..WrittenObject::default()
+        };
+        if let Some((offset, data)) = change.data() {
+            let file = FileId(change.file as u32);
+            let at = PmAddress { file, offset };
+            // What Typing keeps stays in one thread, and few stacks are asked for.
+            let mut typing = Typing::new();
+            let typed = typing.of(tables, change.stack, at, data.len());
+            if let Some(outermost) = typed.last() {
+                written.ty = Some(typing.type_name(outermost.ty).to_owned());
+                written.distance = (!outermost.is_guessed).then(|| offset.wrapping_sub(outermost.instance.offset));
+            }
+        }
+        self.written.insert(change.stack, written.clone());
+        written
     }
 
     pub(super) fn spot(&mut self, change: &Change, tables: &Tables) -> SpotId {

@@ -8,13 +8,15 @@ use crashproof_finding::{
     ViolatedCondition,
 };
 use crashproof_sandbox::Run;
-use crashproof_stacks::{Symbolized, file_name};
+use crashproof_stacks::{Symbolized, file_name, is_language_runtime, is_pmdk};
+use crashproof_trace::StackId;
 
 use super::Words;
 use super::cause::{Cause, Form};
 use super::history::{Index, Laboratory, What};
 use super::places::{Places, blamed};
 use super::save::quoted;
+use super::snapshots::LackingSnapshot;
 
 /// Bytes of a command's output that a finding holds: its end, where the reason is.
 const MAX_OUTPUT: usize = 4096;
@@ -35,15 +37,33 @@ pub(super) fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut 
     let recovery = outcome(run, cause, context);
     // Without it the finding stands: the oracle could not be run once more.
     let output = context.lab.difference(&cause.state, run).ok().flatten();
-    let position = missing.first().or(persisted.first());
+    let is_uncovered = |store: &&CrashStore| cause.snapshot.is_some() && library_call(store).is_none();
+    let uncovered = persisted.iter().chain(&missing).find(is_uncovered);
+    let position = uncovered.or(missing.first()).or(persisted.first());
     let frame = position.map_or_else(|| after.clone(), |store| store.frame.clone());
-    let order = match cause.kind {
+    // libpmemobj's own order is not for the user to change.
+    let of_library = !missing.is_empty()
+        && missing
+            .iter()
+            .chain(&persisted)
+            .all(|store| library_call(store).is_some());
+    let kind = match cause.kind {
+        Kind::CrashOrder if of_library => Kind::CrashAtomicity,
+        kind => kind,
+    };
+    let order = match kind {
         Kind::CrashOrder => order(&missing, &persisted),
         _ => Vec::new(),
     };
+    let mut notes = notes(cause, context, places);
+    if let Some(snapshot) = &cause.snapshot {
+        notes.insert(0, snapshot_note(snapshot, context, places));
+    } else if of_library {
+        notes.push(OF_LIBRARY.to_owned());
+    }
     Finding {
-        kind: cause.kind,
-        severity: cause.kind.severity(),
+        kind,
+        severity: kind.severity(),
         message: message(
             cause,
             &missing,
@@ -52,8 +72,11 @@ pub(super) fn finding(cause: &Cause, run: &Run, context: &Context, places: &mut 
             &failed(&recovery, run, output.as_ref()),
             context,
         ),
-        help: help(cause, &missing, &persisted),
-        notes: notes(cause, context, places),
+        help: match &cause.snapshot {
+            Some(snapshot) => Some(snapshot_help(snapshot, &missing, &persisted, context, places)),
+            None => help(kind, &cause.form, &missing, &persisted),
+        },
+        notes,
         file: frame.file.clone(),
         line: frame.line,
         column: frame.column,
@@ -400,7 +423,87 @@ fn list(names: impl Iterator<Item = String>) -> String {
     }
 }
 
-fn help(cause: &Cause, missing: &[CrashStore], persisted: &[CrashStore]) -> Option<String> {
+/// Said where all stores are libpmemobj's.
+const OF_LIBRARY: &str = "libpmemobj made all of these stores, and repairs what a crash leaves of them when the pool is opened: see whether \
+                          the recovery reads the pool before `pmemobj_open`, and which flags (`POBJ_XADD_NO_SNAPSHOT`, \
+                          `POBJ_XADD_NO_FLUSH`, `POBJ_XALLOC_NO_FLUSH`) the program passes";
+
+/// The function of PMDK that made the store on its own account.
+fn library_call(store: &CrashStore) -> Option<String> {
+    let of_library = |frame: &&Frame| frame.module.as_deref().is_some_and(|module| is_pmdk(file_name(module)));
+    let of_runtime = |frame: &&Frame| {
+        frame
+            .module
+            .as_deref()
+            .is_some_and(|m| is_language_runtime(file_name(m)))
+    };
+    let inner = store.stack.iter().skip_while(of_runtime);
+    let function = inner.take_while(of_library).last()?.function.clone();
+    function.filter(|function| crashproof_library::destination(function).is_none())
+}
+
+/// "snapshot `count` …"
+fn snapshot_help(
+    snapshot: &LackingSnapshot,
+    missing: &[CrashStore],
+    persisted: &[CrashStore],
+    context: &Context,
+    places: &mut Places,
+) -> String {
+    let uncovered = persisted
+        .iter()
+        .chain(missing)
+        .filter(|store| library_call(store).is_none());
+    let at = list(uncovered.map(|store| place(store, true)));
+    let late = snapshot.late.map(|stack| position_of(stack, context, places));
+    match late {
+        Some(late) => format!(
+            "take the snapshot before the store: the one at {late} comes after {at}, and holds what was stored there already"
+        ),
+        None => format!(
+            "snapshot the range before the store at {at}: `TX_ADD`, `TX_ADD_FIELD` or `pmemobj_tx_add_range`, in the transaction"
+        ),
+    }
+}
+
+fn snapshot_note(snapshot: &LackingSnapshot, context: &Context, places: &mut Places) -> String {
+    let began = match snapshot.began {
+        Some(stack) => format!("the transaction that began at {}", position_of(stack, context, places)),
+        None => "the transaction".to_owned(),
+    };
+    format!(
+        "{began} neither snapshotted nor allocated what is stored there: a rollback leaves the store as it is, and the commit \
+         does not flush it"
+    )
+}
+
+/// "pool.c:14"
+fn position_of(stack: StackId, context: &Context, places: &mut Places) -> String {
+    let frames = places.symbolize(stack, context.lab.tables()).frames;
+    match blamed(&frames) {
+        Some(Frame {
+            file: Some(file),
+            line: Some(line),
+            ..
+        }) => format!("{}:{line}", file_name(file)),
+        Some(Frame {
+            function: Some(function),
+            ..
+        }) => format!("`{function}`"),
+        _ => "an unknown place".to_owned(),
+    }
+}
+
+fn help(kind: Kind, form: &Form, missing: &[CrashStore], persisted: &[CrashStore]) -> Option<String> {
+    let calls = |stores: &[CrashStore]| {
+        let calls: Option<Vec<String>> = stores.iter().map(library_call).collect();
+        let calls = calls.filter(|calls| !calls.is_empty())?;
+        let function = list(calls.iter().map(|function| format!("`{function}`")));
+        Some(format!(
+            "{function} ({})",
+            list(stores.iter().map(|store| place(store, true)))
+        ))
+    };
     let at = |stores: &[CrashStore]| {
         let places = list(stores.iter().map(|store| place(store, true)));
         if stores.iter().any(|store| store.operation.is_some()) {
@@ -415,7 +518,19 @@ fn help(cause: &Cause, missing: &[CrashStore], persisted: &[CrashStore]) -> Opti
         return None;
     }
     let (first, then) = (at(missing), at(persisted));
-    match (cause.kind, &cause.form) {
+    match (kind, form, calls(missing), calls(persisted)) {
+        (Kind::CrashOrder, _, Some(call), _) => {
+            return Some(format!("make {then} only when the call of {call} has returned"));
+        }
+        (Kind::CrashOrder, Form::Lost, None, Some(call)) => {
+            return Some(format!("flush and fence {first} before the call of {call}"));
+        }
+        (Kind::CrashOrder, Form::Between(..), None, Some(call)) => {
+            return Some(format!("make {first}, flush and fence it before the call of {call}"));
+        }
+        _ => {}
+    }
+    match (kind, form) {
         (Kind::CrashOrder, _) if first == then => Some(format!(
             "flush and fence the first of the two before the other is made: both are {first}"
         )),
