@@ -602,7 +602,7 @@ mod tests {
         fn event(&mut self, kind: EventKind<'_>) {
             let event = Event {
                 seq: 0,
-                begun: 0,
+                beginning: &crashproof_trace::AT_ONCE,
                 thread: ThreadId(0),
                 stack: StackId(0),
                 kind,

@@ -207,7 +207,7 @@ impl Investigator {
             };
             // Of a state with several reasons one is left now, which may be a snapshot.
             let reduced = cause.subject();
-            let mut investigation = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line);
+            let mut investigation = Investigation::new(&mut self.lab, &mut self.places);
             let index = match investigation.suspect(&reduced)? {
                 Some(suspect) => self.note_suspect(suspect)?,
                 None => self.note(&cause)?,
@@ -232,7 +232,7 @@ impl Investigator {
                 return Ok(index);
             }
         }
-        let mut investigation = Investigation::new(&mut self.lab, &mut self.places, self.reorder_in_line);
+        let mut investigation = Investigation::new(&mut self.lab, &mut self.places);
         let cause = investigation.lacking_snapshot(suspect)?;
         self.note(&cause)
     }
