@@ -1,6 +1,5 @@
 //! What a function does to memory, in terms of what it is called with: the same whether it was read from machine code
-//! ([`flow`](super::flow)) or, by `crashproof cc`, from the front end's code. The rules ([`rules`](super::rules)) are
-//! on summaries.
+//! (`flow`) or, by `crashproof cc`, from the front end's code. The rules (`rules`) are on summaries.
 
 use crashproof_library::{Effect as Library, Extent};
 
