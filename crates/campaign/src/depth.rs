@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crashproof_crash::{CampaignOptions, Executor, Outcome, Recovered, Survey, Verdict};
-use crashproof_finding::Finding;
+use crashproof_finding::{Finding, StrategyEnd};
 use crashproof_sandbox::Command;
 use crashproof_trace::{EventKind, Item, PmAddress, TraceFile};
 
@@ -41,9 +41,11 @@ pub(crate) fn crash_recoveries(
         seen: BTreeSet::new(),
     };
     let mut crashed = 0;
-    for (index, recovered) in std::mem::take(&mut outcome.recovered).iter().enumerate() {
+    let all = std::mem::take(&mut outcome.recovered);
+    for (index, recovered) in all.iter().enumerate() {
         let tested = outcome.stats.states_tested;
-        let Some(rest) = budget(options, start, tested) else {
+        let left = all.len() - index;
+        let Some(rest) = budget(options, start, tested, left) else {
             outcome.stats.cut_short = true;
             break;
         };
@@ -77,11 +79,17 @@ pub(crate) fn crash_recoveries(
     Ok(())
 }
 
-/// What is left of the budget; none if nothing is.
-fn budget(options: &CampaignOptions, start: Instant, tested: u64) -> Option<CampaignOptions> {
+/// The least time for the recovery of one state.
+const LEAST_TIME: Duration = Duration::from_secs(1);
+
+/// The share of the next of so many recoveries in what is left of the budget; none if nothing is.
+fn budget(options: &CampaignOptions, start: Instant, tested: u64, recoveries: usize) -> Option<CampaignOptions> {
     let time = match options.time {
         // As much again for the recoveries as for the program.
-        Some(time) => Some(time.checked_sub(start.elapsed()).filter(|time| !time.is_zero())?),
+        Some(time) => {
+            let left = time.checked_sub(start.elapsed()).filter(|time| !time.is_zero())?;
+            Some((left / recoveries as u32).max(LEAST_TIME).min(left))
+        }
         None => None,
     };
     let max_states = match options.max_states {
@@ -91,6 +99,7 @@ fn budget(options: &CampaignOptions, start: Instant, tested: u64) -> Option<Camp
     Some(CampaignOptions {
         time,
         max_states,
+        uses_all_time: false,
         from: None,
         until: None,
         journal: None,
@@ -256,6 +265,18 @@ fn merge(outcome: &mut Outcome, more: Outcome) {
     stats.points_total = stats.points_total.saturating_add(more.stats.points_total);
     stats.points_reached += more.stats.points_reached;
     stats.cut_short |= more.stats.cut_short;
+    for run in more.stats.strategies {
+        match stats.strategies.iter_mut().find(|known| known.name == run.name) {
+            Some(known) => {
+                known.states_tested += run.states_tested;
+                known.findings += run.findings;
+                if run.ended != StrategyEnd::Done {
+                    known.ended = run.ended;
+                }
+            }
+            None => stats.strategies.push(run),
+        }
+    }
     outcome.broken |= more.broken;
     outcome.unexplained += more.unexplained;
 }

@@ -203,9 +203,9 @@ pub struct CrashOptions {
     #[arg(long, help_heading = STATES)]
     pub reorder_in_line: bool,
 
-    /// Stop after this time (90s, 10m, 1h30m), or never: `none`
+    /// Stop after this time (90s, 10m, 1h30m), or never: `none` [default: 2m; none if all states are asked for]
     ///
-    /// The default is 2m, and `none` with --max-states or if all states are asked for (--strategy exhaustive or dpor).
+    /// All states are asked for with --strategy exhaustive or dpor. With --max-states there is no limit in time, either.
     #[arg(long, value_name = "TIME", help_heading = LIMITS)]
     pub time: Option<TimeLimit>,
 

@@ -164,6 +164,7 @@ impl Plan {
             until: arguments.until.clone(),
             time: arguments.time_limit(),
             max_states: arguments.max_states,
+            uses_all_time: arguments.time.is_some() || arguments.max_states.is_some(),
             fail_fast: arguments.fail_fast,
             expect_output: self.expect_output.clone(),
             // Made from the trace.

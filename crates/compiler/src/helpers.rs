@@ -48,10 +48,14 @@ pub fn judge(module: &mut Module) -> Vec<JudgedFunction> {
     };
     let judged = module.functions().filter_map(|function| {
         let subprogram = function.subprogram().filter(|_| function.has_ordinary_code())?;
+        let is_helper = judge.summary(function).and_then(|summary| summary.verdict());
+        if is_helper.is_none() && !function.is_local() {
+            return None;
+        }
         Some(JudgedFunction {
             function: linkage_name(subprogram).to_owned(),
             file: source_file(subprogram),
-            is_helper: judge.summary(function)?.verdict()?,
+            is_helper,
         })
     });
     judged.collect()

@@ -90,6 +90,8 @@ pub struct CampaignOptions {
     pub until: Option<String>,
     pub time: Option<Duration>,
     pub max_states: Option<u64>,
+    /// Strategies without an end of their own go on until then.
+    pub uses_all_time: bool,
     /// Ends with the first finding.
     pub fail_fast: bool,
     /// What recovery must print to stdout.
@@ -122,6 +124,7 @@ impl Default for CampaignOptions {
             until: None,
             time: None,
             max_states: None,
+            uses_all_time: true,
             fail_fast: false,
             expect_output: None,
             oracle: None,

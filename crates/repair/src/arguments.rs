@@ -65,7 +65,7 @@ pub struct RepairArguments {
     #[arg(long, value_name = "FILE", help_heading = CRASHING)]
     pub expect_output: Option<PathBuf>,
 
-    /// Which crash states are tested: prefix, representative, dpor, exhaustive, random
+    /// Which crash states are tested: auto (the default), prefix, representative, dpor, exhaustive, random
     #[arg(long, value_name = "STRATEGY", help_heading = CRASHING)]
     pub strategy: Option<String>,
 
@@ -93,7 +93,7 @@ pub struct RepairArguments {
     #[arg(long, help_heading = CRASHING)]
     pub reorder_in_line: bool,
 
-    /// Each crash test stops after this time [default: 2m, unless --max-states is given]
+    /// Each crash test stops after this time, or never: `none` [default: as for crashproof crash]
     #[arg(long, value_name = "TIME", help_heading = CRASHING)]
     pub time: Option<String>,
 

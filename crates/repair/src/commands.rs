@@ -162,7 +162,7 @@ impl BuildSite<'_> {
                 Compiler::Repair => format!("{what} with crashproof cc"),
                 Compiler::Own => what.to_owned(),
             },
-            command: line.to_owned(),
+            command: self.copy.to_tree(line),
             ended: ended(status),
             output: self.said(&log),
             remedy,
@@ -261,7 +261,8 @@ impl BuildSite<'_> {
     pub fn check(&self, trace: &Path) -> Result<Report, CommandError> {
         let checked = self.checked(trace).map_err(|error| CommandError::Failed {
             what: "the check".to_owned(),
-            command: format!("crashproof check {}", trace.display()),
+            // The trace is gone when this is read.
+            command: "crashproof check".to_owned(),
             ended: "exited with status 2".to_owned(),
             output: self.copy.to_tree(&format!("crashproof: error: {error}")),
             remedy: "the trace and crashproof.toml are what it reads",

@@ -206,7 +206,8 @@ fn without_what_fails(tried: &[Tried], options: &PlanOptions, findings: &[Findin
         return Vec::new();
     }
     // What is new on lines that a fix has changed is most likely brought by that fix.
-    let new = first.trial.comparison.new.iter().flat_map(|new| &new.causes);
+    let of_check = first.trial.comparison.new.iter();
+    let new = of_check.chain(&first.trial.crashes.new).flat_map(|new| &new.causes);
     let suspects: BTreeSet<usize> = new
         .filter_map(|cause| match cause {
             Cause::Fix(index) => Some(*index),

@@ -130,6 +130,7 @@ impl WorkingCopy {
     /// A report on the copy, as one on the user's tree.
     pub fn report_to_tree(&self, report: &Report) -> Report {
         let mut report = report.clone();
+        report.findings.iter_mut().for_each(forget_states);
         report.for_each_text_mut(&mut |text| *text = self.to_tree(text));
         report
     }
@@ -140,6 +141,7 @@ impl WorkingCopy {
 
     pub fn finding_to_tree(&self, finding: &Finding) -> Finding {
         let mut finding = finding.clone();
+        forget_states(&mut finding);
         finding.for_each_text_mut(&mut |text| *text = self.to_tree(text));
         finding
     }
@@ -186,13 +188,22 @@ impl WorkingCopy {
     }
 }
 
+/// The saved states of a finding are of the copy, and gone with it.
+fn forget_states(finding: &mut Finding) {
+    if let Some(crash) = &mut finding.crash {
+        crash.replay = None;
+    }
+}
+
 /// Replaces `from` where it is a whole path or the beginning of one.
 fn replace_path(text: &str, from: &str, to: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(from) {
         let (before, after) = (&rest[..at], &rest[at + from.len()..]);
-        let goes_on = after.starts_with(|c: char| c.is_alphanumeric() || "_-+~".contains(c));
+        // A point ends a sentence, or goes on with a name: `after.log` lies beside `after`.
+        let name = after.strip_prefix('.').unwrap_or(after);
+        let goes_on = name.starts_with(|c: char| c.is_alphanumeric() || "_-+~".contains(c));
         result.push_str(before);
         result.push_str(if goes_on { from } else { to });
         rest = after;
@@ -211,6 +222,8 @@ mod tests {
         assert_eq!(replaced("/tmp/r/after/a.c:3: error"), "/home/u/app/a.c:3: error");
         assert_eq!(replaced("in /tmp/r/after: no"), "in /home/u/app: no");
         assert_eq!(replaced("/tmp/r/after-2/a.c"), "/tmp/r/after-2/a.c");
+        assert_eq!(replaced("/tmp/r/after.crashes/1"), "/tmp/r/after.crashes/1");
+        assert_eq!(replaced("not in /tmp/r/after."), "not in /home/u/app.");
         assert_eq!(
             replaced("-I/tmp/r/after -L/tmp/r/after/lib"),
             "-I/home/u/app -L/home/u/app/lib"

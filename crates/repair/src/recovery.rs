@@ -18,9 +18,6 @@ use crate::arguments::RepairArguments;
 use crate::commands::{BuildSite, CommandError, Run};
 use crate::interrupt;
 
-/// A crash test that is given no budget ends after this time: there are several in one repair.
-const TIME: &str = "2m";
-
 /// Columns of the report in the log.
 const LOG_WIDTH: usize = 100;
 
@@ -62,9 +59,6 @@ impl Recovery {
         let has = |name: &str| options.iter().any(|(known, _)| known == name);
         if !has("recover") {
             return None;
-        }
-        if !has("time") && !has("max-states") {
-            options.push(("time".to_owned(), vec![format!("--time={TIME}")]));
         }
         Some(Recovery {
             options,
@@ -286,7 +280,7 @@ mod tests {
         let test = "name = 'x'\nprogram = './app'\npm = ['a']\nsetup = 's'\nrecover = 'r'\ndepth = 2\nno-tear = true\nno-joint = false\nsave = 'd'\n";
         assert_eq!(
             options("-- ./app", test).unwrap(),
-            ["--depth 2", "--no-tear", "--recover r", "--time=2m"]
+            ["--depth 2", "--no-tear", "--recover r"]
         );
         assert_eq!(
             options("--recover q --max-states 9 --depth 1 -- ./app", test).unwrap(),
@@ -299,7 +293,7 @@ mod tests {
         assert_eq!(options("--time 3s -- ./app", "program = './app'\n"), None);
         assert_eq!(
             options("--recover r -- ./app", "program = './app'\n").unwrap(),
-            ["--recover=r", "--time=2m"]
+            ["--recover=r"]
         );
     }
 }

@@ -39,7 +39,11 @@ pub struct Workspace {
 }
 
 enum Scratch {
-    Temporary(tempfile::TempDir),
+    /// Its path has no symbolic links, as those in debug info and recordings.
+    Temporary {
+        path: PathBuf,
+        _directory: tempfile::TempDir,
+    },
     Kept(PathBuf),
 }
 
@@ -160,7 +164,14 @@ impl Scratch {
             source,
         })?;
         interrupt::remove_at_end(folder.path());
-        Ok(Scratch::Temporary(folder))
+        let path = folder.path().canonicalize().map_err(|source| WorkspaceError::Scratch {
+            folder: folder.path().to_owned(),
+            source,
+        })?;
+        Ok(Scratch::Temporary {
+            path,
+            _directory: folder,
+        })
     }
 
     fn kept(path: &Path) -> Result<Scratch, WorkspaceError> {
@@ -177,7 +188,7 @@ impl Scratch {
 
     fn path(&self) -> &Path {
         match self {
-            Scratch::Temporary(folder) => folder.path(),
+            Scratch::Temporary { path, .. } => path,
             Scratch::Kept(path) => path,
         }
     }

@@ -4,16 +4,16 @@
 //! began just before (older traces do not: there a sync guarantees what was stored before its event).
 //!
 //! Deviations. An msync over several mappings is several events; those that come after another thread's event guarantee all that was stored
-//! before them. So does a sync that takes more than [`LONGEST`] events, because a thread may also have been killed in one, and one that
-//! begins while [`MOST`] others go on.
+//! before them. So does a sync that takes more than its share of [`LONGEST`] events, because a thread may also have been killed in
+//! one, one that begins while [`MOST`] others go on, and one during which a signal handler of its own thread stores.
 
 use crashproof_model::Thread;
 use crashproof_trace::{Event, EventKind, ThreadId};
 
-/// Events that a sync is waited for.
+/// Events that a sync is waited for; all that are under way share them, since each store costs something for each of them.
 const LONGEST: u64 = 1 << 20;
 /// Syncs that are followed at once.
-const MOST: usize = 256;
+const MOST: usize = 64;
 
 /// What the event tells of the thread's sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +47,14 @@ impl Underway {
 
     fn changes(&mut self, event: &Event<'_>, mut change: impl FnMut(SyncChange)) {
         let own = (!event.kind.is_of_no_thread()).then_some(event.thread.0);
+        let longest = LONGEST / (self.0.len() as u64).max(1);
         self.0.retain(|sync| {
             let goes_on = match Some(sync.thread) == own {
                 true => event.begun() < event.seq,
                 // It may have failed, and the thread has begun another.
                 false => !sync.synced && event.begins().binary_search(&ThreadId(sync.thread)).is_err(),
             };
-            let goes_on = goes_on && event.seq - sync.since <= LONGEST;
+            let goes_on = goes_on && event.seq - sync.since <= longest;
             if !goes_on {
                 change(SyncChange::Ends(sync.thread));
             }

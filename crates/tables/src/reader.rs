@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crashproof_trace::tracked;
 use object::{Object, ObjectSection, ReadCache, ReadRef};
@@ -148,7 +148,7 @@ pub fn read_bitcode(path: &Path) -> Result<Vec<Bitcode>, SitesError> {
 pub struct JudgedFunctions {
     /// By linkage name: the file that has it, and whether it is a helper. Functions that only their own object sees may
     /// share a name.
-    by_name: FxHashMap<String, Vec<(String, bool)>>,
+    by_name: FxHashMap<String, Vec<(PathBuf, Option<bool>)>>,
 }
 
 impl JudgedFunctions {
@@ -159,28 +159,55 @@ impl JudgedFunctions {
         JudgedFunctions::decode(&section.ok().flatten().unwrap_or_default())
     }
 
-    /// From the bytes of the section, as far as they can be read.
+    /// From the bytes of the section. If any of them cannot be read, nothing is known: what is missing might contradict the
+    /// rest.
     pub fn decode(section: &[u8]) -> JudgedFunctions {
+        JudgedFunctions::try_decode(section).unwrap_or_default()
+    }
+
+    fn try_decode(section: &[u8]) -> Option<JudgedFunctions> {
         let mut found = JudgedFunctions::default();
-        for frame in section::frames(Content::Helpers, section).map_while(Result::ok) {
-            let judged: Vec<JudgedFunction> = postcard::from_bytes(frame.1.payload).unwrap_or_default();
+        for frame in section::frames(Content::Helpers, section) {
+            let judged: Vec<JudgedFunction> = postcard::from_bytes(frame.ok()?.1.payload).ok()?;
             for one in judged {
-                let files = found.by_name.entry(one.function).or_default();
-                files.push((one.file, one.is_helper));
+                let verdicts = found.by_name.entry(one.function).or_default();
+                let verdict = (plain(Path::new(&one.file)), one.is_helper);
+                // An inline function is in many objects.
+                if !verdicts.contains(&verdict) {
+                    verdicts.push(verdict);
+                }
             }
         }
-        found
+        Some(found)
     }
 
     /// Whether the function of that linkage name in that file is a helper; `None`: not known, or there are several that
     /// differ.
     pub fn is_helper(&self, function: &str, file: &str) -> Option<bool> {
-        let name = |path: &str| path.rsplit('/').next() == file.rsplit('/').next();
-        let files = self.by_name.get(function)?;
-        let mut verdicts = files.iter().filter(|(path, _)| name(path)).map(|(_, verdict)| *verdict);
+        let file = plain(Path::new(file));
+        let verdicts = self.by_name.get(function)?;
+        let mut verdicts = verdicts
+            .iter()
+            .filter(|(path, _)| *path == file)
+            .map(|(_, verdict)| *verdict);
         let first = verdicts.next()?;
-        verdicts.all(|verdict| verdict == first).then_some(first)
+        first.filter(|_| verdicts.all(|verdict| verdict == first))
     }
+}
+
+/// Without `.` and `..`, as far as the text goes.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir if plain.file_name().is_some() => {
+                plain.pop();
+            }
+            component => plain.push(component),
+        }
+    }
+    plain
 }
 
 /// Whether every index of the table leads somewhere.

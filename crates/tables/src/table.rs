@@ -137,5 +137,7 @@ pub struct JudgedFunction {
     pub function: String,
     /// Where it is defined.
     pub file: String,
-    pub is_helper: bool,
+    /// `None`: its code leaves it open. That is said of functions that only their object sees: another object may have one of
+    /// the same name that is judged.
+    pub is_helper: Option<bool>,
 }

@@ -155,7 +155,12 @@ fn judged_functions_by_name_and_file() {
     let judged = |function: &str, file: &str, is_helper| JudgedFunction {
         function: function.into(),
         file: file.into(),
-        is_helper,
+        is_helper: Some(is_helper),
+    };
+    let open = |function: &str, file: &str| JudgedFunction {
+        function: function.into(),
+        file: file.into(),
+        is_helper: None,
     };
     let mut section = section::judged_frame(1, &[judged("set", "/a/pm.h", true), judged("put", "/a/a.c", false)]);
     section.extend([0; 16]);
@@ -164,19 +169,30 @@ fn judged_functions_by_name_and_file() {
         &[
             judged("set", "/a/pm.h", true),
             judged("set", "/a/b.c", false),
-            judged("put", "/b/a.c", true),
+            judged("put", "/a/x/../a.c", true),
+            judged("add", "/a/a.c", true),
+            open("add", "/b/a.c"),
+            open("add", "/a/pm.h"),
+            judged("add", "/a/pm.h", true),
         ],
     ));
     let functions = JudgedFunctions::decode(&section);
-    assert_eq!(functions.is_helper("set", "lib/pm.h"), Some(true));
+    assert_eq!(functions.is_helper("set", "/a/./b/../pm.h"), Some(true));
+    assert_eq!(
+        functions.is_helper("set", "/lib/pm.h"),
+        None,
+        "another file of that name"
+    );
     assert_eq!(functions.is_helper("set", "/a/b.c"), Some(false));
     assert_eq!(functions.is_helper("set", "/a/c.c"), None);
     assert_eq!(functions.is_helper("put", "/a/a.c"), None, "two that differ");
     assert_eq!(functions.is_helper("get", "/a/a.c"), None);
-    // What follows damage is lost, and no error.
+    assert_eq!(functions.is_helper("add", "/a/a.c"), Some(true));
+    assert_eq!(functions.is_helper("add", "/b/a.c"), None, "left open");
+    assert_eq!(functions.is_helper("add", "/a/pm.h"), None, "left open in one object");
+    // What is lost by damage might contradict the rest.
     let cut = JudgedFunctions::decode(&section[..section.len() - 8]);
-    assert_eq!(cut.is_helper("set", "/a/pm.h"), Some(true));
-    assert_eq!(cut.is_helper("set", "/a/b.c"), None);
+    assert_eq!(cut.is_helper("set", "/a/pm.h"), None);
 }
 
 fn pc(address: u64, object: u64, site: u32) -> Vec<u8> {

@@ -23,7 +23,8 @@ fn build(folder: &Folder, compiler: &str, level: &str) {
 fn judged<'n>(folder: &Folder, level: &str, names: impl Iterator<Item = &'n str>) -> BTreeMap<&'n str, Option<bool>> {
     build(folder, cc(), level);
     let judged = JudgedFunctions::read(&folder.path("code.so"));
-    names.map(|name| (name, judged.is_helper(name, "code.c"))).collect()
+    let file = folder.path("code.c").display().to_string();
+    names.map(|name| (name, judged.is_helper(name, &file))).collect()
 }
 
 /// The names of functions in C, with what they are called for.

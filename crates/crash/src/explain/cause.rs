@@ -89,7 +89,7 @@ pub(super) struct Investigation<'a> {
     pub lab: &'a mut Laboratory,
     pub places: &'a mut Places,
     /// Missing from every image, because they have to do with another cause.
-    kept: BTreeSet<Index>,
+    pub(super) kept: BTreeSet<Index>,
     hangs: u32,
     runs: u32,
 }
@@ -199,7 +199,12 @@ impl<'a> Investigation<'a> {
 
     /// What was kept missing and had persisted is put back, so that the model allows the state: it still fails, though the
     /// other cause has a part in it.
-    fn take_back(&mut self, cause: &mut Cause, subject: &Subject, aside: &[Index]) -> Result<(), ExplainError> {
+    pub(super) fn take_back(
+        &mut self,
+        cause: &mut Cause,
+        subject: &Subject,
+        aside: &[Index],
+    ) -> Result<(), ExplainError> {
         let persisted = |index: &&Index| **index < cause.state.point && !subject.missing.contains(index);
         let aside: Vec<Index> = aside.iter().filter(persisted).copied().collect();
         let mut state = cause.state.clone();

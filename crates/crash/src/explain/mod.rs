@@ -233,7 +233,11 @@ impl Investigator {
             }
         }
         let mut investigation = Investigation::new(&mut self.lab, &mut self.places);
-        let cause = investigation.lacking_snapshot(suspect)?;
+        investigation.keep_missing(&suspect.kept);
+        let aside: Vec<Index> = suspect.kept.iter().copied().collect();
+        let subject = suspect.subject().clone();
+        let mut cause = investigation.lacking_snapshot(suspect)?;
+        investigation.take_back(&mut cause, &subject, &aside)?;
         self.note(&cause)
     }
 

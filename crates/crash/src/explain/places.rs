@@ -8,6 +8,9 @@ use rustc_hash::FxHashMap;
 
 use super::history::Change;
 
+/// Places of stores whose objects are kept.
+const MOST_WRITTEN: usize = 1 << 16;
+
 /// Changes of one spot are one thing to the user, and causes are told apart by spots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Spot {
@@ -36,7 +39,8 @@ pub(super) type SpotId = usize;
 pub(super) struct Places {
     stacks: Stacks,
     merged: FxHashMap<StackId, bool>,
-    written: FxHashMap<StackId, WrittenObject>,
+    /// By call stack and offset: one store may be several changes, and a loop stores to many elements.
+    written: FxHashMap<(StackId, u64), WrittenObject>,
     of_stack: FxHashMap<StackId, Option<SpotId>>,
     ids: FxHashMap<Spot, SpotId>,
 }
@@ -74,8 +78,12 @@ impl Places {
     }
 
     pub(super) fn written_object(&mut self, change: &Change, tables: &Tables) -> WrittenObject {
-        if let Some(known) = self.written.get(&change.stack) {
+        let key = (change.stack, change.data().map_or(0, |(offset, _)| offset));
+        if let Some(known) = self.written.get(&key) {
             return known.clone();
+        }
+        if self.written.len() == MOST_WRITTEN {
+            self.written.clear();
         }
         let frames = self.stacks.symbolize(change.stack, tables).frames;
         let function = blamed(&frames).and_then(|frame| {
@@ -97,7 +105,7 @@ impl Places {
                 written.distance = (!outermost.is_guessed).then(|| offset.wrapping_sub(outermost.instance.offset));
             }
         }
-        self.written.insert(change.stack, written.clone());
+        self.written.insert(key, written.clone());
         written
     }
 

@@ -2,9 +2,10 @@
 //! state fails.
 //!
 //! What a transaction covers persists with it or is rolled back with it. What it does not cover stays when the rest is rolled
-//! back, and nobody flushes it when the rest is committed. So whether a missing snapshot is why a state fails is a question of at
-//! most three runs: the state still fails when only stores of that object and stores of libpmemobj are missing, and it recovers when
-//! the object's uncovered stores are all taken out (the transaction is rolled back) or all put in (it has committed).
+//! back, and nobody flushes it when the rest is committed. So whether a missing snapshot is why a state fails is a question of a
+//! few runs: the state still fails when only stores of that object and stores of libpmemobj are missing (and what cannot persist
+//! without them), and it recovers when the object's uncovered stores are all taken out (the transaction is rolled back) or all put
+//! in (it has committed).
 //!
 //! This comes before the general reduction, which would name an order between a store of the program and one of libpmemobj's own
 //! log: right, and no use to anybody.
@@ -23,6 +24,8 @@ use super::places::WrittenObject;
 
 /// Transactions that one state is held against, the latest first.
 const MOST_TRANSACTIONS: usize = 4;
+/// Objects of one transaction that one state is held against.
+const MOST_OBJECTS: usize = 16;
 /// Uncovered stores of an open transaction for which a later snapshot is looked out for.
 const MOST_AWAITED: usize = 1024;
 
@@ -186,8 +189,15 @@ pub(crate) struct LackingSnapshot {
     pub(crate) late: Option<StackId>,
     /// Objects, with the transaction that stored to them.
     objects: BTreeSet<(TransactionNumber, u32, u64)>,
-    /// Functions that store to such an object, and its type.
-    writers: BTreeSet<(Option<String>, Option<String>)>,
+    writers: BTreeSet<Writer>,
+}
+
+/// Who stores to such an object. What is not known is not the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Writer {
+    /// A function, and the type of the object.
+    Typed(String, String),
+    Stack(StackId),
 }
 
 impl LackingSnapshot {
@@ -207,6 +217,8 @@ impl LackingSnapshot {
 pub(crate) struct Suspect {
     subject: Subject,
     pub(crate) snapshot: LackingSnapshot,
+    /// Missing from every image, because they have to do with another cause.
+    pub(crate) kept: BTreeSet<Index>,
     /// Those of one object, before the crash.
     stores: Vec<Index>,
     /// What has to be missing for the state to fail, as far as it may matter: stores of the object, and of libpmemobj.
@@ -217,65 +229,130 @@ pub(crate) struct Suspect {
     end: Option<Index>,
 }
 
+impl Suspect {
+    /// The state that fails.
+    pub(super) fn subject(&self) -> &Subject {
+        &self.subject
+    }
+}
+
 impl Investigation<'_> {
-    /// The uncovered stores that are why the state fails, if they are.
+    /// The uncovered stores that are why the state fails, if they are. It has a budget of its own.
     pub(crate) fn suspect(&mut self, subject: &Subject) -> Result<Option<Suspect>, ExplainError> {
+        let mut own = Investigation::new(self.lab, self.places);
+        own.keep_missing(&self.kept);
+        own.find_suspect(subject)
+    }
+
+    fn find_suspect(&mut self, subject: &Subject) -> Result<Option<Suspect>, ExplainError> {
+        let mut late = Vec::new();
         for number in self.lab.snapshots().lacking(subject.point, &subject.missing) {
             let Recorded { first, end, .. } = self.lab.snapshots().recorded[number as usize];
-            self.lab.reach_back(first)?;
             let is_at_work = self.lab.snapshots().is_at_work(number, subject.point);
-            for (snapshot, stores) in self.by_object(number, subject.point) {
-                let mut found = self.heals(subject, &stores, is_at_work)?;
-                if found.is_none() && is_at_work && snapshot.late.is_some() {
-                    found = self.is_rolled_forward(subject, first)?.then(|| (Vec::new(), true));
+            self.lab.reach_back(first)?;
+            let uncovered = self.lab.snapshots().stores_of(number, subject.point);
+            for (snapshot, stores) in self.by_object(number, subject.point).into_iter().take(MOST_OBJECTS) {
+                let suspect = |(missing, rolled_back)| Suspect {
+                    subject: subject.clone(),
+                    snapshot: snapshot.clone(),
+                    kept: BTreeSet::new(),
+                    stores: stores.clone(),
+                    missing,
+                    rolled_back,
+                    end,
+                };
+                if let Some(found) = self.heals(subject, &stores, &uncovered, is_at_work)? {
+                    return Ok(Some(self.with_kept(suspect(found))));
                 }
-                if let Some((missing, rolled_back)) = found {
-                    return Ok(Some(Suspect {
-                        subject: subject.clone(),
-                        snapshot,
-                        stores,
-                        missing,
-                        rolled_back,
-                        end,
-                    }));
+                if is_at_work && snapshot.late.is_some() {
+                    late.push((first, suspect((Vec::new(), true))));
                 }
+            }
+        }
+        // These are not tried by taking their stores out, so what can be comes first.
+        for (first, suspect) in late {
+            if self.is_rolled_forward(subject, first, &suspect.stores)? {
+                return Ok(Some(self.with_kept(suspect)));
             }
         }
         Ok(None)
     }
 
-    /// A snapshot that comes after the store holds the store, and a rollback brings it back, whether it is taken out or not. But if every
-    /// store of the transaction were covered, a rollback would lead to where it began: so whether the program's prefix fails in the
-    /// transaction, and not before its first uncovered store.
-    fn is_rolled_forward(&mut self, subject: &Subject, first: Index) -> Result<bool, ExplainError> {
+    fn with_kept(&self, suspect: Suspect) -> Suspect {
+        Suspect {
+            kept: self.kept.clone(),
+            ..suspect
+        }
+    }
+
+    /// A snapshot that comes after the store holds the store, and a rollback brings it back, whether it is taken out or not. A
+    /// rollback would lead to where the transaction began, with these stores: whether that fails, and not without them.
+    fn is_rolled_forward(&mut self, subject: &Subject, first: Index, stores: &[Index]) -> Result<bool, ExplainError> {
         let (here, before) = (self.without(subject, []), self.prefix(first));
-        Ok(self.still_fails(&here)? && self.recovers(&before)?)
+        let mut with_them = before.clone();
+        with_them.extra.extend(stores);
+        Ok(self.still_fails(&here)? && self.recovers(&before)? && self.still_fails(&with_them)?)
+    }
+
+    /// Of the missing stores those that are to stay missing, with what cannot persist without them.
+    fn closed(&self, missing: &[Index], stays: impl Fn(Index) -> bool) -> Vec<Index> {
+        let mut persisted: Vec<bool> = missing.iter().map(|&index| !stays(index)).collect();
+        self.lab.order(missing).lower(&mut persisted);
+        let flags = missing.iter().zip(persisted);
+        flags
+            .filter(|(_, persisted)| !persisted)
+            .map(|(&index, _)| index)
+            .collect()
+    }
+
+    /// What is still missing if some of the missing stores have persisted, with what they cannot persist without.
+    fn missing_but(&self, missing: &[Index], persists: impl Fn(Index) -> bool) -> Vec<Index> {
+        let mut persisted: Vec<bool> = missing.iter().map(|&index| persists(index)).collect();
+        self.lab.order(missing).raise(&mut persisted);
+        let flags = missing.iter().zip(persisted);
+        flags
+            .filter(|(_, persisted)| !persisted)
+            .map(|(&index, _)| index)
+            .collect()
     }
 
     /// Whether the state fails because of these stores of one object: what else has to be missing, and whether it recovers without the
-    /// stores, or with all of them.
+    /// stores, or with all of them. `uncovered`: all such stores of the transaction.
     fn heals(
         &mut self,
         subject: &Subject,
         stores: &[Index],
+        uncovered: &[Index],
         is_at_work: bool,
     ) -> Result<Option<(Vec<Index>, bool)>, ExplainError> {
-        let is_its = |index: &Index| stores.binary_search(index).is_ok();
-        let mut missing = subject.missing.clone();
-        missing.retain(|index| is_its(index) || self.is_library(*index));
+        let is_its = |index: Index| stores.binary_search(&index).is_ok();
+        let library: BTreeSet<Index> = subject
+            .missing
+            .iter()
+            .copied()
+            .filter(|&index| self.is_library(index))
+            .collect();
+        let missing = self.closed(&subject.missing, |index| is_its(index) || library.contains(&index));
         let state = self.without(subject, missing.iter().copied());
         if !self.still_fails(&state)? {
             return Ok(None);
         }
-        let with_them = missing.iter().copied().filter(|index| !is_its(index));
-        let persisted = self.without(subject, with_them);
-        if persisted != state && self.recovers(&persisted)? {
-            return Ok(Some((missing, false)));
-        }
         // The log can be valid.
-        let is_valid = is_at_work || missing.iter().any(|index| !is_its(index));
+        let is_valid = is_at_work || missing.iter().any(|&index| !is_its(index));
         let rolled_back = self.without(subject, missing.iter().chain(stores).copied());
-        let recovers = is_valid && rolled_back != state && self.recovers(&rolled_back)?;
+        if is_at_work && rolled_back != state && self.recovers(&rolled_back)? {
+            return Ok(Some((missing, true)));
+        }
+        let persisted = self.without(subject, self.missing_but(&missing, is_its));
+        if persisted != state && self.recovers(&persisted)? {
+            // If a rollback of all that is uncovered recovers, the log is valid, and other objects lack a snapshot, too.
+            let all = self.without(subject, missing.iter().chain(uncovered).copied());
+            return match is_at_work && self.recovers(&all)? {
+                true => Ok(None),
+                false => Ok(Some((missing, false))),
+            };
+        }
+        let recovers = !is_at_work && is_valid && rolled_back != state && self.recovers(&rolled_back)?;
         Ok(recovers.then_some((missing, true)))
     }
 
@@ -285,6 +362,7 @@ impl Investigation<'_> {
         for index in self.lab.snapshots().stores_of(number, point) {
             let change = self.lab.change(index);
             let at = (change.file, change.data().map_or(0, |(offset, _)| offset));
+            let stack = change.stack;
             let WrittenObject { function, ty, distance } = self.places.written_object(change, self.lab.tables());
             let object = distance.and_then(|distance| Some((number, at.0 as u32, at.1.checked_sub(distance)?)));
             let snapshots = self.lab.snapshots();
@@ -292,7 +370,11 @@ impl Investigation<'_> {
                 began: snapshots.recorded[number as usize].began,
                 late: snapshots.late.get(&index).copied(),
                 objects: object.into_iter().collect(),
-                writers: [(function, ty)].into(),
+                writers: [match (function, ty) {
+                    (Some(function), Some(ty)) => Writer::Typed(function, ty),
+                    _ => Writer::Stack(stack),
+                }]
+                .into(),
             };
             let same_object = |group: &&mut (LackingSnapshot, Vec<Index>)| match object {
                 Some(object) => group.0.objects.contains(&object),
@@ -315,23 +397,37 @@ impl Investigation<'_> {
         let Suspect {
             subject,
             snapshot,
+            kept: _,
             stores,
             missing,
             rolled_back,
             end,
         } = suspect;
+        // Stores of libpmemobj alone are no reason.
+        let rolled_back_helps = rolled_back && !missing.is_empty();
         // A later transaction can have the object in its log, and more has to be missing then.
-        let own: Vec<Index> = missing.iter().copied().filter(|index| stores.contains(index)).collect();
-        let committed = end.filter(|&end| end < subject.point && !own.is_empty());
-        let committed = committed.map(|end| self.until(&subject, end));
+        let is_its = |index: Index| stores.binary_search(&index).is_ok();
+        let committed = end.filter(|&end| end < subject.point && missing.iter().any(|&index| is_its(index)));
+        let committed = committed.map(|end| {
+            let committed = self.until(&subject, end);
+            let own = self.closed(&committed.missing, is_its);
+            (committed, own)
+        });
         let (subject, missing) = match committed {
-            Some(committed) if self.still_fails(&self.without(&committed, own.iter().copied()))? => (committed, own),
+            Some((committed, own)) if self.still_fails(&self.without(&committed, own.iter().copied()))? => {
+                (committed, own)
+            }
             _ => (subject, missing),
         };
         let subject = &subject;
         let missing = self.fewest(&missing, Closed::Missing, |this, set| {
             let state = this.without(subject, set.iter().copied());
-            this.still_fails(&state)
+            let rolled_back = this.without(subject, set.iter().chain(&stores).copied());
+            let is_about_them = match rolled_back_helps {
+                true => this.recovers(&rolled_back)?,
+                false => set.iter().any(|&index| is_its(index)),
+            };
+            Ok(is_about_them && this.still_fails(&state)?)
         })?;
         let candidates: Vec<Index> = stores.into_iter().filter(|index| !missing.contains(index)).collect();
         let taken_out = |this: &Self, set: &[Index]| this.without(subject, missing.iter().chain(set).copied());
@@ -344,13 +440,17 @@ impl Investigation<'_> {
             false if missing.is_empty() => candidates,
             false => Vec::new(),
         };
+        let uncertain = !persisted.is_empty()
+            && persisted
+                .iter()
+                .all(|index| subject.persisted.binary_search(index).is_ok());
         let cause = Cause {
             kind: Kind::CrashAtomicity,
             form: Form::Lost,
             missing,
             persisted,
             state: self.state(subject),
-            uncertain: false,
+            uncertain,
             aside: Vec::new(),
             snapshot: Some(snapshot),
         };

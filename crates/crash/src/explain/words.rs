@@ -471,10 +471,15 @@ fn snapshot_note(snapshot: &LackingSnapshot, context: &Context, places: &mut Pla
         Some(stack) => format!("the transaction that began at {}", position_of(stack, context, places)),
         None => "the transaction".to_owned(),
     };
-    format!(
-        "{began} neither snapshotted nor allocated what is stored there: a rollback leaves the store as it is, and the commit \
-         does not flush it"
-    )
+    match snapshot.late {
+        Some(_) => {
+            format!("{began} snapshotted what is stored there after the store: a rollback brings the store back")
+        }
+        None => format!(
+            "{began} neither snapshotted nor allocated what is stored there: a rollback leaves the store as it is, and the commit \
+             does not flush it"
+        ),
+    }
 }
 
 /// "pool.c:14"

@@ -8,6 +8,9 @@
 //! A condition needs a dependence that the run shows, a representative an object whose updates are alike. The early states need
 //! neither, and are what a program gets that was compiled without types or dependences.
 //!
+//! Random states have no end of their own. If the user has set a limit, they are tested until then; under the default limit, for
+//! as long as all that came before them took.
+//!
 //! With a budget each strategy has a share of it. A strategy that has used up its share leaves the pass that it is in and waits
 //! until the others have had theirs. Then those that have found most go on first, each with the pass that it left (a state that was
 //! tested is not tested twice). What a strategy looks at before its first state is looked at in its own share.
@@ -30,12 +33,17 @@ const FEW_STATES: u128 = 4096;
 /// Per cent of what is left of the budget that all allowed states may take.
 const MOST_OF_BUDGET: u32 = 80;
 
+/// How long random states are tested at least.
+const LEAST_SPARE: Duration = Duration::from_secs(1);
+
 /// A strategy of several.
 pub(super) struct Part {
     pub name: &'static str,
     pub strategy: Box<dyn Strategy>,
     /// Per cent of the budget, before the others have had theirs.
     pub share: u32,
+    /// It has no end of its own, and ends when it has taken as long as all before it.
+    pub is_spare: bool,
 }
 
 /// The strategy that tests all states if they fit, and how many there are.
@@ -72,6 +80,8 @@ struct Passes {
     shared: bool,
     /// Whether all allowed states are tested, once that is decided.
     tests_all: Option<bool>,
+    /// How long the spare strategy has had its turn.
+    spare: Duration,
 }
 
 impl Passes {
@@ -121,6 +131,7 @@ impl Auto {
                 name: "all states",
                 strategy: all.strategy,
                 share: MOST_OF_BUDGET,
+                is_spare: false,
             };
             parts.insert(1, part);
             1
@@ -136,6 +147,7 @@ impl Auto {
                 since: now,
                 shared: parts.len() < 2,
                 tests_all: all.is_none().then_some(false),
+                spare: Duration::ZERO,
             }),
             left: Arc::default(),
             parts,
@@ -159,10 +171,20 @@ impl Auto {
         self.time.map(|time| time * self.parts[part].share / 100)
     }
 
-    /// When the strategy has used up its share.
+    /// When the strategy has used up its share, or what a spare one has.
     fn turn_ends(&self, passes: &Passes) -> Option<Instant> {
-        let share = self.share(passes.current()).filter(|_| !passes.shared)?;
-        passes.since.checked_add(share)
+        let share = self.share(passes.current()).filter(|_| !passes.shared);
+        let ends = share.into_iter().chain(self.spare(passes)).min()?;
+        passes.since.checked_add(ends)
+    }
+
+    /// For how long the spare strategy may still go on, from the beginning of its turn.
+    fn spare(&self, passes: &Passes) -> Option<Duration> {
+        if !self.parts[passes.current()].is_spare {
+            return None;
+        }
+        let others = passes.since.duration_since(passes.began).saturating_sub(passes.spare);
+        Some(others.max(LEAST_SPARE).saturating_sub(passes.spare))
     }
 
     fn is_late(&self, passes: &Passes) -> bool {
@@ -217,6 +239,11 @@ impl Strategy for Auto {
         }
         let left = self.left.swap(false, Ordering::Relaxed);
         if let Some(&(before, number)) = passes.made.last() {
+            // If states are no longer left out, all of them have to be looked at again.
+            if let Some(all) = self.all.filter(|&all| all != before && passes.own[all].passes > 0) {
+                passes.own[all].unfinished += last.unfinished;
+                passes.own[all].last.unfinished += last.unfinished;
+            }
             let round = self.parts[before].strategy.round(number);
             let own = &mut passes.own[before];
             if own.round != round {
@@ -231,6 +258,13 @@ impl Strategy for Auto {
             };
         }
         let mut stays = !left && !self.is_late(&passes);
+        if let Some(spare) = self.spare(&passes)
+            && passes.since.elapsed() >= spare
+        {
+            let current = passes.current();
+            passes.own[current].ended = true;
+            passes.own[current].again = false;
+        }
         for _ in 0..=2 * self.parts.len() {
             self.decide(&mut passes);
             let current = passes.current();
@@ -259,6 +293,10 @@ impl Strategy for Auto {
                 }
             }
             passes.own[current].unfinished = own.last.unfinished;
+            if self.parts[current].is_spare {
+                let turn = passes.since.elapsed();
+                passes.spare += turn;
+            }
             passes.next_turn();
             stays = true;
         }
@@ -499,6 +537,7 @@ mod tests {
             name: "some",
             strategy: Box::new(Some(passes)),
             share: 10,
+            is_spare: false,
         };
         passes.iter().map(part).collect()
     }
@@ -550,6 +589,16 @@ mod tests {
             assert!(runs.iter().all(|run| run.ended == StrategyEnd::Done), "{runs:?}");
             assert_eq!(runs.len(), 2);
         }
+    }
+
+    #[test]
+    fn a_spare_strategy_ends_after_a_while() {
+        let mut parts = parts(&[2, u32::MAX]);
+        parts[1].is_spare = true;
+        let auto = Auto::new(parts, None, std::option::Option::Some(Duration::from_secs(3600)));
+        auto.passes.write().unwrap().spare = LEAST_SPARE;
+        assert_eq!(run(&auto, 1, |_| 0), [0, 0, 1]);
+        assert!(auto.runs().iter().all(|run| run.ended == StrategyEnd::Done));
     }
 
     #[test]

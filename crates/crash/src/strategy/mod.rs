@@ -163,7 +163,12 @@ pub(crate) fn strategy(
 
 /// What `auto` consists of, and how the budget is shared out.
 fn auto(trace: &TraceFile, options: &CampaignOptions, survey: &Survey, workers: usize) -> Result<Auto, CrashError> {
-    let part = |name, share, strategy| Part { name, strategy, share };
+    let part = |name, share, strategy| Part {
+        name,
+        strategy,
+        share,
+        is_spare: false,
+    };
     let mut parts = vec![part("prefix", 10, Box::new(Prefix) as Box<dyn Strategy>)];
     if options.conditions.is_some() {
         parts.push(part("conditions", 40, Box::new(Violating::open(trace, options)?)));
@@ -175,7 +180,10 @@ fn auto(trace: &TraceFile, options: &CampaignOptions, survey: &Survey, workers: 
     parts.push(part("early states", 15, Box::new(Early)));
     // Without a budget it would have no end of its own.
     if options.time.is_some() || options.max_states.is_some() {
-        parts.push(part("random", 10, Box::new(Random::new(options))));
+        parts.push(Part {
+            is_spare: !options.uses_all_time,
+            ..part("random", 10, Box::new(Random::new(options)))
+        });
     }
     let all = AllStates {
         strategy: Box::new(Dpor {
