@@ -264,6 +264,7 @@ impl Plan {
         let options = CampaignOptions {
             time: None,
             max_states: None,
+            uses_all_time: true,
             fail_fast: false,
             journal: None,
             save: None,

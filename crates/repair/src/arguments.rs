@@ -65,7 +65,7 @@ pub struct RepairArguments {
     #[arg(long, value_name = "FILE", help_heading = CRASHING)]
     pub expect_output: Option<PathBuf>,
 
-    /// Which crash states are tested: auto (the default), prefix, representative, dpor, exhaustive, random
+    /// Which crash states are tested: representative (the default), auto, prefix, dpor, exhaustive, random
     #[arg(long, value_name = "STRATEGY", help_heading = CRASHING)]
     pub strategy: Option<String>,
 

@@ -18,6 +18,10 @@ use crate::arguments::RepairArguments;
 use crate::commands::{BuildSite, CommandError, Run};
 use crate::interrupt;
 
+/// Of a crash test that is given none: a repair puts in order what an update behaviour shows, and needs the same states in each
+/// round.
+const STRATEGY: &str = "representative";
+
 /// Columns of the report in the log.
 const LOG_WIDTH: usize = 100;
 
@@ -59,6 +63,9 @@ impl Recovery {
         let has = |name: &str| options.iter().any(|(known, _)| known == name);
         if !has("recover") {
             return None;
+        }
+        if !has("strategy") {
+            options.push(("strategy".to_owned(), vec![format!("--strategy={STRATEGY}")]));
         }
         Some(Recovery {
             options,
@@ -280,11 +287,11 @@ mod tests {
         let test = "name = 'x'\nprogram = './app'\npm = ['a']\nsetup = 's'\nrecover = 'r'\ndepth = 2\nno-tear = true\nno-joint = false\nsave = 'd'\n";
         assert_eq!(
             options("-- ./app", test).unwrap(),
-            ["--depth 2", "--no-tear", "--recover r"]
+            ["--depth 2", "--no-tear", "--recover r", "--strategy=representative"]
         );
         assert_eq!(
             options("--recover q --max-states 9 --depth 1 -- ./app", test).unwrap(),
-            ["--no-tear", "--recover=q", "--depth=1", "--max-states=9"]
+            ["--no-tear", "--recover=q", "--depth=1", "--max-states=9", "--strategy=representative"]
         );
     }
 
@@ -293,7 +300,7 @@ mod tests {
         assert_eq!(options("--time 3s -- ./app", "program = './app'\n"), None);
         assert_eq!(
             options("--recover r -- ./app", "program = './app'\n").unwrap(),
-            ["--recover=r"]
+            ["--recover=r", "--strategy=representative"]
         );
     }
 }
