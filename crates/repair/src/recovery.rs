@@ -291,7 +291,13 @@ mod tests {
         );
         assert_eq!(
             options("--recover q --max-states 9 --depth 1 -- ./app", test).unwrap(),
-            ["--no-tear", "--recover=q", "--depth=1", "--max-states=9", "--strategy=representative"]
+            [
+                "--no-tear",
+                "--recover=q",
+                "--depth=1",
+                "--max-states=9",
+                "--strategy=representative"
+            ]
         );
     }
 
