@@ -195,8 +195,9 @@ pub(crate) struct LackingSnapshot {
 /// Who stores to such an object. What is not known is not the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Writer {
-    /// A function, and the type of the object.
-    Typed(String, String),
+    /// A function, and the type of the object. Of unknown types a function stores to one: its transaction lacks one snapshot
+    /// in it, or several that are to be added together.
+    Function(String, Option<String>),
     Stack(StackId),
 }
 
@@ -370,11 +371,7 @@ impl Investigation<'_> {
                 began: snapshots.recorded[number as usize].began,
                 late: snapshots.late.get(&index).copied(),
                 objects: object.into_iter().collect(),
-                writers: [match (function, ty) {
-                    (Some(function), Some(ty)) => Writer::Typed(function, ty),
-                    _ => Writer::Stack(stack),
-                }]
-                .into(),
+                writers: [function.map_or(Writer::Stack(stack), |function| Writer::Function(function, ty))].into(),
             };
             let same_object = |group: &&mut (LackingSnapshot, Vec<Index>)| match object {
                 Some(object) => group.0.objects.contains(&object),
